@@ -1,0 +1,88 @@
+"""What travels between the stages: table schemas, row types and the ids that tie them together.
+
+A *trajectory* is one upstream line read as a problem and the steps that were followed. A *record* is one rated step
+(or alternative) standing after a trajectory's first ``step_index`` steps. Its id says where it came from:
+``<dataset>-<first 8 of the file's sha256>-<line>-<step>-<completion>``; every later table names records by it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from typing import Any
+
+import polars as pl
+
+TRAJECTORIES: dict[str, Any] = {
+    "trajectory_id": pl.String(),  # <dataset>-<sha8>-<line>
+    "source": pl.String(),  # prm800k | rlhflow_mistral | math_shepherd
+    "file": pl.String(),  # path below artifacts/raw
+    "line": pl.Int64(),  # from 1; the position in the list for a JSON array
+    "problem_id": pl.String(),  # see problem_id()
+    "problem": pl.String(),
+    "steps": pl.List(pl.String()),  # the steps that were followed (the trunk)
+}
+STEPS: dict[str, Any] = {
+    "id": pl.String(),
+    "trajectory_id": pl.String(),
+    "source": pl.String(),
+    "step_index": pl.Int64(),  # from 0: how many trunk steps stand before this one
+    "completion": pl.Int64(),  # from 0: which alternative
+    "step": pl.String(),
+    "rating": pl.Int8(),  # -1, 0, 1; null where the source has none. Monte-Carlo "+" is 1 and "-" is -1
+}
+LABELS: dict[str, Any] = {
+    "id": pl.String(),
+    "math": pl.Int8(),  # 0, 1 or null
+    "consistency": pl.Int8(),
+    "optimality": pl.Int8(),  # criterion C of the judge; 0/1 from the rating where no judge is asked
+    "origin": pl.String(),  # rating | judge | none
+    "outcome": pl.String(),  # given | parsed | unparsed | too_long | refused | engine_error | not_sampled | unrated
+    "attempts": pl.Int64(),  # judge answers used; 0 without a judge
+}
+CLEAN: dict[str, Any] = {
+    "id": pl.String(),
+    "math": pl.Int8(),
+    "consistency": pl.Int8(),
+    "correctness": pl.Int8(),  # 1 only where math, consistency and optimality are all 1
+}
+DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
+
+_BRANCH = pl.Struct(
+    {
+        "id": pl.String(),
+        "step_index": pl.Int64(),
+        "step": pl.String(),
+        "math": pl.Int8(),
+        "consistency": pl.Int8(),
+        "correctness": pl.Int8(),
+    }
+)
+TREES: dict[str, Any] = {
+    "tree_id": pl.String(),  # the trajectory's id
+    "problem_id": pl.String(),
+    "source": pl.String(),
+    "problem": pl.String(),
+    "steps": pl.List(pl.String()),
+    "branches": pl.List(_BRANCH),
+}
+
+
+def record_id(dataset: str, file_sha256: str, line: int, step: int, completion: int) -> str:
+    """The stable id of a rated step."""
+    return f"{trajectory_id(dataset, file_sha256, line)}-{step}-{completion}"
+
+
+def trajectory_id(dataset: str, file_sha256: str, line: int) -> str:
+    """The stable id of an upstream line."""
+    return f"{dataset}-{file_sha256[:8]}-{line}"
+
+
+def normalise(text: str) -> str:
+    """Text for comparing problems: NFKC, lower case, runs of white space as one space."""
+    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+def problem_id(problem: str) -> str:
+    """First 16 hexadecimal digits of the sha256 of the normalised problem: equal for equal problems of any source."""
+    return hashlib.sha256(normalise(problem).encode()).hexdigest()[:16]
