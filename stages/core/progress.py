@@ -1,0 +1,80 @@
+"""Progress of long work: a bar with the time left on a terminal, a line now and then everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+from typing import Self, TypeVar
+
+from tqdm import tqdm
+
+T = TypeVar("T")
+_QUIET_S = 2.0
+_EVERY_S = 10.0
+
+
+class Progress:
+    """Count towards ``total`` under a ``label``; written to standard error.
+
+    On a terminal a live bar; elsewhere (logs, a flow run) a line at most every ten seconds, and a last one for work
+    that took over two seconds.
+    """
+
+    def __init__(self, label: str, total: int, unit: str = "it") -> None:
+        self.label, self.total, self.unit, self.done = label, total, unit, 0
+        self._start = time.monotonic()
+        self._spoke = self._start
+        self._resumed = 0
+        self._note = ""
+        self._bar = (
+            tqdm(total=total, desc=label, unit=unit, dynamic_ncols=True, delay=_QUIET_S) if sys.stderr.isatty() else None
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+        elif time.monotonic() - self._start > _QUIET_S:
+            self._say()
+
+    def resume(self, done: int) -> None:
+        """Count ``done`` items that an earlier run finished; they do not enter the rate."""
+        self._resumed += done
+        self.done += done
+        if self._bar is not None:
+            self._bar.initial += done
+            self._bar.update(done)
+
+    def advance(self, count: int = 1, note: str = "") -> None:
+        """Count ``count`` more; ``note`` stands behind the figures."""
+        self.done += count
+        self._note = note or self._note
+        if self._bar is not None:
+            self._bar.set_postfix_str(self._note, refresh=False)
+            self._bar.update(count)
+        elif time.monotonic() - self._spoke >= _EVERY_S:
+            self._say()
+
+    def _say(self) -> None:
+        self._spoke = time.monotonic()
+        elapsed = self._spoke - self._start
+        rate = (self.done - self._resumed) / elapsed if elapsed > 0 else 0.0
+        left = f"{(self.total - self.done) / rate:.0f} s left" if rate > 0 else "time left unknown"
+        share = 100 * self.done / self.total if self.total else 100.0
+        note = f" {self._note}" if self._note else ""
+        text = f"{self.label}: {self.done}/{self.total} {self.unit} ({share:.0f} %), {rate:.1f}/s, {left}{note}"
+        print(text, file=sys.stderr, flush=True)
+
+
+def track(items: Iterable[T], label: str, total: int, unit: str = "it") -> Iterator[T]:
+    """Yield ``items`` and count them."""
+    with Progress(label, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance()
