@@ -76,6 +76,7 @@ class Label(_Section):
     max_model_len: Positive
     parse_attempts: Positive
     disagreement_rounds: Count
+    prm800k_limit: Count
     mistral_per_rating: Count
     seed: Seed
 
@@ -95,6 +96,7 @@ class Build(_Section):
 
     test_share: Share
     mistral_records: Count
+    max_records: Count
     near_duplicate_jaccard: Share
     remove_overlap: bool
     seed: Seed
