@@ -26,6 +26,9 @@ from __future__ import annotations
 import random
 import re
 from dataclasses import dataclass, replace
+from typing import Literal
+
+from stages.core.records import problem_id
 
 NAMES = ("Tom", "Ann", "Bob", "Eve", "Sam", "Mia", "Leo", "Zoe", "Max", "Ida")
 NOUNS = ("apples", "pears", "coins", "books", "cards", "stamps", "shells", "beads", "pens", "plums")
@@ -158,6 +161,19 @@ def _own_event(rng: random.Random, level: Level, hero: str, value: int) -> Event
             return Event(hero, verb, amount)
 
 
+Split = Literal["train", "benchmark", "search", "held_out"]
+
+
+def split_of(problem: Problem) -> Split:
+    """Which part of the world a story belongs to, by the digest of its text: no story is in two parts.
+
+    ``train`` feeds pretraining and the corpora, ``held_out`` nothing but our own measurements.
+    """
+    bucket = int(problem_id(problem.text)[:8], 16) % 10
+    splits: dict[int, Split] = {0: "benchmark", 1: "search", 2: "held_out"}
+    return splits.get(bucket, "train")
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What an event step says, without its wording."""
@@ -227,8 +243,39 @@ _CLAIM = re.compile(
 _ASIDE = re.compile(rf"([1-9])\) is about ({'|'.join(NAMES)}), so still {_N} {_NOUN}\.")
 _ANSWER = re.compile(rf"The answer is \\boxed\{{{_N}\}}\.")
 _RESTATEMENT = re.compile(rf"So far that is {_N} {_NOUN}\.")
-_CIRCULAR = re.compile(rf"If that is {_N} {_NOUN}, then {_N} {_NOUN} it is\.")
+_CIRCULAR = re.compile(rf"If that is {_N} {_NOUN}, then \1 \2 it is\.")
 _PLANNING = re.compile(r"Next we read ([1-9])\)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a step says: its kind and whatever of event, value before, noun and claim it names."""
+
+    kind: str
+    event: int | None = None
+    value: int | None = None
+    noun: str | None = None
+    body: Claim | Aside | None = None
+
+
+def parse(step: str) -> Said | None:
+    """Read a step of the grammar; ``None`` for any other text."""
+    if match := _CLAIM.fullmatch(step):
+        event, verb, object_, left, sign, right, result, noun = match.groups()
+        claim = Claim(int(event), verb, object_, int(left), sign, int(right), int(result), noun)
+        return Said("claim", claim.event, claim.left, noun, claim)
+    if match := _ASIDE.fullmatch(step):
+        aside = Aside(int(match[1]), match[2], int(match[3]), match[4])
+        return Said("aside", aside.event, aside.value, aside.noun, aside)
+    if match := _ANSWER.fullmatch(step):
+        return Said("answer", value=int(match[1]))
+    if match := _RESTATEMENT.fullmatch(step):
+        return Said("restatement", value=int(match[1]), noun=match[2])
+    if match := _CIRCULAR.fullmatch(step):
+        return Said("circular", value=int(match[1]), noun=match[2])
+    if match := _PLANNING.fullmatch(step):
+        return Said("planning", event=int(match[1]))
+    return None
 
 
 def begin(problem: Problem) -> State:
@@ -238,25 +285,20 @@ def begin(problem: Problem) -> State:
 
 def assess(problem: Problem, state: State, step: str) -> Verdict | None:
     """The exact labels of a step after ``state``, or ``None`` for text outside the grammar."""
-    if match := _CLAIM.fullmatch(step):
-        event, verb, object_, left, sign, right, result, noun = match.groups()
-        claim = Claim(int(event), verb, object_, int(left), sign, int(right), int(result), noun)
-        return _assess_claim(problem, state, claim)
-    if match := _ASIDE.fullmatch(step):
-        aside = Aside(int(match[1]), match[2], int(match[3]), match[4])
-        return _assess_aside(problem, state, aside)
-    if match := _ANSWER.fullmatch(step):
-        value = int(match[1])
-        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (value != state.value)
-        return _verdict(faults, replace(state, value=value, ended=True))
-    if match := _RESTATEMENT.fullmatch(step):
-        return _assess_idle(problem, state, "restatement", ((int(match[1]), match[2]),))
-    if match := _CIRCULAR.fullmatch(step):
-        return _assess_idle(problem, state, "circular", ((int(match[1]), match[2]), (int(match[3]), match[4])))
-    if match := _PLANNING.fullmatch(step):
-        wrong = int(match[1]) != state.done + 1 or int(match[1]) > len(problem.events)
-        return _verdict(["planning"] + ["event"] * wrong, state)
-    return None
+    said = parse(step)
+    if said is None:
+        return None
+    if said.body is not None:
+        return _assess_body(problem, state, said.body)
+    if said.kind == "answer":
+        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (said.value != state.value)
+        return _verdict(faults, replace(state, value=said.value or 0, ended=True))
+    faults = [said.kind]
+    if said.event is not None:
+        faults += ["event"] * (said.event != state.done + 1 or said.event > len(problem.events))
+    faults += ["carried"] * (said.value not in (None, state.value))
+    faults += ["unit"] * (said.noun not in (None, problem.noun))
+    return _verdict(faults, state)
 
 
 def _verdict(faults: list[str], state: State) -> Verdict:
@@ -269,58 +311,47 @@ def _verdict(faults: list[str], state: State) -> Verdict:
     )
 
 
-def _order_faults(problem: Problem, state: State, claim: Claim | Aside) -> list[str]:
-    if claim.event > len(problem.events):
-        return ["event"]
-    if claim.event <= state.done:
-        return ["repetition"] if claim in state.claims else ["contradiction"]
-    return ["skipped"] * (claim.event > state.done + 1)
+def _assess_body(problem: Problem, state: State, body: Claim | Aside) -> Verdict:
+    """Labels of a step about a numbered event."""
+    faults = _claim_faults(body) if isinstance(body, Claim) else []
+    faults += ["unit"] * (body.noun != problem.noun)
+    if body in state.claims:
+        return _verdict([*faults, "repetition"], state)
+    if body.event <= state.done:
+        faults.append("contradiction")
+    if body.event > len(problem.events):
+        faults.append("event")
+    else:
+        faults += ["skipped"] * (body.event > state.done + 1)
+        faults += _event_faults(problem, body)
+        faults += ["carried"] * ((body.left if isinstance(body, Claim) else body.value) != state.value)
+    value = body.result if isinstance(body, Claim) else body.value
+    after = replace(state, done=max(state.done, body.event), value=value, claims=(*state.claims, body))
+    return _verdict(faults, after)
 
 
-def _assess_claim(problem: Problem, state: State, claim: Claim) -> Verdict:
-    faults: list[str] = []
-    operand = 2 if claim.object == "them" else int(claim.object)
+def _claim_faults(claim: Claim) -> list[str]:
+    """What is wrong with a claim on its own."""
+    faults = []
     if claim.sign != SIGN[claim.verb]:
         faults.append("misreading" if claim.verb in TRICKY else "operation")
-    if claim.right != operand:
+    if claim.right != (2 if claim.object == "them" else int(claim.object)):
         faults.append("operand")
     if compute(claim.left, claim.sign, claim.right) != claim.result:
         faults.append("arithmetic")
-    order = _order_faults(problem, state, claim)
-    faults += order
-    if "event" not in order and "repetition" not in order:
-        event = problem.events[claim.event - 1]
-        faults += ["person"] * (event.actor != problem.hero)
-        faults += ["verb"] * (event.verb != claim.verb)
-        faults += ["amount"] * (event.verb == claim.verb and event.object != claim.object)
-        faults += ["carried"] * (claim.left != state.value)
-    faults += ["unit"] * (claim.noun != problem.noun)
-    if "repetition" in order:
-        return _verdict(faults, state)
-    after = replace(state, done=max(state.done, claim.event), value=claim.result, claims=(*state.claims, claim))
-    return _verdict(faults, after)
+    return faults
 
 
-def _assess_aside(problem: Problem, state: State, aside: Aside) -> Verdict:
-    order = _order_faults(problem, state, aside)
-    faults = list(order)
-    if "event" not in order and "repetition" not in order:
-        actor = problem.events[aside.event - 1].actor
-        faults += ["person"] * (actor == problem.hero)
-        faults += ["name"] * (actor != aside.name and actor != problem.hero)
-        faults += ["carried"] * (aside.value != state.value)
-    faults += ["unit"] * (aside.noun != problem.noun)
-    if "repetition" in order:
-        return _verdict(faults, state)
-    after = replace(state, done=max(state.done, aside.event), value=aside.value, claims=(*state.claims, aside))
-    return _verdict(faults, after)
-
-
-def _assess_idle(problem: Problem, state: State, kind: str, said: tuple[tuple[int, str], ...]) -> Verdict:
-    faults = [kind]
-    faults += ["carried"] * any(value != state.value for value, _ in said)
-    faults += ["unit"] * any(noun != problem.noun for _, noun in said)
-    return _verdict(faults, state)
+def _event_faults(problem: Problem, body: Claim | Aside) -> list[str]:
+    """Where a step departs from the event that it names."""
+    event = problem.events[body.event - 1]
+    mine = event.actor == problem.hero
+    if isinstance(body, Aside):
+        return ["person"] if mine else ["name"] * (event.actor != body.name)
+    faults = ["person"] * (not mine)
+    faults += ["verb"] * (event.verb != body.verb)
+    faults += ["amount"] * (event.verb == body.verb and event.object != body.object)
+    return faults
 
 
 def assess_all(problem: Problem, steps: list[str]) -> list[Verdict | None]:

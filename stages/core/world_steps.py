@@ -183,6 +183,7 @@ def _recomputed(claim: Claim) -> Claim:
 
 
 def _nearby(rng: random.Random, value: int) -> int:
+    value = max(value, 0)  # a wrong value carried on may ask for less than nothing
     return rng.choice([value + d for d in (-3, -2, -1, -1, 1, 1, 2, 3) if value + d >= 0])
 
 

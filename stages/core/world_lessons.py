@@ -1,0 +1,273 @@
+"""What the tiny models read while they are pretrained: stories, verification, drills and the judge's reasoning.
+
+A lesson is a trunk and branches: a branch sees the trunk up to where it is attached, and itself. Every verdict about
+a step is one branch, so one story with its solution carries a dozen of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from transformers import PreTrainedTokenizerFast
+
+from stages.core import prompts, tiny
+from stages.core.world import (
+    CONSISTENCY_FAULTS,
+    LEVELS,
+    MATH_FAULTS,
+    SIGN,
+    SUBOPTIMAL,
+    Aside,
+    Claim,
+    Problem,
+    State,
+    Verdict,
+    assess,
+    compute,
+    parse,
+    sample_problem,
+)
+from stages.core.world_steps import (
+    LARGEST_WRITTEN,
+    Habits,
+    Written,
+    fault_step,
+    link_of,
+    safe_step,
+    write_solution,
+)
+
+POLICY_HABITS = Habits(misread=0.55, slip=0.06, idle=0.04)
+"""The human-like solver that the policy learns from: half of the tricky events are misread."""
+PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
+"""Solutions whose steps are to be verified."""
+FAULTS = (*MATH_FAULTS, *CONSISTENCY_FAULTS)
+LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Token ids, the weight of the loss on each, and what each position must predict (its own id if not stated)."""
+
+    ids: tuple[int, ...]
+    weights: tuple[float, ...]
+    targets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A trunk and branches ``(attached after this many trunk tokens, piece)``."""
+
+    trunk: Piece
+    branches: tuple[tuple[int, Piece], ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Tokens of trunk and branches together."""
+        return len(self.trunk.ids) + sum(len(piece.ids) for _, piece in self.branches)
+
+
+class Scribe:
+    """Builds pieces from text; encodings of repeated texts are remembered.
+
+    Texts are encoded part by part; parts meet at blank lines and added tokens, where the tokenizer cuts anyway.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        core = tokenizer.backend_tokenizer
+        self.encode: Callable[[str], tuple[int, ...]] = lru_cache(maxsize=50_000)(
+            lambda text: tuple(core.encode(text, add_special_tokens=False).ids)
+        )
+        self.mask = tokenizer.convert_tokens_to_ids(tiny.END_OF_TEXT)
+
+    def piece(self, *parts: tuple[str, float]) -> Piece:
+        """Parts ``(text, loss weight)`` one after another."""
+        ids: list[int] = []
+        weights: list[float] = []
+        for text, weight in parts:
+            encoded = self.encode(text)
+            ids += encoded
+            weights += [weight] * len(encoded)
+        return Piece(tuple(ids), tuple(weights), tuple(ids))
+
+    def verdict(self, step: str, verdict: Verdict, told: bool) -> Piece:
+        """A step under "Current Step: " with its three verdicts; unless ``told``, each slot hides its answer."""
+        ids = [*self.encode("Current Step: "), *self.encode(step)]
+        step_weight = 0.2 if verdict.sound else 0.0
+        weights = [0.0] + [step_weight] * (len(ids) - 1)
+        targets = list(ids)
+        labels = (verdict.math, verdict.consistency, verdict.optimality)
+        for caption, label in zip(tiny.CHECK_CAPTIONS, labels, strict=True):
+            answer = self.encode(tiny.YES if label else tiny.NO)[0]
+            ids += [*self.encode(caption), answer if told else self.mask]
+            targets += [*self.encode(caption), answer]
+            weights += [0.0, 1.0]
+        return Piece(tuple(ids), tuple(weights), tuple(targets))
+
+
+def draw_problem(rng: random.Random, keep: Callable[[Problem], bool]) -> Problem:
+    """A story of a level drawn by ``LEVEL_SHARES`` for which ``keep`` holds."""
+    level = rng.choices(list(LEVEL_SHARES), list(LEVEL_SHARES.values()))[0]
+    while True:
+        problem = sample_problem(rng, LEVELS[level])
+        if keep(problem):
+            return problem
+
+
+def candidate(rng: random.Random, problem: Problem, written: Written, sound: float = 0.45) -> str:
+    """A step to verify after ``written.before``: sound with that probability, else with a fault drawn evenly."""
+    link = link_of(rng, 0.2)
+    draw = rng.random()
+    if draw < sound:
+        return safe_step(problem, written.before, link)
+    kinds = SUBOPTIMAL if draw > 0.93 else FAULTS
+    for _ in range(6):
+        text = fault_step(problem, written.before, rng.choice(kinds), rng, link)
+        if text is not None:
+            return text
+    return written.text
+
+
+def policy_lesson(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesson:
+    """A story under the policy's prompt and a human-like solution."""
+    steps = [w.text for w in write_solution(problem, rng, POLICY_HABITS)]
+    parts = [(prompts.policy_prompt(problem.text, []), 0.0)]
+    for step in steps[:-1]:
+        parts += [(step, 0.5), (prompts.STEP_SEPARATOR, 0.5)]
+    parts += [(steps[-1], 0.5), (prompts.END_OF_TURN, 0.5)]
+    return Lesson(scribe.piece(*parts))
+
+
+def check_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 2) -> Lesson:
+    """A story, a solution, and for each place of it several steps with their verdicts."""
+    solution = write_solution(problem, rng, PREFIX_HABITS)
+    user = prompts.user_turn(problem.text, tiny.CHECK_SYSTEM)
+    head = f"{tiny.START_OF_TURN}user\n{user}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
+    parts = [(head, 0.0)]
+    length = len(scribe.encode(head))
+    branches = []
+    for written in solution:
+        texts = [written.text] if rng.random() < 0.3 else []
+        while len(texts) < candidates:
+            texts.append(candidate(rng, problem, written))
+        for text in texts:
+            verdict = assess(problem, written.before, text)
+            if verdict is not None:
+                branches.append((length, scribe.verdict(text, verdict, told=rng.random() < 0.3)))
+        parts += [(written.text, 0.2 * written.verdict.sound), (prompts.STEP_SEPARATOR, 0.0)]
+        length += len(scribe.encode(written.text)) + 1
+    return Lesson(scribe.piece(*parts[:-1]), tuple(branches))
+
+
+def recital_drill(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesson:
+    """The story, then its events again in shuffled order: teaches to look an event up by its number."""
+    lines = problem.text.split("\n")[1:-1]
+    shuffled = rng.sample(lines, len(lines))
+    return Lesson(scribe.piece((problem.text + "\n\n", 0.0), *((f"{line}\n", 0.4) for line in shuffled)))
+
+
+def arithmetic_drill(scribe: Scribe, rng: random.Random) -> Lesson:
+    """Equations one a line, each followed by whether it is true; false ones are near misses."""
+    parts: list[tuple[str, float]] = []
+    for _ in range(12):
+        sign, right = rng.choice("+-"), rng.randint(1, 9)
+        left = rng.randint(0, LARGEST_WRITTEN - 9) if sign == "+" else rng.randint(right, LARGEST_WRITTEN)
+        true = compute(left, sign, right)
+        said = true if rng.random() < 0.5 else max(0, true + rng.choice((-3, -2, -1, 1, 2, 3)))
+        parts += [(f" {left} {sign} {right} =", 0.0), (f" {said}", 0.5 * (said == true)), (tiny.CHECK_CAPTIONS[0], 0.0)]
+        parts += [(tiny.YES if said == true else tiny.NO, 1.0), ("\n", 0.0)]
+    return Lesson(scribe.piece(*parts))
+
+
+def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bool]) -> Lesson:
+    """One lesson of the base model's mixture."""
+    draw = rng.random()
+    if draw < 0.06:
+        return arithmetic_drill(scribe, rng)
+    problem = draw_problem(rng, keep)
+    if draw < 0.12:
+        return recital_drill(scribe, rng, problem)
+    if draw < 0.36:
+        return policy_lesson(scribe, rng, problem)
+    return check_lesson(scribe, rng, problem)
+
+
+def judge_reasoning(problem: Problem, state: State, step: str) -> str:
+    """The right answer to the judge's prompt: each thing looked up or recomputed, and whether the step agrees."""
+    said = parse(step)
+    if said is None:
+        raise ValueError(f"{step!r} is outside the grammar; judge lessons are written for steps that parse")
+    notes: list[tuple[str, bool]] = []
+    following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
+    if said.event is not None:
+        notes.append((f"next {following}", said.event == state.done + 1 and following != "none"))
+        repeated = said.body in state.claims
+        if said.event <= state.done:
+            notes.append(("again", repeated))
+        if said.body is not None and not repeated:
+            notes.append(_event_note(problem, said.event, said.body))
+    elif said.kind == "answer":
+        notes.append((f"next {following}", following == "none"))
+    else:
+        notes.append(("again", True))
+    repeated = said.body is not None and said.body in state.claims
+    if said.noun is not None:
+        notes.append((problem.noun, said.noun == problem.noun))
+    if said.value is not None and not repeated:
+        notes.append((f"from {state.value}", said.value == state.value))
+    if isinstance(said.body, Claim):
+        notes += _claim_notes(said.body)
+    return tiny.JUDGE_REASONING + " ".join(f"{text} {tiny.YES if holds else tiny.NO}." for text, holds in notes)
+
+
+def _event_note(problem: Problem, number: int, body: Claim | Aside) -> tuple[str, bool]:
+    if number > len(problem.events):
+        return "none", False
+    event = problem.events[number - 1]
+    if isinstance(body, Aside):
+        agrees = event.actor == body.name and event.actor != problem.hero
+    else:
+        agrees = (event.actor, event.verb, event.object) == (problem.hero, body.verb, body.object)
+    return f"{event.actor} {event.verb} {event.object}", agrees
+
+
+def _claim_notes(claim: Claim) -> list[tuple[str, bool]]:
+    sign = SIGN[claim.verb]
+    operand = "2" if claim.object == "them" else claim.object
+    result = compute(claim.left, claim.sign, claim.right)
+    shown = str(result) if 0 <= result <= 99 else "none"
+    return [
+        (f"{claim.verb} {sign} {operand}", (sign, operand) == (claim.sign, str(claim.right))),
+        (f"{claim.left} {claim.sign} {claim.right} = {shown}", result == claim.result),
+    ]
+
+
+def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) -> str:
+    """Reasoning and scores in the format that the judge's prompt asks for."""
+    scores = (verdict.math, verdict.consistency, verdict.optimality)
+    lines = "".join(f"{caption}{score}" for caption, score in zip(tiny.JUDGE_SCORES, scores, strict=True))
+    return judge_reasoning(problem, state, step) + lines
+
+
+def judge_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 4) -> Lesson:
+    """One place of one solution and several steps there, each with the judge's answer."""
+    solution = write_solution(problem, rng, PREFIX_HABITS)
+    place = rng.randrange(len(solution))
+    written, prefix = solution[place], [w.text for w in solution[:place]]
+    indent = 0 if rng.random() < 0.9 else rng.choice(tiny.INDENTS[1:])
+    user = prompts.judge_prompt(problem.text, prefix, tiny.STEP_SENTINEL, indent)
+    before, after = user.split(tiny.STEP_SENTINEL)
+    trunk = scribe.piece((f"{tiny.START_OF_TURN}user\n{before}", 0.0))
+    tail = f"{after}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
+    branches = []
+    for _ in range(candidates):
+        step = candidate(rng, problem, written)
+        verdict = assess(problem, written.before, step)
+        if verdict is not None:
+            answer = judge_answer(problem, written.before, step, verdict)
+            piece = scribe.piece((step, 0.0), (tail, 0.0), (answer, 1.0), (tiny.END_OF_TURN, 1.0))
+            branches.append((len(trunk.ids), piece))
+    return Lesson(trunk, tuple(branches))
