@@ -24,6 +24,10 @@ class DataError(ValueError):
     """Bad input or a failed check: one message that names the file, the row and the remedy."""
 
 
+class TransientError(RuntimeError):
+    """Something outside failed for now (network, server, lock): the same command may succeed later."""
+
+
 def sha256_file(path: Path) -> str:
     """Hexadecimal sha256 of a file's bytes."""
     with path.open("rb") as handle:

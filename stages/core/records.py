@@ -31,6 +31,14 @@ STEPS: dict[str, Any] = {
     "step": pl.String(),
     "rating": pl.Int8(),  # -1, 0, 1; null where the source has none. Monte-Carlo "+" is 1 and "-" is -1
 }
+QUARANTINE: dict[str, Any] = {
+    "source": pl.String(),  # folder below artifacts/raw
+    "file": pl.String(),
+    "line": pl.Int64(),
+    "id": pl.String(),  # the record's; null where the whole line is set aside
+    "reason": pl.String(),
+    "detail": pl.String(),
+}
 LABELS: dict[str, Any] = {
     "id": pl.String(),
     "math": pl.Int8(),  # 0, 1 or null
@@ -39,6 +47,14 @@ LABELS: dict[str, Any] = {
     "origin": pl.String(),  # rating | judge | none
     "outcome": pl.String(),  # given | parsed | unparsed | too_long | refused | engine_error | not_sampled | unrated
     "attempts": pl.Int64(),  # judge answers used; 0 without a judge
+}
+ANSWERS: dict[str, Any] = {
+    "id": pl.String(),
+    "attempt": pl.Int64(),  # from 0, over all rounds
+    "round": pl.Int64(),  # 0, then one for each re-ask after a disagreement
+    "prompt_digest": pl.String(),  # sha256 of the judge's user turn
+    "answer": pl.String(),  # null where the engine gave none
+    "outcome": pl.String(),  # parsed | unparsed | too_long | refused | engine_error
 }
 CLEAN: dict[str, Any] = {
     "id": pl.String(),
