@@ -34,6 +34,7 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
+        self._end = 0
         path.parent.mkdir(parents=True, exist_ok=True)
         created = not path.exists()
         self._file: IO[bytes] = path.open("a+b")
@@ -80,9 +81,11 @@ class Journal:
             line = _line(key, value)
             places[key] = (end + len(content), len(line))
             content += line
-        self._file.write(content)
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        try:
+            _write_all(self._file.fileno(), bytes(content))
+        except OSError:
+            self._file.truncate(self._end)  # a full disk must not leave half a batch before a later one
+            raise
         self._places |= places
         self._end = end + len(content)
 
@@ -121,6 +124,13 @@ def _line(key: str, value: Any) -> bytes:
     # ASCII escapes: lone surrogates and line separators in a model's answer stay inside their line.
     body = f'"key": "{key}", "value": {json.dumps(value, allow_nan=False)}}}'.encode()
     return _HEAD + hashlib.sha256(body).hexdigest()[:_SUM].encode() + b'", ' + body + b"\n"
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.fsync(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:
