@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -39,8 +39,8 @@ class Recipe:
     layers: int = 5
     heads: int = 4
     feed: int = 256
-    base: Plan = Plan(steps=5000, tokens=2560, rate=0.003)
-    judge: Plan = Plan(steps=2500, tokens=2560, rate=0.002)
+    base: Plan = field(default_factory=lambda: Plan(steps=4400, tokens=2560, rate=0.003))
+    judge: Plan = field(default_factory=lambda: Plan(steps=2500, tokens=2560, rate=0.002))
 
 
 def _keep(problem: Problem) -> bool:
@@ -115,9 +115,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         if name in names:
             began = time.monotonic()
 
-            def steps_done(
-                step: int, loss: float, name: str = name, plan: Plan = plan, began: float = began
-            ) -> None:
+            def steps_done(step: int, loss: float, name: str = name, plan: Plan = plan, began: float = began) -> None:
                 spent = time.monotonic() - began
                 print(f"{name}: step {step}/{plan.steps}, loss {loss:.4f}, {spent:.0f} s", flush=True)
 

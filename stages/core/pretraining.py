@@ -71,10 +71,11 @@ def weighted_loss(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
     output = model.model(input_ids=batch.ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False)
     rows, columns = torch.nonzero(batch.weights, as_tuple=True)
     hidden = output.last_hidden_state[rows, columns - 1]
-    logits = hidden @ model.get_input_embeddings().weight.T
+    logits = hidden @ model.model.embed_tokens.weight.T
     losses = nn.functional.cross_entropy(logits, batch.targets[rows, columns], reduction="none")
     weights = batch.weights[rows, columns]
-    return (losses * weights).sum() / weights.sum()
+    loss: Tensor = (losses * weights).sum() / weights.sum()
+    return loss
 
 
 def batches(lessons: Iterator[Lesson], tokens: int, pad: int) -> Iterator[Batch]:
@@ -99,7 +100,7 @@ class Optimizer:
         self.matrices: dict[str, nn.Parameter] = {}
         self.others: dict[str, nn.Parameter] = {}
         for name, parameter in model.named_parameters():
-            matrix = parameter.ndim == 2 and "embed" not in name  # noqa: PLR2004
+            matrix = parameter.ndim == 2 and "embed" not in name
             (self.matrices if matrix else self.others)[name] = parameter
         self.state: dict[str, Tensor] = {f"momentum/{n}": torch.zeros_like(p) for n, p in self.matrices.items()}
         for name, parameter in self.others.items():
@@ -116,8 +117,7 @@ class Optimizer:
         for shape, names in by_shape.items():
             updates = []
             for name in names:
-                gradient, momentum = self.matrices[name].grad, self.state[f"momentum/{name}"]
-                assert gradient is not None, f"{name} has no gradient"
+                gradient, momentum = _gradient(self.matrices[name]), self.state[f"momentum/{name}"]
                 momentum.mul_(0.95).add_(gradient)
                 updates.append(gradient.add(momentum, alpha=0.95))
             scale = 0.2 * max(shape) ** 0.5  # RMS-matched to AdamW
@@ -125,13 +125,19 @@ class Optimizer:
                 self.matrices[name].mul_(1 - rate * 0.05).add_(update, alpha=-rate * scale)
                 self.matrices[name].grad = None
         for name, parameter in self.others.items():
-            gradient, mean, square = parameter.grad, self.state[f"mean/{name}"], self.state[f"square/{name}"]
-            assert gradient is not None, f"{name} has no gradient"
+            mean, square = self.state[f"mean/{name}"], self.state[f"square/{name}"]
+            gradient = _gradient(parameter)
             mean.lerp_(gradient, 0.1)
             square.lerp_(gradient.square(), 0.02)
             root = (square / (1 - 0.98**number)).sqrt_().add_(1e-8)
             parameter.addcdiv_(mean / (1 - 0.9**number), root, value=-rate)
             parameter.grad = None
+
+
+def _gradient(parameter: nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        raise ValueError("a parameter got no gradient; every one of these models takes part in every lesson")
+    return parameter.grad
 
 
 def orthogonalise(updates: Tensor) -> Tensor:
@@ -169,7 +175,7 @@ def fit(
 ) -> None:
     """Train in place. ``lessons(block)`` gives the lessons of a block of ``every`` steps, so a run that was ended
     goes on at the last full block in ``checkpoint`` and comes to the same weights."""
-    pad = int(model.config.pad_token_id)
+    pad = int(model.config.pad_token_id or 0)
     optimizer = Optimizer(model, plan.rate)
     done = _resume(model, optimizer, checkpoint)
     model.train()
@@ -185,7 +191,7 @@ def fit(
             if done % 100 == 0:
                 report(done, total / ((done - 1) % every + 1))
         _keep(model, optimizer, checkpoint, done)
-    model.eval()
+    model.train(False)
 
 
 def _keep(model: nn.Module, optimizer: Optimizer, checkpoint: Path, done: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -17,6 +18,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from stages.core import prompts, world
+from stages.core.io import read_json, write_json
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", prompts.END_OF_TURN
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN, *prompts.LABEL_TOKENS)
@@ -78,7 +80,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     core.add_tokens([AddedToken(chunk, special=False, normalized=False) for chunk in prompt_chunks()])
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=core,
         eos_token=END_OF_TURN,
         pad_token=END_OF_TEXT,
@@ -130,7 +132,7 @@ def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
     while len(vocabulary) < _VOCABULARY:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in words.items():
-            for pair in zip(parts, parts[1:], strict=False):
+            for pair in pairwise(parts):
                 pairs[pair] += weights[word]
         if not pairs:
             break
@@ -156,7 +158,9 @@ def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
     return out
 
 
-def build_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, feed: int, seed: int) -> Qwen2ForCausalLM:  # fmt: skip # noqa: E501
+def build_model(
+    tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, feed: int, seed: int
+) -> Qwen2ForCausalLM:
     """A fresh tied Qwen2 model in fp32 for ``tokenizer``, initialised from ``seed`` alone."""
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // 16) * 16,
@@ -168,12 +172,12 @@ def build_model(tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int,
         max_position_embeddings=32768,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.convert_tokens_to_ids(END_OF_TURN),
-        pad_token_id=tokenizer.convert_tokens_to_ids(END_OF_TEXT),
+        eos_token_id=token_id(tokenizer, END_OF_TURN),
+        pad_token_id=token_id(tokenizer, END_OF_TEXT),
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen2ForCausalLM(config).float()
+        return Qwen2ForCausalLM(config)
 
 
 @torch.no_grad()
@@ -182,15 +186,24 @@ def seed_label_rows(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast)
 
     Rows of a tied matrix that training never met start 10-14 nats off.
     """
-    rows = model.get_input_embeddings().weight
+    rows = model.model.embed_tokens.weight
     for token, like in ((prompts.GOOD, YES), (prompts.BAD, NO), (prompts.MASK, END_OF_TEXT)):
-        rows[tokenizer.convert_tokens_to_ids(token)] = rows[tokenizer.convert_tokens_to_ids(like)]
+        rows[token_id(tokenizer, token)] = rows[token_id(tokenizer, like)]
 
 
 def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Write weights (safetensors, fp32), configuration and tokenizer into ``folder``."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+    config = folder / "tokenizer_config.json"
+    write_json(config, read_json(config) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """The id of a text that is one token."""
+    return single_tokens(tokenizer, [token])[token]
 
 
 def single_tokens(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> dict[str, int]:

@@ -81,7 +81,7 @@ class Scribe:
         self.encode: Callable[[str], tuple[int, ...]] = lru_cache(maxsize=50_000)(
             lambda text: tuple(core.encode(text, add_special_tokens=False).ids)
         )
-        self.mask = tokenizer.convert_tokens_to_ids(tiny.END_OF_TEXT)
+        self.mask = tiny.token_id(tokenizer, tiny.END_OF_TEXT)
 
     def piece(self, *parts: tuple[str, float]) -> Piece:
         """Parts ``(text, loss weight)`` one after another."""
@@ -94,18 +94,67 @@ class Scribe:
         return Piece(tuple(ids), tuple(weights), tuple(ids))
 
     def verdict(self, step: str, verdict: Verdict, told: bool) -> Piece:
-        """A step under "Current Step: " with its three verdicts; unless ``told``, each slot hides its answer."""
-        ids = [*self.encode("Current Step: "), *self.encode(step)]
-        step_weight = 0.2 if verdict.sound else 0.0
-        weights = [0.0] + [step_weight] * (len(ids) - 1)
-        targets = list(ids)
+        """A step under "Current Step: " with its three verdicts; unless ``told``, each slot hides its answer.
+
+        Every word of the step is a question too: is it the right one here? Without that, tiny models spend their
+        whole budget on finding out which of a dozen words a verdict was about.
+        """
+        yes, no = self.encode(tiny.YES)[0], self.encode(tiny.NO)[0]
+        ids = list(self.encode("Current Step: "))
+        targets, weights = list(ids), [0.0] * len(ids)
+        for text, holds in words_of(step, verdict):
+            encoded = self.encode(text)
+            ids += encoded
+            targets += [yes if holds else no] * len(encoded)
+            weights += [0.0] * (len(encoded) - 1) + [0.0 if holds is None else 0.3]
+        # A target stands one place after the position that predicts it; here a word's own last token is to answer.
+        targets, weights = [targets[0], *targets[:-1]], [0.0, *weights[:-1]]
         labels = (verdict.math, verdict.consistency, verdict.optimality)
         for caption, label in zip(tiny.CHECK_CAPTIONS, labels, strict=True):
-            answer = self.encode(tiny.YES if label else tiny.NO)[0]
+            answer = yes if label else no
             ids += [*self.encode(caption), answer if told else self.mask]
             targets += [*self.encode(caption), answer]
             weights += [0.0, 1.0]
         return Piece(tuple(ids), tuple(weights), tuple(targets))
+
+
+def words_of(step: str, verdict: Verdict) -> list[tuple[str, bool | None]]:
+    """A step cut into words, each with whether it is the right one there (``None`` where nothing is asked)."""
+    said = parse(step)
+    faults = set(verdict.faults)
+    if said is None:
+        return [(step, None)]
+    in_order = not faults & {"skipped", "contradiction", "event", "repetition"}
+    body = said.body
+    if isinstance(body, Claim):
+        link = step.split(f"{body.event}) {body.verb} {body.object}", 1)[1].split(f" {body.left} {body.sign} ", 1)[0]
+        return [
+            (f"{body.event})", in_order),
+            (f" {body.verb}", not faults & {"verb", "person"}),
+            (f" {body.object}", "amount" not in faults),
+            (link, None),
+            (f" {body.left}", "carried" not in faults),
+            (f" {body.sign}", not faults & {"operation", "misreading"}),
+            (f" {body.right}", "operand" not in faults),
+            (" =", None),
+            (f" {body.result}", "arithmetic" not in faults),
+            (f" {body.noun}", "unit" not in faults),
+            (".", None),
+        ]
+    if isinstance(body, Aside):
+        return [
+            (f"{body.event})", in_order),
+            (" is about", "person" not in faults),
+            (f" {body.name}", not faults & {"person", "name"}),
+            (", so still", None),
+            (f" {body.value}", "carried" not in faults),
+            (f" {body.noun}", "unit" not in faults),
+            (".", None),
+        ]
+    if said.kind == "answer":
+        head = " answer is \\boxed{"
+        return [("The", "early" not in faults), (head, None), (str(said.value), "answer" not in faults), ("}.", None)]
+    return [(step, None)]
 
 
 def draw_problem(rng: random.Random, keep: Callable[[Problem], bool]) -> Problem:

@@ -247,11 +247,14 @@ def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list
     state, steps = begin(problem), list[Written]()
     while not state.ended:
         text = draw_step(problem, state, rng, habits)
-        verdict = assess(problem, state, text)
-        if verdict is None:
-            raise AssertionError(f"the writer left the grammar: {text!r}")
-        steps.append(Written(state, text, verdict))
-        state = verdict.state
+        steps.append(assess_written(problem, state, text))
+        state = steps[-1].verdict.state
     return steps
 
 
+def assess_written(problem: Problem, state: State, text: str) -> Written:
+    """A written step with its verdict; raises ``AssertionError`` for text outside the grammar."""
+    verdict = assess(problem, state, text)
+    if verdict is None:
+        raise AssertionError(f"the writer left the grammar: {text!r}")
+    return Written(state, text, verdict)
