@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import polars as pl
 
@@ -84,7 +84,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as raw:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
-                yield handle
+                yield cast(IO[bytes], handle)
         else:
             yield raw
 
