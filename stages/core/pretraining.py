@@ -148,7 +148,8 @@ def orthogonalise(updates: Tensor) -> Tensor:
     for _ in range(5):
         gram = x @ x.mT
         x = 3.4445 * x + (-4.7750 * gram + 2.0315 * gram @ gram) @ x
-    return x.mT if tall else x
+    result: Tensor = x.mT if tall else x
+    return result
 
 
 def rate_share(step: int, steps: int) -> float:

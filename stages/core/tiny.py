@@ -92,11 +92,6 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved beside a tiny model (never through ``AutoTokenizer``, see the module's head)."""
-    return PreTrainedTokenizerFast.from_pretrained(folder)  # type: ignore[no-any-return]
-
-
 def _lesson_words() -> Counter[str]:
     """Pieces with weights: the world's own first (they must become single tokens), then the prompts' English."""
     own = [f" {word}" for verb in world.SIGN for word in verb.split()]
