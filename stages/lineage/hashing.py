@@ -1,0 +1,63 @@
+"""Content digests as DVC names them (md5) and as we check them (sha256), in one pass over the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What a path holds: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes and, for a folder, files."""
+
+    md5: str
+    sha256: str
+    size: int
+    files: dict[str, Digest]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder."""
+        return self.md5.endswith(".dir")
+
+    def as_json(self) -> dict[str, object]:
+        """A JSON value; files of a folder by their path below it."""
+        value: dict[str, object] = {"md5": self.md5, "sha256": self.sha256, "size": self.size}
+        if self.is_folder:
+            value["files"] = {name: file.as_json() for name, file in self.files.items()}
+        return value
+
+
+def digest_path(path: Path) -> Digest:
+    """Digest a file or a folder; raises ``FileNotFoundError``.
+
+    A folder's md5 is the md5 of DVC's ``.dir`` object (the JSON list of its files, sorted by path); its sha256 is that
+    of the same list with sha256 in place of md5.
+    """
+    if not path.is_dir():
+        return _digest_file(path)
+    files = {
+        file.relative_to(path).as_posix(): _digest_file(file)
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and not file.is_symlink()
+    }
+    files = dict(sorted(files.items()))
+    listing = [{"md5": digest.md5, "relpath": name} for name, digest in files.items()]
+    sha_listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
+    md5 = hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
+    sha256 = hashlib.sha256(json.dumps(sha_listing, sort_keys=True).encode()).hexdigest()
+    return Digest(f"{md5}.dir", sha256, sum(file.size for file in files.values()), files)
+
+
+def _digest_file(path: Path) -> Digest:
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    with path.open("rb") as handle:
+        while chunk := handle.read(_CHUNK):
+            md5.update(chunk)
+            sha256.update(chunk)
+            size += len(chunk)
+    return Digest(md5.hexdigest(), sha256.hexdigest(), size, {})
