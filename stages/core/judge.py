@@ -1,0 +1,153 @@
+"""The LLM judge: one interface, two engines, every answer in the journal before it counts.
+
+An engine is handed keys ``<prompt digest>:<attempt>`` and a way to build each prompt; it asks for those that the
+journal lacks and appends the answers in batches. What the journal holds of a call is ``{"text", "tokens", "finish"}``
+or ``{"outcome", "message"}`` (too long, refused). An engine error is reported, never written down: it is asked again
+by the next run.
+
+Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from stages.core.io import DataError, digest_of, read_json, sha256_file
+from stages.core.journal import Journal
+from stages.core.openai_client import Failure, Reply, Request, Sampled, ServerClient
+from stages.core.params import Label
+from stages.core.progress import Progress
+from stages.core.prompts import LABEL_TOKENS
+
+_BATCH = 64
+_LONGEST_UNSYNCED_S = 1.0
+# What chat templates in use read as structure; a step that says one of these must not end its own turn.
+FOREIGN_SPECIALS: tuple[str, ...] = (
+    *LABEL_TOKENS,
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<think>",
+    "</think>",
+    "<｜begin▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+)
+
+PromptOf = Callable[[str], str]
+
+
+class Judge(Protocol):
+    """An engine. ``identity`` is all of it that determines an answer; ``specials`` must not stand in a prompt."""
+
+    identity: dict[str, Any]
+    specials: tuple[str, ...]
+
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
+        """Bring every key into the journal; returns key -> message of those that met an engine error."""
+
+
+def model_identity(folder: Path) -> dict[str, Any]:
+    """What names a model folder's content: repository and revision, or the digest of its files."""
+    reference = folder / "hub.json"
+    if reference.exists():
+        pinned = read_json(reference)
+        return {"repo": pinned["repo"], "revision": pinned["revision"]}
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not files:
+        raise DataError(f"{folder}: no model here; run `dvc repro download`, or correct download.sources")
+    return {"files": digest_of({path.relative_to(folder).as_posix(): sha256_file(path) for path in files})}
+
+
+def open_judge(folder: Path, params: Label) -> Judge:
+    """The engine that ``params`` names, for the model in ``folder``."""
+    return ServerJudge(folder, params) if params.engine == "openai" else LocalJudge(folder, params)
+
+
+class ServerJudge:
+    """A judge behind an OpenAI-compatible server; one fsync for up to 64 answers or a second."""
+
+    def __init__(self, folder: Path, params: Label) -> None:
+        model = model_identity(folder)
+        self._client = ServerClient(params.base_url, params.concurrency, params.timeout_s, params.retries)
+        self._client.model = self._client.served_model(model.get("repo"))
+        self._sampled = Sampled(params.temperature, params.top_p, params.max_tokens)
+        self.identity = {"engine": "openai", "model": model, "served": self._client.model}
+        self.specials = FOREIGN_SPECIALS
+
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
+        """Ask for what is missing, many at once."""
+        missing = [key for key in keys if key not in journal]
+        progress.resume(len(keys) - len(missing))
+        held: dict[str, Any] = {}
+        failed: dict[str, str] = {}
+        synced = time.monotonic()
+
+        def keep(key: str, result: Reply | Failure) -> None:
+            nonlocal synced
+            progress.advance()
+            if isinstance(result, Failure) and result.outcome == "engine_error":
+                failed[key] = result.message
+                return
+            held[key] = _kept(result)
+            if len(held) >= _BATCH or time.monotonic() - synced > _LONGEST_UNSYNCED_S:
+                journal.append(held)
+                held.clear()
+                synced = time.monotonic()
+
+        try:
+            self._client.chat((Request(key, prompt_of(key)) for key in missing), self._sampled, keep)
+        finally:
+            journal.append(held)
+        return failed
+
+
+class LocalJudge:
+    """A judge in this process, in batches whose composition is fixed by the keys asked for.
+
+    A batch of which the journal lacks anything is generated whole and only the missing answers are written, so a run
+    that was killed ends with the same answers as one that was not.
+    """
+
+    def __init__(self, folder: Path, params: Label) -> None:
+        from stages.core.generate import Generator, Sampling  # brings torch, which the other engine does without
+
+        self._generator = Generator(folder)
+        self._sampling = Sampling(params.temperature, params.top_p, params.max_tokens)
+        self._batch_size, self._room = params.batch_size, params.max_model_len - params.max_tokens
+        self.identity = {"engine": "transformers", "model": model_identity(folder), "batch_size": params.batch_size}
+        self.specials = tuple(dict.fromkeys((*FOREIGN_SPECIALS, *self._generator.specials)))
+
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
+        """Generate what is missing, batch by batch; lengths alike in a batch, to pad little."""
+        order = sorted(keys, key=lambda key: (len(prompt_of(key)), key))
+        for start in range(0, len(order), self._batch_size):
+            batch = order[start : start + self._batch_size]
+            missing = {key for key in batch if key not in journal}
+            progress.resume(len(batch) - len(missing))
+            if missing:
+                answers = dict(self._answers(batch, prompt_of))
+                journal.append({key: answers[key] for key in batch if key in missing})
+                progress.advance(len(missing))
+        return {}
+
+    def _answers(self, batch: list[str], prompt_of: PromptOf) -> Iterator[tuple[str, Any]]:
+        prompts = {key: self._generator.chat_prompt(prompt_of(key)) for key in batch}
+        lengths = {key: self._generator.count_tokens(prompt) for key, prompt in prompts.items()}
+        fitting = [key for key in batch if lengths[key] <= self._room]
+        for key in batch:
+            if lengths[key] > self._room:
+                yield key, {"outcome": "too_long", "message": f"{lengths[key]} tokens, {self._room} fit"}
+        completions = self._generator.generate([prompts[key] for key in fitting], fitting, self._sampling)
+        for key, completion in zip(fitting, completions, strict=True):
+            yield key, {"text": completion.text, "tokens": completion.tokens, "finish": completion.finish}
+
+
+def _kept(result: Reply | Failure) -> dict[str, Any]:
+    if isinstance(result, Failure):
+        return {"outcome": result.outcome, "message": result.message}
+    return {"text": result.text, "tokens": result.tokens, "finish": result.finish}

@@ -1,0 +1,69 @@
+"""Apply the paper's consistency rules: keep a step only where judge and rating do not contradict each other.
+
+Reads   artifacts/steps/steps.parquet, artifacts/labels/labels.parquet
+Writes  artifacts/clean/{clean,drops}.parquet, metrics/filter.json
+Run     python -m stages.filter
+
+PRM800K -1: dropped with all ones. Monte-Carlo "+": kept with all ones alone; "-": kept with anything else. A step
+without scores is dropped under its outcome's name. Source: paper section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from stages.core.io import DataError, read_parquet, write_json, write_parquet
+from stages.core.labels import correctness, drop_reason
+from stages.core.records import CLEAN, DROPS, LABELS, STEPS
+from stages.lineage.record import recorded
+
+STEPS_FILE = Path("artifacts/steps/steps.parquet")
+LABELS_FILE = Path("artifacts/labels/labels.parquet")
+CLEAN_FOLDER = Path("artifacts/clean")
+METRICS = Path("metrics/filter.json")
+
+
+def decide(steps: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
+    """Steps beside their labels with a column ``reason``, null where kept; raises ``DataError`` unless ids match."""
+    if labels["id"].n_unique() != len(labels) or steps["id"].n_unique() != len(steps):
+        raise DataError(f"{LABELS_FILE} or {STEPS_FILE}: ids repeat; re-run prepare and label")
+    joined = steps.select("id", "source", "rating").join(labels, on="id", how="inner", maintain_order="left")
+    if len(joined) != len(steps) or len(labels) != len(steps):
+        raise DataError(
+            f"{LABELS_FILE}: {len(labels)} labels for {len(steps)} steps, {len(joined)} in common; re-run label"
+        )
+    return joined.with_columns(correctness=correctness(), reason=drop_reason())
+
+
+def accounting(decided: pl.DataFrame) -> dict[str, Any]:
+    """Read, kept and dropped by reason."""
+    reasons = decided.drop_nulls("reason").group_by("reason").len()
+    dropped = dict(reasons.iter_rows())
+    kept = decided["reason"].null_count()
+    return {"read": len(decided), "kept": kept, "dropped": dropped, "quarantined": {}}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the stage."""
+    with recorded("filter"):
+        decided = decide(read_parquet(STEPS_FILE, STEPS), read_parquet(LABELS_FILE, LABELS))
+        kept = decided.filter(pl.col("reason").is_null()).select(*CLEAN)
+        dropped = decided.filter(pl.col("reason").is_not_null()).select(*DROPS)
+        write_parquet(CLEAN_FOLDER / "clean.parquet", kept)
+        write_parquet(CLEAN_FOLDER / "drops.parquet", dropped)
+        by_source = {
+            str(source): accounting(rows)
+            for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
+        }
+        positives = {
+            label: kept[label].mean() if len(kept) else None for label in ("math", "consistency", "correctness")
+        }
+        write_json(METRICS, accounting(decided) | {"sources": by_source, "positive_share": positives})
+
+
+if __name__ == "__main__":
+    main()
