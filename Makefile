@@ -1,0 +1,87 @@
+# make run    set up the environment, run the pipeline, print the results
+# make test   the tests, in the same environment
+# make help   everything else
+#
+# BUILD=cuda takes PyTorch's CUDA build from the package index instead of the CPU build.
+# TORCH_INDEX is where the CPU build comes from when pip is not configured to find it.
+
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BUILD ?= cpu
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+STAMP := $(VENV)/.installed-$(BUILD)
+DEV_STAMP := $(VENV)/.installed-dev
+
+# Stages and tests find this environment's python, dvc and prefect; nothing phones home.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export DO_NOT_TRACK := 1
+export DVC_NO_ANALYTICS := 1
+export GX_ANALYTICS_ENABLED := false
+export PREFECT_SERVER_ANALYTICS_ENABLED := false
+export PYTHONHASHSEED := 0
+export TOKENIZERS_PARALLELISM := false
+
+.DEFAULT_GOAL := help
+.PHONY: help env run test check lock deploy undeploy bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+env: $(STAMP)  ## set up .venv from the hash-locked requirements
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
+	  { echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11"; exit 1; }
+	@echo "Setting up $(VENV) (a few minutes, once)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): infra/requirements-$(BUILD).lock infra/torch-cpu.lock pyproject.toml | $(VENV)/bin/python
+ifeq ($(BUILD),cpu)
+	@$(PIP) install --no-deps --require-hashes -r infra/torch-cpu.lock 2>/dev/null || \
+	  $(PIP) install --no-deps --require-hashes --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
+endif
+	@$(PIP) install --no-deps --require-hashes -r infra/requirements-$(BUILD).lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
+	@$(PIP) install --no-deps --require-hashes -r infra/requirements-dev.lock
+	@touch $@
+
+run: $(STAMP)  ## run the pipeline of the active profile and print the results
+	@pathfinder run
+
+test: $(DEV_STAMP)  ## style, types and tests
+	@$(MAKE) --no-print-directory check
+	@OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadscope -m "not benchmarks"
+
+check: $(DEV_STAMP)  ## style and types alone
+	@ruff check .
+	@ruff format --check .
+	@mypy
+
+lock: $(VENV)/bin/python  ## renew the lock files from infra/requirements*.in
+	@$(PIP) install uv
+	@for build in cpu cuda; do \
+	  flags=""; if [ $$build = cpu ]; then flags="--no-emit-package torch"; fi; \
+	  uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate $$flags \
+	    infra/requirements.in -o infra/requirements-$$build.lock; done
+	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package torch \
+	    -c infra/requirements-cpu.lock infra/requirements-dev.in -o infra/requirements-dev.lock
+	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	    infra/requirements-vllm.in -o infra/requirements-vllm.lock
+
+deploy: $(STAMP)  ## put up the Prefect deployment (process pool, nightly schedule, inactive until asked for)
+	@python -m flows.deploy up
+
+undeploy: $(STAMP)  ## take the deployment down
+	@python -m flows.deploy down
+
+bench: $(DEV_STAMP)  ## benchmarks, side by side in one run
+	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s
+
+clean:  ## remove what the pipeline made here (not .venv, not the remote storage)
+	@rm -rf artifacts models metrics reports dvc_plots
