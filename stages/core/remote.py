@@ -233,13 +233,13 @@ def _client() -> Any:
 
     endpoint = os.environ.get(ENDPOINT) or None
     config = Config(
-        retries={"mode": "standard", "max_attempts": 5},
+        retries={"mode": "standard"},  # three attempts; AWS_MAX_ATTEMPTS changes that
         connect_timeout=10,
         read_timeout=60,
         s3={"addressing_style": "path" if endpoint else "auto"},
     )
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    return boto3.client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:
