@@ -17,7 +17,7 @@ from typing import Any
 
 import polars as pl
 
-from stages.core.io import DataError, digest_of, read_parquet, sha256_file, write_json, write_parquet
+from stages.core.io import DataError, digest_of, read_parquet, sha256_file, transient_status, write_json, write_parquet
 from stages.core.journal import Journal
 from stages.core.judge import Judge, open_judge
 from stages.core.labelling import Labelling, Prompts, Verdict, choose
@@ -116,7 +116,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     params = load_params().label
     if params.max_tokens >= params.max_model_len:
         raise DataError(f"label.max_tokens {params.max_tokens} leaves no room in max_model_len {params.max_model_len}")
-    with recorded("label"):
+    with transient_status(), recorded("label"):
         steps = read_parquet(STEPS_FOLDER / "steps.parquet", STEPS)
         trajectories = read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES)
         judge = open_judge(JUDGE_FOLDER, params)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,20 @@ class DataError(ValueError):
 
 class TransientError(RuntimeError):
     """Something outside failed for now (network, server, lock): the same command may succeed later."""
+
+
+EXIT_TRANSIENT = 75
+"""Exit status of a stage that met a ``TransientError`` (``EX_TEMPFAIL`` of sysexits.h)."""
+
+
+@contextmanager
+def transient_status() -> Iterator[None]:
+    """Turn a ``TransientError`` into its message and exit status 75, which the flow's retries look for."""
+    try:
+        yield
+    except TransientError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(EXIT_TRANSIENT) from error
 
 
 def sha256_file(path: Path) -> str:
