@@ -27,7 +27,17 @@ from stages.lineage.pipeline import Stage, read_pipeline
 
 RECORDS = Path(".pathfinder/lineage")
 LOCK_FILES = ("infra/requirements-cpu.lock", "infra/requirements-cuda.lock")
-PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "polars", "great-expectations", "dvc", "prefect")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "polars",
+    "great-expectations",
+    "dvc",
+    "prefect",
+)
 
 
 @contextmanager
