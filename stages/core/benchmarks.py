@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from stages.core.io import DataError, read_json, read_jsonl
 from stages.core.records import normalise
@@ -82,12 +82,27 @@ class SearchProblem:
     key: Any
 
 
-def read_processbench(folder: Path, limit: int = 0) -> tuple[list[ProcessBenchItem], dict[str, int]]:
-    """Items of every subset found, in the files' order, ``limit`` a subset (0: all), and the defects counted.
+@dataclass(frozen=True, slots=True)
+class Loaded(Generic[T]):
+    """What a reader gives: the items kept, how many there were, why the others were dropped, and the defects met."""
+
+    items: list[T]
+    read: int
+    dropped: dict[str, int]
+    defects: dict[str, int]
+
+    def accounting(self) -> dict[str, Any]:
+        """For a stage's metrics: read = kept + dropped."""
+        return {"read": self.read, "kept": len(self.items), "dropped": self.dropped, "quarantined": {}}
+
+
+def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
+    """Items of every subset found, in the files' order, ``limit`` a subset (0: all).
 
     Known: right answers with a wrong step, and problems repeated inside a subset. Source: Qwen/ProcessBench.
     """
     items: list[ProcessBenchItem] = []
+    read = 0
     defects: Counter[str] = Counter(right_answer_wrong_step=0, repeated_problem=0, empty_step=0, label_past_end=0)
     for subset in SUBSETS:
         path = _find(folder, subset)
@@ -95,7 +110,9 @@ def read_processbench(folder: Path, limit: int = 0) -> tuple[list[ProcessBenchIt
             continue
         rows = [_processbench_item(path, number, row, subset) for number, row in _rows(path)]
         _check_unique(path, [row.id for row in rows])
-        items += _first(rows, limit)
+        read += len(rows)
+        rows = _first(rows, limit)
+        items += rows
         defects["repeated_problem"] += len(rows) - len({normalise(row.problem) for row in rows})
     if not items:
         raise DataError(f"{folder}: none of {', '.join(f'{s}.json' for s in SUBSETS)}; point at a ProcessBench folder")
@@ -103,7 +120,7 @@ def read_processbench(folder: Path, limit: int = 0) -> tuple[list[ProcessBenchIt
         defects["right_answer_wrong_step"] += item.label != -1 and item.final_answer_correct is True
         defects["empty_step"] += sum(not step.strip() for step in item.steps)
         defects["label_past_end"] += item.label >= len(item.steps)
-    return items, dict(defects)
+    return Loaded(items, read, {"limit": read - len(items)}, dict(defects))
 
 
 def _processbench_item(path: Path, number: int, row: Any, subset: str) -> ProcessBenchItem:
@@ -123,8 +140,8 @@ def _processbench_item(path: Path, number: int, row: Any, subset: str) -> Proces
     )
 
 
-def read_prmbench(folder: Path, limit: int = 0) -> tuple[list[PRMBenchItem], dict[str, int]]:
-    """Items of every class in every ``.jsonl`` of the folder, ``limit`` a class (0: all), and the defects counted.
+def read_prmbench(folder: Path, limit: int = 0) -> Loaded[PRMBenchItem]:
+    """Items of every class in every ``.jsonl`` of the folder, ``limit`` a class (0: all).
 
     As in the published loader (``tasks/prmtest_classified/task.py``): the first row of an id stands, and each
     "redundency" row also gives its original solution as a sample of class "correct". Files go by name, where the
@@ -135,19 +152,23 @@ def read_prmbench(folder: Path, limit: int = 0) -> tuple[list[PRMBenchItem], dic
         raise DataError(f"{folder}: no .jsonl file; point at a PRMBench folder")
     items: dict[str, PRMBenchItem] = {}
     taken: Counter[str] = Counter()
-    defects: Counter[str] = Counter(error_step_past_end=0, empty_step=0, repeated_id=0)
+    dropped: Counter[str] = Counter(limit=0, repeated_id=0)
+    defects: Counter[str] = Counter(error_step_past_end=0, empty_step=0)
     for path in paths:
         for number, row in _rows(path):
             pair = _prmbench_items(path, number, row)
             if pair[-1].idx in items:
-                defects["repeated_id"] += 1
-            elif not limit or taken[pair[-1].classification] < limit:
+                dropped["repeated_id"] += len(pair)
+            elif limit and taken[pair[-1].classification] == limit:
+                dropped["limit"] += len(pair)
+            else:
                 taken[pair[-1].classification] += 1
-                items.update({item.idx: item for item in pair if item.idx not in items})
+                items.update({item.idx: item for item in pair})
     for item in items.values():
         defects["error_step_past_end"] += any(not 1 <= step <= len(item.steps) for step in item.error_steps)
         defects["empty_step"] += sum(not step.strip() for step in item.steps)
-    return list(items.values()), dict(defects)
+    kept = list(items.values())
+    return Loaded(kept, len(kept) + sum(dropped.values()), dict(dropped), dict(defects))
 
 
 def _prmbench_items(path: Path, number: int, row: Any) -> list[PRMBenchItem]:
@@ -166,17 +187,21 @@ def _prmbench_items(path: Path, number: int, row: Any) -> list[PRMBenchItem]:
     return [PRMBenchItem(f"{CORRECT}_{idx}", CORRECT, *original, ()), item]
 
 
-def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> list[SearchProblem]:
+def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[SearchProblem]:
     """Problems of ``sets``, ``limit`` a set (0: all). A missing set is a ``DataError``: averages need them all."""
     problems: list[SearchProblem] = []
+    read = repeated = 0
     for name in sets:
         path = next((found for other in _SEARCH_NAMES[name] if (found := _find(folder, other))), None)
         if path is None:
             raise DataError(f"{folder}: no file for the search set {name}; add {name}.jsonl or take it off search.sets")
         rows = [_search_problem(path, number, row, name) for number, row in _rows(path)]
         _check_unique(path, [row.id for row in rows])
-        problems += _first(rows, limit)
-    return problems
+        read += len(rows)
+        rows = _first(rows, limit)
+        problems += rows
+        repeated += len(rows) - len({normalise(row.problem) for row in rows})
+    return Loaded(problems, read, {"limit": read - len(problems)}, {"repeated_problem": repeated})
 
 
 def _search_problem(path: Path, number: int, row: Any, name: str) -> SearchProblem:
@@ -203,13 +228,22 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
         try:
             content = read_json(path)
         except DataError:
-            yield from read_jsonl(path)  # several hubs ship lines under .json
+            yield from ((number, _clean(row)) for number, row in read_jsonl(path))  # hubs ship lines under .json
             return
         if not isinstance(content, list):
             raise DataError(f"{path}: holds {type(content).__name__}; expected a list of rows")
-        yield from enumerate(content, start=1)
+        yield from ((number, _clean(row)) for number, row in enumerate(content, start=1))
     else:
-        yield from read_jsonl(path)
+        yield from ((number, _clean(row)) for number, row in read_jsonl(path))
+
+
+def _clean(value: Any) -> Any:
+    """The value with lone surrogates, which no file and no tokenizer can hold, replaced."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    return {_clean(k): _clean(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
 def _typed(at: str, row: Any, key: str, kind: type[T]) -> T:

@@ -1,0 +1,82 @@
+"""The policy: whatever continues the published prompt, in process or behind an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from stages.core.generate import Completion, Generator, Sampling
+from stages.core.io import DataError
+from stages.core.params import Search
+from stages.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
+from stages.core.tokens import neutralise
+
+_CHAT_TOKENS = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
+
+
+class Policy(Protocol):
+    """Samples one completion a prompt; ``keys`` name the rows' random streams."""
+
+    specials: Collection[str]
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Completions in the prompts' order."""
+        ...
+
+
+class EmbeddedPolicy:
+    """A model folder in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._generator = Generator(folder)
+        self.specials: Collection[str] = self._generator.specials
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """One batch after another on the CPU or the GPU; the same call gives the same texts."""
+        return self._generator.generate(prompts, keys, sampling)
+
+
+class ServerPolicy:
+    """A server's ``/completions``. Repeatable only as far as the server's seeds are."""
+
+    specials: Collection[str] = _CHAT_TOKENS
+
+    def __init__(self, base_url: str, concurrency: int) -> None:
+        from stages.core.openai_client import ServerClient  # noqa: PLC0415  (the embedded policy needs no client)
+
+        self._client = ServerClient(base_url, concurrency, timeout_s=600.0, retries=8)
+        self._client.model = self._client.served_model()
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """All prompts at once, as many at a time as the server is given; a failed call is a ``DataError``."""
+        from stages.core.openai_client import Failure, Reply, Request, Sampled  # noqa: PLC0415
+
+        answers: dict[str, Completion] = {}
+
+        def take(key: str, result: Reply | Failure) -> None:
+            if isinstance(result, Failure):
+                # a prompt too long to go on from ends its search; anything else must not pass for an answer
+                if result.outcome != "too_long":
+                    raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
+                answers[key] = Completion("", 0, "length")
+            else:
+                answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
+
+        requests = [Request(key, prompt) for key, prompt in zip(keys, prompts, strict=True)]
+        stops = (*sampling.stop, END_OF_TURN)
+        sampled = Sampled(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop)
+        self._client.complete(requests, sampled, take)
+        return [answers[key] for key in keys]
+
+
+def open_policy(settings: Search, folder: Path) -> Policy:
+    """The policy that the parameters name."""
+    if settings.engine == "transformers":
+        return EmbeddedPolicy(folder)
+    return ServerPolicy(settings.base_url, concurrency=settings.batch_size * settings.n)
+
+
+def safe_prompt(policy: Policy, problem: str, steps: Sequence[str]) -> str:
+    """The policy's prompt around a problem and steps in which no text can act as a special token."""
+    return policy_prompt(neutralise(problem, policy.specials), [neutralise(step, policy.specials) for step in steps])

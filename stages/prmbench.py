@@ -1,0 +1,85 @@
+"""Judge every step of PRMBench with one PRM.
+
+    python -m stages.prmbench full
+
+Reads ``artifacts/raw/prmbench`` and ``models/<variant>``; writes ``artifacts/predictions/prmbench/<variant>.jsonl``
+(rows that the published evaluator reads) and ``metrics/prmbench/<variant>.json`` (percent). Two rules are reported:
+``pass1``, the published one (a step is sound when both first-pass probabilities reach the threshold), and ``both``,
+the default (its reward does).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.core.benchmarks import PRMBenchItem, read_prmbench
+from stages.core.io import write_json, write_jsonl
+from stages.core.params import load_params
+from stages.core.prmbench import baselines, with_interval
+from stages.core.progress import Progress
+from stages.core.prompts import VARIANTS
+from stages.core.scoring import Scorer, Solution, StepScore
+from stages.lineage.record import recorded
+
+RAW = Path("artifacts/raw/prmbench")
+PREDICTIONS = Path("artifacts/predictions/prmbench")
+METRICS = Path("metrics/prmbench")
+RULES = ("pass1", "both")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the stage."""
+    parser = argparse.ArgumentParser(prog="python -m stages.prmbench", description=__doc__.splitlines()[0])
+    parser.add_argument("variant", choices=sorted(VARIANTS))
+    variant = parser.parse_args(argv).variant
+    params = load_params()
+    with recorded("prmbench", variant):
+        loaded = read_prmbench(RAW, params.prmbench.limit)
+        items = loaded.items
+        scorer = Scorer(
+            Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget
+        )
+        solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
+        with Progress(f"prmbench {variant}", len(items), "solutions") as progress:
+            scores = scorer.score(solutions, on_done=progress.advance)
+        labels = {
+            rule: {
+                item.idx: [is_sound(step, rule, params.prmbench.threshold) for step in steps]
+                for item, steps in zip(items, scores, strict=True)
+            }
+            for rule in RULES
+        }
+        rows = [
+            _row(item, steps, labels["pass1"][item.idx], labels["both"][item.idx])
+            for item, steps in zip(items, scores, strict=True)
+        ]
+        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        rules = {rule: with_interval(items, labels[rule], params.report) for rule in RULES}
+        metrics = loaded.accounting() | rules["both"]
+        metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
+        write_json(METRICS / f"{variant}.json", metrics)
+        print(f"prmbench {variant}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
+
+
+def is_sound(step: StepScore, rule: str, threshold: float) -> bool:
+    """Whether the rule calls a step sound: its first-pass probabilities, or its reward, reach ``threshold``."""
+    first = [p for p in (step.math, step.consistency, step.error_free) if p is not None]
+    return all(p >= threshold for p in (first if rule == "pass1" and first else [step.reward]))
+
+
+def _row(item: PRMBenchItem, steps: Sequence[StepScore], pass1: list[bool], both: list[bool]) -> dict[str, Any]:
+    return {
+        "idx": item.idx,
+        "classification": item.classification,
+        "scores": {"step_level_validity_labels": both, "step_level_validity_labels_pass1": pass1},
+        "steps": [
+            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward} for s in steps
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

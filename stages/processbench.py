@@ -1,0 +1,86 @@
+"""Find the first wrong step of every ProcessBench solution with one PRM.
+
+    python -m stages.processbench full
+
+Reads ``artifacts/raw/processbench`` and ``models/<variant>``; writes
+``artifacts/predictions/processbench/<variant>.jsonl`` and ``metrics/processbench/<variant>.json`` (percent). Two rules
+are reported: ``pass1``, the published one (a step is wrong when a first-pass label is), and ``both``, the default
+(the paper's algorithm 1: its reward is under one half).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.core.benchmarks import ProcessBenchItem, read_processbench
+from stages.core.io import write_json, write_jsonl
+from stages.core.params import load_params
+from stages.core.processbench import NO_ERROR, baselines, by_generator, with_interval
+from stages.core.progress import Progress
+from stages.core.prompts import VARIANTS
+from stages.core.scoring import Scorer, Solution, StepScore
+from stages.lineage.record import recorded
+
+RAW = Path("artifacts/raw/processbench")
+PREDICTIONS = Path("artifacts/predictions/processbench")
+METRICS = Path("metrics/processbench")
+RULES = ("pass1", "both")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the stage."""
+    parser = argparse.ArgumentParser(prog="python -m stages.processbench", description=__doc__.splitlines()[0])
+    parser.add_argument("variant", choices=sorted(VARIANTS))
+    variant = parser.parse_args(argv).variant
+    params = load_params()
+    with recorded("processbench", variant):
+        loaded = read_processbench(RAW, params.processbench.limit)
+        items = loaded.items
+        scorer = Scorer(
+            Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget
+        )
+        solutions = [Solution(item.id, item.problem, item.steps) for item in items]
+        with Progress(f"processbench {variant}", len(items), "solutions") as progress:
+            scores = scorer.score(solutions, on_done=progress.advance)
+        places = {rule: [first_error(steps, rule) for steps in scores] for rule in RULES}
+        keys = [(item.subset, item.id) for item in items]
+        rules = {
+            rule: with_interval(items, dict(zip(keys, found, strict=True)), params.report)
+            for rule, found in places.items()
+        }
+        rows = [
+            _row(item, steps, first, both)
+            for item, steps, first, both in zip(items, scores, places["pass1"], places["both"], strict=True)
+        ]
+        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        metrics = loaded.accounting() | rules["both"]
+        metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
+        metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
+        write_json(METRICS / f"{variant}.json", metrics)
+        print(f"processbench {variant}: mean F1 {rules['both']['mean_f1']:.1f} (pass 1: {rules['pass1']['mean_f1']:.1f})")
+
+
+def first_error(steps: Sequence[StepScore], rule: str) -> int:
+    """Place of the first step that the rule calls wrong, or -1."""
+    wrong = [step.has_error if rule == "pass1" else step.reward < 0.5 for step in steps]
+    return wrong.index(True) if True in wrong else NO_ERROR
+
+
+def _row(item: ProcessBenchItem, steps: Sequence[StepScore], pass1: int, both: int) -> dict[str, Any]:
+    return {
+        "subset": item.subset,
+        "id": item.id,
+        "prediction": both,
+        "prediction_pass1": pass1,
+        "label": item.label,
+        "steps": [
+            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward} for s in steps
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Reward-guided search (prm@n) with one PRM, or with the control that picks a random sample.
+
+    python -m stages.search full
+    python -m stages.search random
+
+Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<variant>``; writes
+``artifacts/predictions/search/<variant>.jsonl`` (rows as the published script has them) and
+``metrics/search/<variant>.json`` (percent). ``score.preset: official-search`` searches and grades as published.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stages.core.accuracy import by_set
+from stages.core.benchmarks import read_search
+from stages.core.grading import Grader, Preset, gold_of
+from stages.core.io import write_json, write_jsonl
+from stages.core.params import Score, load_params
+from stages.core.policy import open_policy
+from stages.core.prompts import VARIANTS
+from stages.core.scoring import Candidates, Scorer
+from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
+from stages.lineage.record import recorded
+
+RAW = Path("artifacts/raw/search")
+POLICY = Path("artifacts/raw/models/policy")
+PREDICTIONS = Path("artifacts/predictions/search")
+METRICS = Path("metrics/search")
+CONTROL = "random"
+
+
+class PRMPick:
+    """A PRM as a scorer of candidate steps; a negative first-pass label rejects one, as published."""
+
+    def __init__(self, folder: Path, settings: Score) -> None:
+        self._scorer = Scorer(folder, settings.preset, settings.dtype, settings.token_budget)
+
+    def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
+        """All candidates of all rounds in one batch."""
+        scores = self._scorer.score_candidates([Candidates(r.problem, r.prefix, r.steps) for r in rounds])
+        return [[Scored(step.reward, step.has_error) for step in steps] for steps in scores]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the stage."""
+    parser = argparse.ArgumentParser(prog="python -m stages.search", description=__doc__.splitlines()[0])
+    parser.add_argument("variant", choices=[*sorted(VARIANTS), CONTROL])
+    variant = parser.parse_args(argv).variant
+    params = load_params()
+    settings = params.search
+    preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
+    stage = ("control", None) if variant == CONTROL else ("search", variant)
+    with recorded(*stage), Grader() as grader:
+        loaded = read_search(RAW, settings.sets, settings.limit)
+        policy = open_policy(settings, POLICY)
+        scorer: StepScorer
+        if variant == CONTROL:
+            scorer, models = RandomPick(settings.seed), [POLICY]
+        else:
+            scorer, models = PRMPick(Path("models") / variant, params.score), [POLICY, Path("models") / variant]
+        identity = settings.model_dump() | {"variant": variant, "score": params.score.model_dump()}
+        rows = in_chunks(
+            loaded.items,
+            settings.batch_size,
+            journal("search", identity, loaded.items, models),
+            lambda chunk: search(chunk, policy, scorer, settings, preset),
+            f"search {variant}",
+        )
+        for problem, row in zip(loaded.items, rows, strict=True):
+            row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
+        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        sets = [row["set"] for row in rows]
+        means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
+        figure = f"prm@{settings.n}"
+        table = {
+            "sets": {name: {figure: mean, "n": sets.count(name)} for name, mean in means.items()},
+            "average": average,
+            "interval": interval,
+        }
+        details = _details(rows) | {"defects": loaded.defects, "grading_failures": dict(grader.failures)}
+        write_json(METRICS / f"{variant}.json", loaded.accounting() | table | {"details": details})
+        print(f"search {variant}: {figure} {average:.1f}")
+
+
+def _details(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    rounds = [entry for row in rows for entry in row["iteration_history"]]
+    return {
+        "finished": sum(row["finished"] for row in rows),
+        "without_step": sum(not row["final_steps"] for row in rows),
+        "without_answer": sum(row["pred_answer"] is None for row in rows),
+        "rounds": len(rounds),
+        "rounds_without_choice": sum(entry["chosen_step"] is None for entry in rounds),
+        "candidates": sum(len(entry["candidates_info"]) for entry in rounds),
+        "candidates_rejected": sum("rejected" in c for entry in rounds for c in entry["candidates_info"]),
+    }
+
+
+if __name__ == "__main__":
+    main()
