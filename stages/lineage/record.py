@@ -1,139 +1,121 @@
 """The record of an executed stage: what it read, ran on and wrote, with digests, written after it succeeded.
 
-Records lie in ``.pathfinder/lineage/<stage>/<digest>.json``, outside the outs (they hold times), named by the sha256 of
-their own content, so that an edited record shows.
+Records lie in ``.pathfinder/lineage/<stage>/<sha256 of the file>.json``, outside the outs (they hold times); the name
+shows when somebody edits one.
 """
 
 from __future__ import annotations
 
-import os
-import platform
-import resource
-import subprocess
+import hashlib
+import json
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from stages.core.io import digest_of, write_json
+from stages.core.io import DataError, write_text
+from stages.lineage.closure import import_closure, module_of
+from stages.lineage.environment import describe_commit, describe_environment, peak_rss_bytes
 from stages.lineage.hashing import digest_path
 from stages.lineage.pipeline import Stage, read_pipeline
 
 RECORDS = Path(".pathfinder/lineage")
 LOCK_FILES = ("infra/requirements-cpu.lock", "infra/requirements-cuda.lock")
-PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "safetensors",
-    "numpy",
-    "polars",
-    "great-expectations",
-    "dvc",
-    "prefect",
-)
+"""Part of every stage's identity: dvc.yaml lists them as dependencies of each."""
 
 
 @contextmanager
 def recorded(stage: str, variant: str | None = None) -> Iterator[None]:
     """Run a stage's work and record it; nothing is written when the work raises.
 
-    A stage that ``dvc.yaml`` does not list (a module run by hand somewhere else) runs without a record and says so.
+    Paths are those of dvc.yaml, relative to the current folder. A stage that dvc.yaml does not list (a module run by
+    hand somewhere else) runs without a record and says so. Raises ``DataError`` when a declared out was not written.
     """
-    name = f"{stage}@{variant}" if variant else stage
-    definition = _find(name)
+    definition = find_stage(stage, variant)
     if definition is None:
+        name = f"{stage}@{variant}" if variant else stage
         print(f"{name}: dvc.yaml here does not list this stage; no lineage record is kept", file=sys.stderr)
         yield
         return
-    inputs = {path: digest_path(Path(path)).as_json() for path in definition.deps if Path(path).exists()}
+    before = _before(definition)
     start, clock = datetime.now(UTC), time.monotonic()
     yield
     seconds = time.monotonic() - clock
-    outputs = {path: digest_path(Path(path)).as_json() for path in definition.all_outs if Path(path).exists()}
-    record = {
-        "stage": definition.name,
-        "cmd": definition.cmd,
-        "inputs": inputs,
-        "outputs": outputs,
-        "params": _params(definition),
-        "git": _git(),
-        "locks": {path: digest_path(Path(path)).sha256 for path in LOCK_FILES if Path(path).exists()},
-        "environment": environment(),
+    record = before | {
+        "outputs": {path: _digest(definition, path) for path in definition.all_outs},
+        "environment": describe_environment(),
         "times": {
             "start": start.isoformat(timespec="seconds"),
+            "end": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(seconds, 3),
-            "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+            "peak_rss_bytes": peak_rss_bytes(),
         },
     }
-    write_json(RECORDS / name / f"{digest_of(record)}.json", record)
+    write_record(record)
 
 
-def _find(name: str) -> Stage | None:
+def find_stage(stage: str, variant: str | None) -> Stage | None:
+    """The stage of this name, or the one whose command runs this module with this variant (``control``)."""
     if not Path("dvc.yaml").exists():
         return None
-    return read_pipeline().get(name)
+    stages = read_pipeline()
+    name, cmd = stage, f"python -m stages.{stage}"
+    if variant:
+        name, cmd = f"{stage}@{variant}", f"{cmd} {variant}"
+    return stages.get(name) or next((entry for entry in stages.values() if entry.cmd == cmd), None)
+
+
+def write_record(record: dict[str, Any], root: Path = Path(".")) -> Path:
+    """Store a record under the digest of its own bytes; returns where."""
+    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    path = root / RECORDS / str(record["stage"]) / f"{digest}.json"
+    write_text(path, text)
+    return path
+
+
+def _before(stage: Stage) -> dict[str, Any]:
+    """The part of the record that must be taken before the work starts."""
+    module = module_of(stage.cmd)
+    code = import_closure(module) if module else ()
+    inputs = [path for path in stage.deps if path not in code and path not in LOCK_FILES]
+    return {
+        "stage": stage.name,
+        "cmd": stage.cmd,
+        "inputs": {path: _digest(stage, path) for path in inputs},
+        "params": _params(stage),
+        "code": {path: _digest(stage, path) for path in code},
+        "git": describe_commit([*code, *LOCK_FILES, "dvc.yaml", "params.yaml"]),
+        "locks": {path: _digest(stage, path) for path in LOCK_FILES if Path(path).exists()},
+    }
+
+
+def _digest(stage: Stage, path: str) -> dict[str, Any]:
+    try:
+        return digest_path(Path(path)).as_json()
+    except FileNotFoundError as error:
+        raise DataError(
+            f"stage {stage.name}: {path} is not there although dvc.yaml names it; `dvc repro {stage.name}` makes what "
+            "the stage reads, and the stage must write every out that it declares"
+        ) from error
 
 
 def _params(stage: Stage) -> dict[str, Any]:
-    """The values of the stage's parameter sections."""
+    """The values of the keys (sections, or dotted names below them) that dvc.yaml says the stage reads."""
     if not stage.params:
         return {}
     content = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
-    return {key: content.get(key) for key in stage.params}
+    return {key: _value(content, key) for key in stage.params}
 
 
-def _git() -> dict[str, Any]:
-    """The commit that the working tree stands on and the tracked files that differ from it."""
-
-    def ask(*words: str) -> str | None:
-        result = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
-        return result.stdout if result.returncode == 0 else None
-
-    try:
-        commit, changed = ask("rev-parse", "HEAD"), ask("status", "--porcelain", "--untracked-files=no")
-    except FileNotFoundError:
-        return {"commit": None, "changed": None}
-    return {
-        "commit": commit.strip() if commit else None,
-        "changed": sorted(line[3:] for line in changed.splitlines()) if changed is not None else None,
-    }
-
-
-def environment() -> dict[str, Any]:
-    """Interpreter, platform, versions and thread settings; no names, no paths, no secrets."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    return {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "machine": platform.machine(),
-        "cpu": _cpu(),
-        "cpus": os.cpu_count(),
-        "threads": os.environ.get("OMP_NUM_THREADS"),
-        "cuda": _cuda(),
-        "packages": versions,
-    }
-
-
-def _cpu() -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
-
-
-def _cuda() -> str | None:
-    torch = sys.modules.get("torch")  # a stage that never imported it does not use it
-    return torch.cuda.get_device_name() if torch is not None and torch.cuda.is_available() else None
+def _value(content: Any, key: str) -> Any:
+    for part in key.split("."):
+        if not isinstance(content, dict) or part not in content:
+            raise DataError(f"params.yaml: no key {key}; dvc.yaml names it. Write one with `pathfinder profile NAME`")
+        content = content[part]
+    return content
