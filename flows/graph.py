@@ -1,0 +1,185 @@
+"""The stage graph as ``dvc.yaml`` states it, with ``matrix`` and ``foreach`` expanded under DVC's names."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from stages.core.io import DataError
+
+_ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage; paths are relative to the project root, ``params`` as dvc.yaml writes them."""
+
+    name: str
+    cmd: str
+    deps: tuple[str, ...]
+    outs: tuple[str, ...]
+    metrics: tuple[str, ...]
+    params: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Stages in the file's order and, for each, the names of the stages whose outputs it reads."""
+
+    stages: Mapping[str, Stage]
+    upstream: Mapping[str, frozenset[str]]
+
+    def ancestors(self, names: Iterable[str]) -> set[str]:
+        """``names`` and every stage that one of them needs."""
+        return _closure(names, self.upstream)
+
+    def descendants(self, names: Iterable[str]) -> set[str]:
+        """``names`` and every stage that needs one of them."""
+        downstream: dict[str, set[str]] = {name: set() for name in self.stages}
+        for name, needed in self.upstream.items():
+            for other in needed:
+                downstream[other].add(name)
+        return _closure(names, downstream)
+
+    def select(self, targets: Iterable[str]) -> set[str]:
+        """The stages that ``targets`` need: names, base names of expanded stages, or paths of outputs; none is all."""
+        chosen: set[str] = set()
+        for target in targets:
+            path = target.rstrip("/")
+            found = {
+                stage.name
+                for stage in self.stages.values()
+                if target in (stage.name, stage.name.partition("@")[0]) or path in (*stage.outs, *stage.metrics)
+            }
+            if not found:
+                raise DataError(f"{target}: no stage or output of dvc.yaml; stages are {', '.join(self.stages)}")
+            chosen |= found
+        return self.ancestors(chosen or self.stages)
+
+    def ranks(self) -> dict[str, int]:
+        """Length of the longest chain of stages that wait for each stage: the higher, the sooner it should start."""
+        ranks = dict.fromkeys(self.stages, 0)
+        for name in reversed(list(self.ordered())):
+            for needed in self.upstream[name]:
+                ranks[needed] = max(ranks[needed], ranks[name] + 1)
+        return ranks
+
+    def ordered(self) -> Iterator[str]:
+        """Names so that every stage follows what it needs; a cycle is a ``DataError``."""
+        done: set[str] = set()
+        waiting = list(self.stages)
+        while waiting:
+            ready = [name for name in waiting if self.upstream[name] <= done]
+            if not ready:
+                raise DataError(f"dvc.yaml: these stages wait for each other: {', '.join(waiting)}")
+            yield from ready
+            done.update(ready)
+            waiting = [name for name in waiting if name not in done]
+
+    def width(self, names: Iterable[str]) -> int:
+        """How many of ``names`` stand at most at one depth: about as many as can run side by side."""
+        chosen = set(names)
+        depth: dict[str, int] = {}
+        for name in self.ordered():
+            depth[name] = 1 + max((depth[other] for other in self.upstream[name]), default=0)
+        counts = [sum(depth[name] == level for name in chosen) for level in set(depth.values())]
+        return max(counts, default=1) or 1
+
+
+def load_graph(root: Path) -> Graph:
+    """Read ``root/dvc.yaml``; one-file pipelines whose only interpolation is of ``matrix`` and ``foreach`` items."""
+    path = root / "dvc.yaml"
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; run this in the project's folder") from error
+    except yaml.YAMLError as error:
+        raise DataError(f"{path}: not valid YAML: {error}") from error
+    stages = {stage.name: stage for name, body in content.get("stages", {}).items() for stage in _expand(name, body)}
+    upstream = {
+        stage.name: frozenset(
+            other.name for other in stages.values() if other is not stage and _feeds(other, stage.deps)
+        )
+        for stage in stages.values()
+    }
+    return Graph(stages, upstream)
+
+
+def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    waiting = list(names)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting.extend(edges[name])
+    return found
+
+
+def _feeds(stage: Stage, deps: Iterable[str]) -> bool:
+    """True where an output is, holds, or lies inside a dependency, as DVC matches them."""
+    outs = [PurePosixPath(out) for out in (*stage.outs, *stage.metrics)]
+    needs = [PurePosixPath(dep) for dep in deps]
+    return any(out.is_relative_to(need) or need.is_relative_to(out) for out in outs for need in needs)
+
+
+def _expand(name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
+    if "matrix" in body:
+        axes = body["matrix"]
+        for values in itertools.product(*axes.values()):
+            item = dict(zip(axes, values, strict=True))
+            # DVC numbers the values of an axis that are no plain scalars.
+            key = "-".join(
+                f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
+                for axis, value in item.items()
+            )
+            yield _stage(f"{name}@{key}", body, {"item": item, "key": key})
+    elif "foreach" in body:
+        items = body["foreach"]
+        pairs = items.items() if isinstance(items, dict) else ((_text(item), item) for item in items)
+        for key, item in pairs:
+            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key})
+    else:
+        yield _stage(name, body, {})
+
+
+def _stage(name: str, body: Mapping[str, Any], names: Mapping[str, Any]) -> Stage:
+    def resolved(text: str) -> str:
+        return _ITEM.sub(lambda match: _value(name, match[1], names), text)
+
+    def paths(*keys: str) -> tuple[str, ...]:
+        entries = [entry for key in keys for entry in body.get(key, ())]
+        return tuple(resolved(str(next(iter(entry)) if isinstance(entry, dict) else entry)) for entry in entries)
+
+    cmd = body["cmd"]
+    return Stage(
+        name=name,
+        cmd=resolved("\n".join(cmd) if isinstance(cmd, list) else cmd),
+        deps=paths("deps"),
+        outs=paths("outs", "plots"),
+        metrics=paths("metrics"),
+        params=paths("params"),
+        description=str(body.get("desc", "")),
+    )
+
+
+def _value(stage: str, expression: str, names: Mapping[str, Any]) -> str:
+    value: Any = names
+    for part in expression.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise DataError(
+                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach are understood"
+            )
+        value = value[part]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
