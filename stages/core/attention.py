@@ -21,6 +21,7 @@ NAME = "tree"
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The mask as 0 and minus infinity; a no-op where it is that already (autocast changes the type once more)."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
@@ -40,7 +41,9 @@ class DensePlan:
         """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
         rows, _, length, _ = self.mask.shape
         q, k, v = (_rows(x[0], rows, length) for x in (query, key, value))
-        return _flat(scaled_dot_product_attention(q, k, v, attn_mask=self.mask, scale=scale))[None]
+        return _flat(scaled_dot_product_attention(q, k, v, attn_mask=_additive(self.mask, query.dtype), scale=scale))[
+            None
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,9 @@ class CascadePlan:
         q_bin, k_bin, v_bin = below
         keys = torch.cat([k.index_select(0, self.owner), k_bin], dim=2)
         values = torch.cat([v.index_select(0, self.owner), v_bin], dim=2)
-        branches = scaled_dot_product_attention(q_bin, keys, values, attn_mask=self.mask, scale=scale)
+        branches = scaled_dot_product_attention(
+            q_bin, keys, values, attn_mask=_additive(self.mask, query.dtype), scale=scale
+        )
         return torch.cat([trunk, _flat(branches)])[None]
 
 
