@@ -9,9 +9,13 @@ SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BUILD ?= cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# Where uv looks for PyTorch's CPU build when it renews the locks: where pip is told to look, or on that index.
+LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
+CPU_TORCH = $(if $(LINKS),--find-links $(LINKS),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
+COMPILE = uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-find-links
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 STAMP := $(VENV)/.installed-$(BUILD)
 DEV_STAMP := $(VENV)/.installed-dev
 
@@ -51,10 +55,14 @@ $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
 	@$(PIP) install --no-deps --require-hashes -r infra/requirements-dev.lock
 	@touch $@
 
-run: $(STAMP)  ## run the pipeline of the active profile and print the results
+data: data.dvc | $(STAMP)  ## fetch the small world and its models from the remote that travels with the repository
+	@dvc pull --quiet data.dvc
+	@touch $@
+
+run: $(STAMP) data  ## run the pipeline of the active profile and print the results
 	@pathfinder run
 
-test: $(DEV_STAMP)  ## style, types and tests
+test: $(DEV_STAMP) data  ## style, types and tests
 	@$(MAKE) --no-print-directory check
 	@OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadscope -m "not benchmarks"
 
@@ -63,16 +71,14 @@ check: $(DEV_STAMP)  ## style and types alone
 	@ruff format --check .
 	@mypy
 
-lock: $(VENV)/bin/python  ## renew the lock files from infra/requirements*.in
+lock: $(VENV)/bin/python  ## renew the lock files from infra/requirements*.in (UPGRADE=--upgrade takes newer versions)
 	@$(PIP) install uv
-	@for build in cpu cuda; do \
-	  flags=""; if [ $$build = cpu ]; then flags="--no-emit-package torch"; fi; \
-	  uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate $$flags \
-	    infra/requirements.in -o infra/requirements-$$build.lock; done
-	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-package torch \
-	    -c infra/requirements-cpu.lock infra/requirements-dev.in -o infra/requirements-dev.lock
-	@uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate \
-	    infra/requirements-vllm.in -o infra/requirements-vllm.lock
+	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/requirements-cuda.lock
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -v ^torch= infra/requirements-cuda.lock) --no-emit-package torch \
+	  infra/requirements.in -o infra/requirements-cpu.lock
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/requirements-cpu.lock --no-emit-package torch \
+	  infra/requirements-dev.in -o infra/requirements-dev.lock
+	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
 deploy: $(STAMP)  ## put up the Prefect deployment (process pool, nightly schedule, inactive until asked for)
 	@python -m flows.deploy up
@@ -80,7 +86,7 @@ deploy: $(STAMP)  ## put up the Prefect deployment (process pool, nightly schedu
 undeploy: $(STAMP)  ## take the deployment down
 	@python -m flows.deploy down
 
-bench: $(DEV_STAMP)  ## benchmarks, side by side in one run
+bench: $(DEV_STAMP) data  ## benchmarks, side by side in one run
 	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s
 
 clean:  ## remove what the pipeline made here (not .venv, not the remote storage)

@@ -12,7 +12,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """What a path holds: ``md5`` as in dvc.lock (a folder's ends in ``.dir``), ``sha256``, bytes, and a folder's files."""
+    """Of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, and the files of a folder."""
 
     md5: str
     sha256: str

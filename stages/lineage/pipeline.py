@@ -1,9 +1,10 @@
-"""The stage graph as dvc.yaml states it, read without DVC."""
+"""The stage graph as dvc.yaml states it, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC."""
 
 from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,12 @@ import yaml
 
 from stages.core.io import DataError
 
-_ITEM = re.compile(r"\$\{item\.([a-z_]+)\}")
+_ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage after expansion of its matrix; ``params`` are the dotted keys of params.yaml that it reads."""
+    """One stage after expansion; ``params`` are the dotted keys of params.yaml that it reads."""
 
     name: str
     cmd: str
@@ -40,35 +41,60 @@ def read_pipeline(root: Path = Path(".")) -> dict[str, Stage]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, yaml.YAMLError) as error:
         raise DataError(f"{path}: cannot read the stage graph ({error}); run from the project's root") from error
-    stages: dict[str, Stage] = {}
-    for name, body in content["stages"].items():
-        for suffix, items in _matrix(body.get("matrix", {})):
-            stages[name + suffix] = _stage(name + suffix, body, items)
-    return stages
+    bodies = (content or {}).get("stages", {})
+    return {stage.name: stage for name, body in bodies.items() for stage in _expand(name, body)}
 
 
-def _matrix(matrix: dict[str, list[str]]) -> list[tuple[str, dict[str, str]]]:
-    if not matrix:
-        return [("", {})]
-    return [
-        ("@" + "-".join(values), dict(zip(matrix, values, strict=True)))
-        for values in itertools.product(*matrix.values())
-    ]
+def _expand(name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
+    if "matrix" in body:
+        axes = body["matrix"]
+        for values in itertools.product(*axes.values()):
+            item = dict(zip(axes, values, strict=True))
+            # DVC numbers the values of an axis that are no plain scalars.
+            key = "-".join(
+                f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
+                for axis, value in item.items()
+            )
+            yield _stage(f"{name}@{key}", body, {"item": item, "key": key})
+    elif "foreach" in body:
+        items = body["foreach"]
+        pairs = items.items() if isinstance(items, dict) else ((_text(item), item) for item in items)
+        for key, item in pairs:
+            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key})
+    else:
+        yield _stage(name, body, {})
 
 
-def _stage(name: str, body: dict[str, Any], items: dict[str, str]) -> Stage:
+def _stage(name: str, body: Mapping[str, Any], items: Mapping[str, Any]) -> Stage:
     def fill(text: str) -> str:
-        return _ITEM.sub(lambda match: items[match[1]], text)
+        return _ITEM.sub(lambda match: _value(name, match[1], items), text)
 
-    def names(key: str) -> tuple[str, ...]:
-        return tuple(fill(next(iter(entry)) if isinstance(entry, dict) else entry) for entry in body.get(key, []))
+    def names(*keys: str) -> tuple[str, ...]:
+        entries = [entry for key in keys for entry in body.get(key, ())]
+        return tuple(fill(str(next(iter(entry)) if isinstance(entry, dict) else entry)) for entry in entries)
 
+    cmd = body["cmd"]
     return Stage(
         name,
-        fill(body["cmd"]),
+        fill("\n".join(cmd) if isinstance(cmd, list) else cmd),
         body.get("desc", ""),
         names("deps"),
-        names("outs"),
+        names("outs", "plots"),
         names("params"),
         names("metrics"),
     )
+
+
+def _value(stage: str, expression: str, items: Mapping[str, Any]) -> str:
+    value: Any = items
+    for part in expression.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise DataError(
+                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach are understood"
+            )
+        value = value[part]
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,131 @@
+"""What dvc.lock, the ``.dvc`` files and the records say was made: read here, trusted nowhere (``check`` re-hashes)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from stages.core.io import DataError
+from stages.lineage.record import RECORDS
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """One stage of dvc.lock: md5 by path, parameter values by key. ``data.dvc`` is a stage without a command."""
+
+    name: str
+    cmd: str
+    deps: dict[str, str]
+    outs: dict[str, str]
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A record as found; ``content`` is empty where the file cannot be read."""
+
+    path: Path
+    digest: str
+    content: dict[str, Any]
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the content still has the digest that the name claims."""
+        return bool(self.content) and self.path.stem == self.digest
+
+    def md5s(self, *kinds: str) -> dict[str, str]:
+        """md5 by path of the named parts (``inputs``, ``code``, ``locks``, ``outputs``)."""
+        return {path: entry["md5"] for kind in kinds for path, entry in self.content.get(kind, {}).items()}
+
+    def has_inputs_of(self, stage: Locked) -> bool:
+        """Whether it was made from what dvc.lock says: the same dependencies and parameters."""
+        read = self.md5s("inputs", "code", "locks")
+        return {dep: read.get(dep) for dep in stage.deps} == stage.deps and self.content["params"] == stage.params
+
+    def made(self, stage: Locked) -> bool:
+        """Whether it is a run that made what dvc.lock says, from what dvc.lock says."""
+        return self.has_inputs_of(stage) and self.md5s("outputs") == stage.outs
+
+
+def read_lock(root: Path) -> dict[str, Locked]:
+    """Every stage of dvc.lock and every ``.dvc`` file beside it, by name; raises ``DataError``."""
+    path = root / "dvc.lock"
+    if not path.exists():
+        raise DataError(f"{path}: no such file; nothing has been made here yet. Run the pipeline with `dvc repro`")
+    stages = {name: _locked(name, body) for name, body in (_yaml(path).get("stages") or {}).items()}
+    for pointer in sorted(root.glob("*.dvc")):
+        if pointer.is_file():
+            stages[pointer.name] = _locked(pointer.name, _yaml(pointer))
+    return stages
+
+
+def read_records(root: Path, stage: str) -> Iterator[Stored]:
+    """The stage's records, the newest first."""
+    found = []
+    for path in sorted((root / RECORDS / stage).glob("*.json")):
+        raw = path.read_bytes()
+        try:
+            content = json.loads(raw)
+        except ValueError:
+            content = {}
+        whole = isinstance(content, dict) and content.keys() >= {"inputs", "outputs", "params", "times"}
+        found.append(Stored(path, hashlib.sha256(raw).hexdigest(), content if whole else {}))
+    yield from sorted(found, key=lambda stored: str(stored.content.get("times", {}).get("start")), reverse=True)
+
+
+def record_of(root: Path, stage: Locked) -> Stored | None:
+    """The newest intact record of a run that made what dvc.lock says."""
+    return next((r for r in read_records(root, stage.name) if r.is_intact and r.made(stage)), None)
+
+
+def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
+    """The stages whose outs are ``path``, hold it, or lie below it."""
+    return [stage for stage in stages.values() if any(_touches(out, path) for out in stage.outs)]
+
+
+def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
+    """Every stage behind ``path``; raises ``DataError`` when nothing makes it."""
+    first = producers(stages, path)
+    if not first:
+        known = "\n".join(f"  {out}" for stage in stages.values() for out in stage.outs)
+        raise DataError(f"{path}: no stage of dvc.lock makes it. Known:\n{known}")
+    found, waiting = dict[str, Locked](), first
+    while waiting:
+        stage = waiting.pop()
+        if stage.name not in found:
+            found[stage.name] = stage
+            waiting += [above for dep in stage.deps for above in producers(stages, dep)]
+    return {name: stage for name, stage in stages.items() if name in found}
+
+
+def normal(path: str | Path) -> str:
+    """A path as dvc.yaml writes it."""
+    return Path(path).as_posix()
+
+
+def _touches(out: str, path: str) -> bool:
+    return out == path or path.startswith(f"{out}/") or out.startswith(f"{path}/")
+
+
+def _locked(name: str, body: dict[str, Any]) -> Locked:
+    params: dict[str, Any] = {}
+    for values in (body.get("params") or {}).values():
+        params |= values
+    deps, outs = ({normal(e["path"]): str(e.get("md5", "")) for e in body.get(k) or []} for k in ("deps", "outs"))
+    return Locked(name, body.get("cmd", ""), deps, outs, params)
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not valid YAML ({error}); restore it with `git checkout -- {path.name}`") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds no mapping; restore it with `git checkout -- {path.name}`")
+    return content

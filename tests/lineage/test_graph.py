@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stages.core.io import DataError
+from stages.lineage.graph import up
+from stages.lineage.history import read_records
+
+
+def test_up_goes_from_a_model_to_the_source_files(made: Path) -> None:
+    tree = up("models/full", made)
+    (record,) = read_records(made, "train@full")
+    for text in (
+        "train@full  $ python -m stages.train full",
+        record.digest[:16],
+        '"rate": 0.5',
+        "stages/core/mixing.py",
+        "shipped data/corpus, licence Apache-2.0",
+        hashlib.sha256(b"one\n").hexdigest(),
+        "download  $ python -m stages.download",
+        "data.dvc",
+    ):
+        assert text in tree
+    assert "train@plain" not in tree
+    order = ["models/full", "train@full", "artifacts/raw/corpus", "download", "data.dvc"]
+    places = [tree.index(text) for text in order]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("path", ["models/full/weights.txt", "./models/full", "metrics/train/full.json"])
+def test_up_takes_files_inside_outs_and_metrics(made: Path, path: str) -> None:
+    assert "train@full  $" in up(path, made)
+
+
+def test_up_of_a_folder_of_outs_writes_a_shared_ancestor_once(made: Path) -> None:
+    tree = up("models", made)
+    assert tree.count("download  $") == 1
+    assert tree.count("download  (above)") == 1
+    assert "train@full  $" in tree
+    assert "train@plain  $" in tree
+
+
+def test_up_says_where_a_record_is_missing(project: Path) -> None:
+    for record in list(read_records(project, "train@full")):
+        record.path.unlink()
+    assert "none on this machine" in up("models/full", project)
+
+
+def test_unknown_path_names_the_known_ones(made: Path) -> None:
+    with pytest.raises(DataError, match="models/full"):
+        up("models/other", made)
+
+
+def test_without_a_run_the_remedy_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="dvc repro"):
+        up("models/full", tmp_path)
+
+
+def test_queries_work_where_dvc_and_prefect_cannot_be_imported(made: Path) -> None:
+    code = (
+        "import sys; sys.modules['dvc'] = sys.modules['prefect'] = None\n"
+        "from stages.lineage.__main__ import main\nmain(['check', 'models/full'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=made, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "as recorded" in done.stdout
