@@ -1,0 +1,144 @@
+"""Which way imports point, who may import a vendor, and whether dvc.yaml names all the code that its stages run."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.deps import differences
+from stages.lineage.closure import imported_names, module_of
+from stages.lineage.pipeline import read_pipeline
+from stages.lineage.record import LOCK_FILES
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(path for folder in ("stages", "flows", "infra") for path in (ROOT / folder).rglob("*.py"))
+
+FENCE = {
+    "prefect": r"flows/.*",
+    "prefect_aws": r"flows/.*",
+    "vllm": r"(?!)",  # reached over HTTP only
+    "openai": r"stages/core/openai_client\.py",
+    "great_expectations": r"stages/core/gates\.py",
+    "boto3": r"stages/core/remote\.py",
+    "botocore": r"stages/core/remote\.py",
+    "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
+    "huggingface_hub": r"stages/core/sources\.py",
+    "math_verify": r"stages/core/grading\.py",
+    "datasketch": r"stages/core/overlap\.py",
+    "pickle": r"(?!)",
+    "joblib": r"(?!)",
+}
+LIGHT = ("stages.lineage.record", "stages.lineage.check", "stages.core.io", "stages.core.params", "flows.cli")
+HEAVY = ("torch", "transformers", "great_expectations", "prefect", "boto3", "openai")
+
+
+def name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def layer(path: str) -> str:
+    """The layer that a file belongs to; each may import itself and what its entry in ``BELOW`` names."""
+    for prefix, found in (("stages/core/", "core"), ("stages/lineage/", "lineage"), ("flows/", "flows")):
+        if path.startswith(prefix):
+            return found
+    return "infra" if path.startswith("infra/") else "stages"
+
+
+BELOW = {
+    "core": {"core"},
+    "lineage": {"lineage", "core"},
+    "stages": {"lineage", "core"},  # and never another stage
+    "flows": {"flows", "lineage", "core"},
+    "infra": {"infra", "lineage", "core"},
+}
+
+
+def project_imports(path: Path) -> Iterator[str]:
+    """The project's modules that a file imports, as files."""
+    for module in imported_names(path, ROOT):
+        file = module.replace(".", "/") + ".py"
+        if (ROOT / file).exists():
+            yield file
+
+
+def test_the_sources_were_found() -> None:
+    found = {layer(name(path)) for path in SOURCES}
+    assert found == set(BELOW)
+    assert len(SOURCES) > 40
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_imports_point_one_way(path: Path) -> None:
+    wrong = [file for file in project_imports(path) if layer(file) not in BELOW[layer(name(path))]]
+    assert not wrong, f"{name(path)} must not import {wrong}: core <- stages, lineage <- flows, and no stage another"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_a_vendor_is_imported_where_it_is_wrapped(path: Path) -> None:
+    tops = {module.split(".")[0] for module in imported_names(path, ROOT)}
+    wrong = {vendor for vendor in tops & FENCE.keys() if not re.fullmatch(FENCE[vendor], name(path))}
+    assert not wrong, f"{name(path)} imports {sorted(wrong)}; call the module that wraps it: {FENCE}"
+
+
+def test_every_fenced_vendor_in_use_has_its_wrapper() -> None:
+    """The fence is about modules that exist: a renamed wrapper must not leave a hole."""
+    names = [name(path) for path in SOURCES]
+    assert [
+        v for v, fence in FENCE.items() if fence != r"(?!)" and not any(re.fullmatch(fence, n) for n in names)
+    ] == []
+
+
+def test_dvc_is_started_in_one_place() -> None:
+    starters = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.List) and node.elts and isinstance(node.elts[0], ast.Constant):
+                starters |= {name(path)} if node.elts[0].value == "dvc" else set()
+    assert starters <= {"flows/dvc.py"}
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_light_modules_import_nothing_heavy(module: str) -> None:
+    code = f"import sys, {module}; print(*[n for n in {HEAVY} if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_dvc_yaml_names_all_code_that_its_stages_run() -> None:
+    content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    assert len(content["stages"]) > 10
+    lines = differences(content["stages"])
+    assert not lines, "\n".join([*lines, "Run `python -m infra.deps --write`."])
+
+
+def test_every_stage_depends_on_its_module_and_on_the_locks() -> None:
+    stages = read_pipeline(ROOT)
+    assert len(stages) > 15
+    for stage in stages.values():
+        module = module_of(stage.cmd)
+        assert module is not None, f"{stage.name}: {stage.cmd!r} does not run a module of the project"
+        assert {module.replace(".", "/") + ".py", *LOCK_FILES} <= set(stage.deps), stage.name
+
+
+def test_no_parameter_is_spliced_into_a_command() -> None:
+    """A value like ``$(…)`` would be run by the shell; matrix items are written literally in dvc.yaml."""
+    content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    for stage, body in content["stages"].items():
+        items = body.get("matrix", {})
+        assert all(re.fullmatch(r"[a-z0-9_]+", value) for values in items.values() for value in values), stage
+        rest = body["cmd"]
+        for item in items:
+            rest = rest.replace(f"${{item.{item}}}", "")
+        assert re.fullmatch(r"python -m [a-z0-9_. ]+", rest), f"{stage}: {body['cmd']!r} is more than a module"
+
+
+def test_files_are_short_enough_to_hold_one_idea() -> None:
+    lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert {file: lines for file, lines in lengths.items() if lines > 400} == {}
