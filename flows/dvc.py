@@ -20,15 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.core.io import DataError
+from stages.core.io import EXIT_TRANSIENT, DataError
 
-TEMPORARY_FAILURE = 75  # EX_TEMPFAIL of sysexits.h: what a stage exits with when trying again may help
 _GRACE_S = 10.0
 _TAIL_LINES = 400
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ERROR = re.compile(r"(?:ERROR:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
 _TRANSIENT = re.compile(
-    rf"exited with {TEMPORARY_FAILURE}\b|^stages\.core\.io\.TransientError:"
+    rf"exited with {EXIT_TRANSIENT}\b|^stages\.core\.io\.TransientError:"
     r"|is busy, it is being blocked by|Unable to acquire lock"
     r"|Could not connect to the endpoint|Connection (refused|reset|aborted|timed out)|Connect(ion)?TimeoutError"
     r"|Read timed out|Temporary failure in name resolution|Network is unreachable"

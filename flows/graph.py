@@ -1,32 +1,13 @@
-"""The stage graph as ``dvc.yaml`` states it, with ``matrix`` and ``foreach`` expanded under DVC's names."""
+"""Which stage waits for which, and in what order they should start."""
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
-
-import yaml
 
 from stages.core.io import DataError
-
-_ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage; paths are relative to the project root, ``params`` as dvc.yaml writes them."""
-
-    name: str
-    cmd: str
-    deps: tuple[str, ...]
-    outs: tuple[str, ...]
-    metrics: tuple[str, ...]
-    params: tuple[str, ...]
-    description: str
+from stages.lineage.pipeline import Stage, read_pipeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +37,7 @@ class Graph:
             found = {
                 stage.name
                 for stage in self.stages.values()
-                if target in (stage.name, stage.name.partition("@")[0]) or path in (*stage.outs, *stage.metrics)
+                if target in (stage.name, stage.name.partition("@")[0]) or path in stage.all_outs
             }
             if not found:
                 raise DataError(f"{target}: no stage or output of dvc.yaml; stages are {', '.join(self.stages)}")
@@ -94,15 +75,8 @@ class Graph:
 
 
 def load_graph(root: Path) -> Graph:
-    """Read ``root/dvc.yaml``; one-file pipelines whose only interpolation is of ``matrix`` and ``foreach`` items."""
-    path = root / "dvc.yaml"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; run this in the project's folder") from error
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: not valid YAML: {error}") from error
-    stages = {stage.name: stage for name, body in content.get("stages", {}).items() for stage in _expand(name, body)}
+    """Read ``root/dvc.yaml``; raises ``DataError``."""
+    stages = read_pipeline(root)
     upstream = {
         stage.name: frozenset(
             other.name for other in stages.values() if other is not stage and _feeds(other, stage.deps)
@@ -125,61 +99,6 @@ def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[st
 
 def _feeds(stage: Stage, deps: Iterable[str]) -> bool:
     """True where an output is, holds, or lies inside a dependency, as DVC matches them."""
-    outs = [PurePosixPath(out) for out in (*stage.outs, *stage.metrics)]
+    outs = [PurePosixPath(out) for out in stage.all_outs]
     needs = [PurePosixPath(dep) for dep in deps]
     return any(out.is_relative_to(need) or need.is_relative_to(out) for out in outs for need in needs)
-
-
-def _expand(name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
-    if "matrix" in body:
-        axes = body["matrix"]
-        for values in itertools.product(*axes.values()):
-            item = dict(zip(axes, values, strict=True))
-            # DVC numbers the values of an axis that are no plain scalars.
-            key = "-".join(
-                f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
-                for axis, value in item.items()
-            )
-            yield _stage(f"{name}@{key}", body, {"item": item, "key": key})
-    elif "foreach" in body:
-        items = body["foreach"]
-        pairs = items.items() if isinstance(items, dict) else ((_text(item), item) for item in items)
-        for key, item in pairs:
-            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key})
-    else:
-        yield _stage(name, body, {})
-
-
-def _stage(name: str, body: Mapping[str, Any], names: Mapping[str, Any]) -> Stage:
-    def resolved(text: str) -> str:
-        return _ITEM.sub(lambda match: _value(name, match[1], names), text)
-
-    def paths(*keys: str) -> tuple[str, ...]:
-        entries = [entry for key in keys for entry in body.get(key, ())]
-        return tuple(resolved(str(next(iter(entry)) if isinstance(entry, dict) else entry)) for entry in entries)
-
-    cmd = body["cmd"]
-    return Stage(
-        name=name,
-        cmd=resolved("\n".join(cmd) if isinstance(cmd, list) else cmd),
-        deps=paths("deps"),
-        outs=paths("outs", "plots"),
-        metrics=paths("metrics"),
-        params=paths("params"),
-        description=str(body.get("desc", "")),
-    )
-
-
-def _value(stage: str, expression: str, names: Mapping[str, Any]) -> str:
-    value: Any = names
-    for part in expression.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise DataError(
-                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach are understood"
-            )
-        value = value[part]
-    return _text(value)
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The stage graph as dvc.yaml states it, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC."""
+"""The stage graph as dvc.yaml states it, ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC."""
 
 from __future__ import annotations
 
