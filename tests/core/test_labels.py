@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from itertools import product
+
+import polars as pl
+import pytest
+
+from stages.core.labels import correctness, disagrees, drop_reason, given_scores, needs_judge
+from stages.core.parsing import Scores
+from stages.core.records import LABELS
+
+SOURCES = ("prm800k", "rlhflow_mistral", "math_shepherd")
+
+
+def test_ratings_that_speak_for_themselves() -> None:
+    assert given_scores("prm800k", 1) == Scores(1, 1, 1)
+    assert given_scores("prm800k", 0) == Scores(1, 1, 0)
+    assert given_scores("prm800k", -1) is None
+    assert given_scores("prm800k", None) is None
+    assert given_scores("rlhflow_mistral", 1) is None
+
+
+def test_the_judge_is_asked_for_every_other_rating() -> None:
+    asked = {(source, rating) for source, rating in product(SOURCES, (-1, 0, 1, None)) if needs_judge(source, rating)}
+    assert asked == {("prm800k", -1)} | {(source, rating) for source in SOURCES[1:] for rating in (-1, 0, 1)}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("rating", [-1, 1])
+def test_filter_agrees_with_the_rule_on_every_combination(source: str, rating: int) -> None:
+    combinations = list(product((0, 1), repeat=3))
+    frame = pl.DataFrame(
+        [(source, rating, *scores, "parsed") for scores in combinations],
+        schema={"source": pl.String, "rating": pl.Int8, **{k: LABELS[k] for k in ("math", "consistency", "optimality")}}
+        | {"outcome": pl.String},
+        orient="row",
+    )
+    decided = frame.select(reason=drop_reason(), correctness=correctness())
+    for scores, (reason, correct) in zip(combinations, decided.iter_rows(), strict=True):
+        human_plus = source == "prm800k" and rating == 1
+        expected = not human_plus and disagrees(source, rating, Scores(*scores))
+        assert reason == ("disagrees" if expected else None)
+        assert correct == int(scores == (1, 1, 1))
+
+
+def test_paper_rules_word_for_word() -> None:
+    assert disagrees("prm800k", -1, Scores(1, 1, 1))
+    assert not disagrees("prm800k", -1, Scores(1, 1, 0))
+    assert disagrees("rlhflow_mistral", 1, Scores(1, 1, 0))
+    assert not disagrees("rlhflow_mistral", 1, Scores(1, 1, 1))
+    assert disagrees("rlhflow_mistral", -1, Scores(1, 1, 1))
+    assert not disagrees("rlhflow_mistral", -1, Scores(0, 0, 0))
+
+
+def test_a_missing_label_is_dropped_under_its_outcome() -> None:
+    frame = pl.DataFrame(
+        {"source": ["prm800k"], "rating": [-1], "math": [None], "consistency": [None], "optimality": [None]},
+        schema_overrides={"math": pl.Int8, "consistency": pl.Int8, "optimality": pl.Int8},
+    ).with_columns(outcome=pl.lit("too_long"))
+    assert frame.select(reason=drop_reason()).item() == "too_long"

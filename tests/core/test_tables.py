@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from stages.core.io import read_parquet
+from stages.core.tables import table_writer
+
+SCHEMA = {"id": pl.String(), "n": pl.Int8(), "steps": pl.List(pl.String())}
+
+
+def write(path: Path, rows: int) -> None:
+    with table_writer(path, SCHEMA) as table:
+        for n in range(rows):
+            table.add(f"r{n}", None if n % 7 == 0 else n % 100, ["a", "é\x00"] * (n % 3))
+
+
+def test_rows_come_back_in_order_with_the_schema_over_many_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stages.core.tables._ROWS", 100)
+    write(tmp_path / "a.parquet", 1234)
+    frame = read_parquet(tmp_path / "a.parquet", SCHEMA)
+    assert frame["id"].to_list() == [f"r{n}" for n in range(1234)]
+    assert frame["n"].null_count() == 177
+    assert frame["steps"].list.len().sum() == sum(2 * (n % 3) for n in range(1234))
+    write(tmp_path / "b.parquet", 1234)
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_an_empty_table_has_its_columns_and_a_failed_one_does_not_appear(tmp_path: Path) -> None:
+    write(tmp_path / "empty.parquet", 0)
+    assert len(read_parquet(tmp_path / "empty.parquet", SCHEMA)) == 0
+    with pytest.raises(pl.exceptions.ComputeError), table_writer(tmp_path / "bad.parquet", SCHEMA) as table:
+        table.add("x", "not a number", [])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.parquet"]

@@ -1,0 +1,155 @@
+"""Real HTTP servers for tests: a judge that speaks the OpenAI API and misbehaves on request, and a file server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Faults = Callable[[int], str]
+
+
+@dataclass
+class JudgeServer:
+    """What the server saw. ``reply`` writes an answer; ``fault`` names what call number n (from 0) meets."""
+
+    reply: Callable[[str, int], str]
+    fault: Faults = lambda _: "none"
+    model: str = "tiny-judge"
+    url: str = ""
+    calls: int = 0
+    answered: Counter[tuple[str, int]] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 256
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that hang up are part of the tests."""
+
+
+@contextmanager
+def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    server = _Server(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@contextmanager
+def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
+    """``judge`` behind ``judge.url`` (…/v1)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def send(self, status: int, value: Any, cut: int = 0, headers: dict[str, str] | None = None) -> None:
+            body = json.dumps(value).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            for name, text in (headers or {}).items():
+                self.send_header(name, text)
+            self.end_headers()
+            self.wfile.write(body[: len(body) - cut])
+            self.close_connection = bool(cut)
+
+        def do_GET(self) -> None:
+            self.send(200, {"object": "list", "data": [{"id": judge.model, "object": "model"}]})
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            prompt = asked["messages"][0]["content"] if "messages" in asked else asked["prompt"]
+            with judge.lock:
+                number, judge.calls = judge.calls, judge.calls + 1
+            fault = judge.fault(number)
+            if fault == "reset":
+                self.connection.close()
+            elif fault == "timeout":
+                time.sleep(3)
+            elif fault == "429":
+                self.send(429, {"error": {"message": "slow down"}}, headers={"Retry-After": "0"})
+            elif fault in ("400", "401", "404", "500", "503"):
+                self.send(int(fault), {"error": {"message": "fault"}})
+            elif fault == "too_long":
+                self.send(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})
+            elif fault == "empty":
+                self.send(200, {"id": "x", "object": "chat.completion", "choices": []})
+            else:
+                text = judge.reply(prompt, asked["seed"])
+                with judge.lock:
+                    judge.answered[prompt, asked["seed"]] += 1
+                message = {"role": "assistant", "content": text}
+                finish = "content_filter" if fault == "filter" else "stop"
+                choice = {"index": 0, "message": message, "text": text, "finish_reason": finish}
+                usage = {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8}
+                answer = {"id": "x", "object": "chat.completion", "created": 0, "model": asked["model"]}
+                self.send(200, answer | {"choices": [choice], "usage": usage}, cut=20 if fault == "cut" else 0)
+
+    with _serving(Handler) as url:
+        judge.url = f"{url}/v1"
+        yield judge
+
+
+@dataclass
+class FileServer:
+    """Files by path. ``cut_after`` ends each body early while it lasts; ``ranges`` collects the Range headers."""
+
+    files: dict[str, bytes]
+    cuts: list[int] = field(default_factory=list)
+    statuses: list[int] = field(default_factory=list)
+    ranges: list[str | None] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def file_server(content: FileServer) -> Iterator[FileServer]:
+    """``content`` behind ``content.url``; knows Range, If-Range and ETag."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            content.ranges.append(self.headers.get("Range"))
+            if content.statuses:
+                self.send_error(content.statuses.pop(0))
+                return
+            body = content.files.get(self.path)
+            if body is None:
+                self.send_error(404)
+                return
+            tag = f'"{hashlib.sha256(body).hexdigest()[:8]}"'
+            start = 0
+            asked = self.headers.get("Range")
+            if asked is not None and self.headers.get("If-Range") == tag:
+                start = int(asked.removeprefix("bytes=").partition("-")[0])
+            self.send_response(206 if start else 200)
+            self.send_header("ETag", tag)
+            if start:
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            self.send_header("Content-Length", str(len(body) - start))
+            self.end_headers()
+            end = content.cuts.pop(0) if content.cuts else len(body)
+            self.wfile.write(body[start:end])
+
+    with _serving(Handler) as url:
+        content.url = url
+        yield content
