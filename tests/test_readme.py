@@ -1,0 +1,125 @@
+"""What the README says works: its quick commands are run in a fresh copy, and what it names exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = [line[4:] for line in README.splitlines() if line.startswith("    ")]
+INLINE = re.findall(r"`([^`]+)`", README)
+SPOKEN = "\n".join([*BLOCKS, *INLINE])
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a clone of the present state would hold, as a repository of its own."""
+    folder = tmp_path_factory.mktemp("readme") / "clone"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    assert len(names) > 60
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
+def run(folder: Path, *words: str) -> str:
+    """A README command there, with this environment's interpreter and the copy's code."""
+    python, cli = sys.executable, "import sys; from flows.cli import main; sys.exit(main())"
+    if words[0] == "pathfinder":
+        words = (python, "-c", cli, *words[1:])
+    elif words[0] in ("python", "dvc"):
+        words = (python, *(("-m", "dvc") if words[0] == "dvc" else ()), *words[1:])
+    path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "NO_COLOR": "1", "COLUMNS": "200"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_readme_is_short_and_was_read() -> None:
+    assert len(README.splitlines()) < 200
+    assert len(BLOCKS) > 15
+    assert len(INLINE) > 40
+
+
+@pytest.mark.parametrize("command", ["make help", "pathfinder --help", "pathfinder profile", "python -m infra.deps"])
+def test_quick_commands_run_in_a_fresh_copy(copy: Path, command: str) -> None:
+    assert run(copy, *command.split())
+
+
+def test_profile_writes_the_committed_params(copy: Path) -> None:
+    committed = (copy / "params.yaml").read_text(encoding="utf-8")
+    for profile in ("paper", "sample", "quickstart"):
+        run(copy, "pathfinder", "profile", profile)
+        assert f"profile: {profile}" in (copy / "params.yaml").read_text(encoding="utf-8")
+    assert (copy / "params.yaml").read_text(encoding="utf-8") == committed
+
+
+def test_audit_without_a_run_says_what_to_do(copy: Path) -> None:
+    words = [sys.executable, "-m", "stages.lineage", "up", "models/full"]
+    (copy / "dvc.lock").unlink(missing_ok=True)
+    done = subprocess.run(words, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "dvc repro" in done.stderr
+
+
+def test_make_targets_exist(copy: Path) -> None:
+    named = set(re.findall(r"\bmake (?:BUILD=cuda )?([a-z]+)\b", SPOKEN))
+    offered = set(re.findall(r"make ([a-z]+)", run(copy, "make", "help")))
+    assert {"run", "test", "deploy", "undeploy", "lock"} <= named
+    assert named <= offered | {"help"}
+
+
+def test_pathfinder_verbs_exist(copy: Path) -> None:
+    named = set(re.findall(r"\bpathfinder ([a-z]+)\b", SPOKEN))
+    assert {"run", "plan", "profile", "score", "grade", "lineage"} <= named
+    offered = run(copy, "pathfinder", "--help")
+    assert [verb for verb in named if not re.search(rf"\b{verb}\b", offered)] == []
+    lineage = run(copy, "pathfinder", "lineage", "--help")
+    for verb in set(re.findall(r"\bpathfinder lineage ([a-z]+)\b", SPOKEN)):
+        assert verb in lineage
+
+
+def test_modules_exist() -> None:
+    named = set(re.findall(r"\bpython -m ((?:stages|flows|infra)\.[a-z.]*[a-z])\b", SPOKEN))
+    assert {"flows.reproduce", "infra.deps", "stages.lineage"} <= named
+    for module in named:
+        stem = ROOT / module.replace(".", "/")
+        assert stem.with_suffix(".py").exists() or (stem / "__main__.py").exists(), module
+
+
+def test_paths_of_the_map_exist(copy: Path) -> None:
+    table = README.split("## Where things are")[1].split("##")[0]
+    rows = [re.findall(r"`([^`]+)`", row.split("|")[1]) for row in table.splitlines() if row.startswith("| `")]
+    paths = [path for row in rows for cell in row for path in cell.split()]
+    assert len(paths) > 8
+    made = {"artifacts/", "models/", "metrics/", "reports/", ".pathfinder/"}
+    missing = [path for path in paths if path not in made and not list(copy.glob(path.rstrip("/")))]
+    assert missing == []
+
+
+def test_variables_are_read_somewhere() -> None:
+    named = set(re.findall(r"\b(PATHFINDER_[A-Z_]+|TORCH_INDEX)\b", SPOKEN))
+    assert len(named) >= 3
+    sources = [*ROOT.glob("stages/**/*.py"), *ROOT.glob("flows/*.py"), ROOT / "Makefile"]
+    text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    assert [name for name in named if name not in text] == []
+
+
+def test_no_machine_path_or_word_of_the_workshop_in_the_readme() -> None:
+    assert not re.search(r"/(work|root|tmp|opt|home)/", README)
