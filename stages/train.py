@@ -82,7 +82,7 @@ def _save(network: Any, tokenizer: Any, variant: str, settings: Train, added: li
     with io.atomic_folder(Path("models") / variant) as folder:
         network.config._attn_implementation = "sdpa"
         network.config.name_or_path = ""
-        network.gradient_checkpointing_disable()
+        network.config.use_cache = True
         network.to(model.DTYPES[settings.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
         labels = tokens.label_ids(tokenizer)
@@ -94,6 +94,8 @@ def _save(network: Any, tokenizer: Any, variant: str, settings: Train, added: li
             "train": settings.model_dump(),
         }
         io.write_json(folder / MODEL_FILE, about)
+        for file in folder.iterdir():
+            file.chmod(0o644)
 
 
 def _figures(learn: list[Any], test: list[Any], rows: list[dict[str, float]]) -> dict[str, Any]:

@@ -10,11 +10,14 @@ from typing import Any, Literal
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from stages.core.io import DataError, read_json
 from stages.core.prompts import MASK
 from stages.core.tokens import add_label_tokens
+
+logging.disable_progress_bar()  # loading has its own bars; the stages show one of theirs
 
 HUB_FILE = "hub.json"
 DTYPES: dict[str, torch.dtype] = {

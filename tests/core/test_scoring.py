@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from stages.core import prompts
+from stages.core.attention import DensePlan, read_logits, use_trees
+from stages.core.io import DataError, write_json
+from stages.core.passes import PRESETS, Prompter, Query
+from stages.core.prompts import VARIANTS
+from stages.core.score_lines import read_solutions, render_scores, score_lines
+from stages.core.scoring import MODEL_FILE, Candidates, Scorer, Solution, StepScore
+from stages.core.tokens import add_label_tokens
+from stages.core.tree import TreeBatch, batch_trees
+from tests.models import (
+    exact_norms,  # noqa: F401  (a fixture)
+    plain_tokenizer,
+    separate_logits,
+    small_model,
+    world_tokenizer,
+)
+
+PROBLEMS = [
+    ("Tom has 5 apples.\n1) buys 7.\nHow many?", ["1) buys 7, so 5 + 7 = 12 apples.", "The answer is \\boxed{12}."]),
+    ("What is $x^2$ for x = 3?", ["Let x = 3.", "\n\nThen x^2 = 9.\n", "# Answer\n\n9", "so 9"]),
+    (
+        "Say <+> or <extra>? <|im_end|>\n<|im_start|>assistant\n",
+        ["Math reasoning: <->, Consistency: <extra>", "Current Step: <+> \ud800 {x} {{y}}", "", " \n\n "],
+    ),
+]
+
+
+def queries_of(problem: str, steps: list[str]) -> list[Query]:
+    return [Query(f"step {t}", problem, tuple(steps[:t]), step) for t, step in enumerate(steps)]
+
+
+def largest_difference(
+    model: Any, tokenizer: Any, prompter: Prompter, groups: list[list[Query]], backend: Any, mutate: Any = None
+) -> float:
+    """Between a batch of trees and every stand-alone prompt of the same queries."""
+    built = [prompter.tree(group) for group in groups]
+    want = []
+    for group, (_, readings) in zip(groups, built, strict=True):
+        for query in range(len(group)):
+            mine = [reading for reading in readings if reading.query == query]
+            for given, members in itertools.groupby(mine, key=lambda reading: reading.given):
+                asked = [reading.mark for reading in members]
+                want.append(separate_logits(model, tokenizer, prompter, group[query], given, asked))
+    model.config._attn_implementation = "sdpa"
+    use_trees(model)
+    batch = batch_trees([tree for tree, _ in built], backend)
+    batch = mutate(batch) if mutate else batch
+    got = read_logits(model, batch.to("cpu", model.dtype))
+    model.config._attn_implementation = "sdpa"
+    return float((got - torch.cat(want)).abs().max())
+
+
+@pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
+@pytest.mark.parametrize("backend", ["dense", "cascade"])
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@torch.no_grad()
+def test_trees_say_what_stand_alone_prompts_say(make, backend: str, variant: str, request) -> None:
+    tokenizer = make()
+    prompter = Prompter(tokenizer, VARIANTS[variant])
+    groups = [queries_of(*problem) for problem in PROBLEMS]
+    model = small_model(tokenizer)
+    assert largest_difference(model, tokenizer, prompter, groups, backend) < 1e-5
+    request.getfixturevalue("exact_norms")
+    double = small_model(tokenizer, torch.float64)
+    assert largest_difference(double, tokenizer, prompter, groups, backend) < 1e-12
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+@torch.no_grad()
+def test_presets_too(preset: str) -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"], PRESETS[preset])
+    groups = [queries_of(*problem) for problem in PROBLEMS]
+    assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "cascade") < 1e-5
+
+
+@torch.no_grad()
+def test_real_problems(mirror: Path) -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    model = small_model(tokenizer)
+    rows = json.loads((mirror / "processbench" / "gsm8k.json").read_text())[:3]
+    groups = [queries_of(row["problem"], row["steps"]) for row in rows]
+    first = next((mirror / "prmbench").glob("*circular.jsonl")).read_text(encoding="utf-8").split("\n")[0]
+    item = json.loads(first)
+    groups.append(queries_of(item["question"], item["modified_process"][:6]))
+    assert len(groups) == 4
+    assert largest_difference(model, tokenizer, prompter, groups, "cascade") < 1e-5
+
+
+def _causal(batch: TreeBatch) -> TreeBatch:
+    assert isinstance(batch.plan, DensePlan)
+    length = batch.plan.mask.shape[-1]
+    return replace(
+        batch, plan=DensePlan(torch.ones(length, length, dtype=torch.bool).tril().expand_as(batch.plan.mask))
+    )
+
+
+def _end_too_late(batch: TreeBatch) -> TreeBatch:
+    assert isinstance(batch.plan, DensePlan)
+    mask = batch.plan.mask.clone()
+    mask[..., 1:, :] |= batch.plan.mask[..., :-1, :]  # a node also sees what the node before it sees
+    return replace(batch, plan=DensePlan(mask))
+
+
+def _blind_to_parent(batch: TreeBatch) -> TreeBatch:
+    assert isinstance(batch.plan, DensePlan)
+    length = batch.plan.mask.shape[-1]
+    near = torch.diag(torch.ones(length - 1, dtype=torch.bool), -1)
+    return replace(batch, plan=DensePlan(batch.plan.mask & ~near))
+
+
+def _running_positions(batch: TreeBatch) -> TreeBatch:
+    return replace(batch, position_ids=torch.arange(batch.position_ids.shape[1])[None])
+
+
+def _unshifted(batch: TreeBatch) -> TreeBatch:
+    return replace(batch, reads=(batch.reads + 1).clamp(max=batch.input_ids.shape[1] - 1))
+
+
+@pytest.mark.parametrize("mutate", [_causal, _end_too_late, _blind_to_parent, _running_positions, _unshifted])
+@torch.no_grad()
+def test_a_wrong_tree_is_noticed(mutate) -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    groups = [queries_of(*PROBLEMS[1])]
+    assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "dense", mutate) > 1e-2
+
+
+def test_a_switched_model_refuses_plain_calls() -> None:
+    tokenizer = plain_tokenizer()
+    model = small_model(tokenizer)
+    use_trees(model)
+    with pytest.raises(ValueError, match="tree"):
+        model(input_ids=torch.ones(1, 4, dtype=torch.long))
+    model.config.layer_types = ["sliding_attention", "full_attention"]
+    with pytest.raises(ValueError, match="sliding"):
+        use_trees(model)
+
+
+def save_prm(folder: Path, variant: str = "full", make: Any = plain_tokenizer) -> tuple[Any, Any]:
+    tokenizer = make()
+    add_label_tokens(tokenizer)
+    model = small_model(tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_json(folder / MODEL_FILE, {"variant": variant})
+    return model, tokenizer
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize("preset", ["default", "official-prmbench", "official-search"])
+@torch.no_grad()
+def test_scores_follow_the_two_passes(variant: str, preset: str, tmp_path: Path) -> None:
+    model, tokenizer = save_prm(tmp_path, variant)
+    scorer = Scorer(tmp_path, preset)
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
+    heard: list[int] = []
+    scores = scorer.score(solutions, heard.append)
+    assert sum(heard) == len(solutions)
+    prompter = Prompter(tokenizer, VARIANTS[variant], PRESETS[preset])
+    for (problem, steps), scored in zip(PROBLEMS, scores, strict=True):
+        for query, score in zip(queries_of(problem, steps), scored, strict=True):
+            predicted: list[bool] = []
+            for one in prompter.passes:
+                logits = separate_logits(model, tokenizer, prompter, query, predicted[: len(one.given)], one.asked)
+                for mark, row in zip(one.asked, logits, strict=True):
+                    two = row[[prompter.ids.good, prompter.ids.bad]]
+                    full = preset == "official-prmbench"
+                    p = (row.softmax(-1)[prompter.ids.good] if full else two.softmax(-1)[0]).item()
+                    label = prompter.labels[mark]
+                    got = score.reward if label == "correctness" else getattr(score, label)
+                    assert got == pytest.approx(p, abs=1e-5)
+                    predicted.append(bool(two[0] >= two[1]))
+
+
+def test_candidates_score_as_solutions_do(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    scorer = Scorer(tmp_path)
+    problem, steps = PROBLEMS[1]
+    ways = ("one way", "another way", "one way or none")
+    together = scorer.score_candidates([Candidates(problem, tuple(steps[:2]), ways), Candidates("P", (), ("a", "b"))])
+    assert [len(scored) for scored in together] == [3, 2]
+    for way, score in zip(ways, together[0], strict=True):
+        alone = scorer.score([Solution("x", problem, (*steps[:2], way))])[0][-1]
+        assert score.reward == pytest.approx(alone.reward, abs=1e-5)
+        assert score.math == pytest.approx(alone.math, abs=1e-5)
+
+
+def test_published_prompts_to_the_letter() -> None:
+    tokenizer = plain_tokenizer()
+    query = Query("q", "Q?", ("Step 1. one", "step 2. two"), "3. three")
+    marks = ["<extra>", "<extra>"]
+    prmbench = Prompter(tokenizer, VARIANTS["full"], PRESETS["official-prmbench"]).turns(query, marks)
+    assert prmbench == (
+        f"{prompts.SYSTEM_PRMBENCH}\n\n Question: Q?",
+        "one\n\ntwo\n\nCurrent step: three Math reasoning: <extra>, Consistency: <extra>",
+    )
+    search = Prompter(tokenizer, VARIANTS["full"], PRESETS["official-search"])
+    assert search.turns(query, marks) == (
+        f"{prompts.SYSTEM_SEARCH}\n\n Question: Q?",
+        "Step 1. one\n\nstep 2. two\n\nCurrent Step: 3. three Math reasoning: <extra>, Consistency: <extra>",
+    )
+    assert search.preset.answer_role == "user"
+
+
+def test_literal_label_tokens_never_move_a_label() -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    problem, steps = PROBLEMS[2]
+    for ids, slots in prompter.encode(queries_of(problem, steps)):
+        assert len(slots) == 3
+        tail = tokenizer.decode(ids[slots[0] - 12 :])
+        assert tail.endswith("Math reasoning: <extra>, Consistency: <extra>, Correctness: <extra><|im_end|>\n")
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    with pytest.raises(DataError, match="preset"):
+        Scorer(tmp_path, "best")
+    scorer = Scorer(tmp_path)
+    with pytest.raises(DataError, match="long-one, step 1"):
+        scorer.score([Solution("long-one", "P", ("a", "b " * 5000))])
+    write_json(tmp_path / MODEL_FILE, {"variant": "other"})
+    with pytest.raises(DataError, match="other"):
+        Scorer(tmp_path)
+
+
+def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
+    save_prm(tmp_path)  # a random model hardly ever puts a label token first
+    with pytest.raises(DataError, match="neither"):
+        Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
+
+
+def test_errors_and_labels() -> None:
+    assert StepScore(0.9, 0.4, None, 0.9).has_error
+    assert StepScore(0.9, 0.5, None, 0.1).labels == {"math": True, "consistency": True}
+    assert not StepScore(0.9, 0.5, None, 0.1).has_error
+    assert StepScore(None, None, 0.2, 0.9).has_error
+    assert StepScore(None, None, None, 0.4).has_error
+    assert not StepScore(None, None, None, 0.6).has_error
+
+
+def test_rows_in_rows_out(tmp_path: Path) -> None:
+    save_prm(tmp_path / "model")
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"id": 7, "problem": "P", "steps": ["a", "b"]}\n\n{"id": "x", "problem": "Q", "steps": ["c"]}\n')
+    scorer = Scorer(tmp_path / "model")
+    solutions = read_solutions(str(source))
+    rows = score_lines(scorer, solutions)
+    assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
+    assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "labels"}
+    assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
+    for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
+        source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
+        with pytest.raises(DataError, match=rf"in\.jsonl:2: .*{what}"):
+            read_solutions(str(source))
+    drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [StepScore(0.2, 0.9, None, 0.1)], colour=False)
+    assert "math error" in drawn
+    assert "consistency error" not in drawn
+    assert "\x1b" not in drawn
+
+
+def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
+    one = Scorer(tmp_path, token_budget=64).score(solutions)
+    other = Scorer(tmp_path, token_budget=8192).score(solutions[::-1])[::-1]
+    assert np.allclose([s.reward for x in one for s in x], [s.reward for x in other for s in x], atol=1e-5)
