@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with recorded("prmbench", variant):
         loaded = read_prmbench(RAW, params.prmbench.limit)
         items = loaded.items
-        scorer = Scorer(
-            Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget
-        )
+        scorer = Scorer(Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
         with Progress(f"prmbench {variant}", len(items), "solutions") as progress:
             scores = scorer.score(solutions, on_done=progress.advance)
@@ -76,7 +74,8 @@ def _row(item: PRMBenchItem, steps: Sequence[StepScore], pass1: list[bool], both
         "classification": item.classification,
         "scores": {"step_level_validity_labels": both, "step_level_validity_labels_pass1": pass1},
         "steps": [
-            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward} for s in steps
+            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward}
+            for s in steps
         ],
     }
 

@@ -39,9 +39,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     with recorded("processbench", variant):
         loaded = read_processbench(RAW, params.processbench.limit)
         items = loaded.items
-        scorer = Scorer(
-            Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget
-        )
+        scorer = Scorer(Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.id, item.problem, item.steps) for item in items]
         with Progress(f"processbench {variant}", len(items), "solutions") as progress:
             scores = scorer.score(solutions, on_done=progress.advance)
@@ -60,7 +58,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
         metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
         write_json(METRICS / f"{variant}.json", metrics)
-        print(f"processbench {variant}: mean F1 {rules['both']['mean_f1']:.1f} (pass 1: {rules['pass1']['mean_f1']:.1f})")
+        both, pass1 = rules["both"]["mean_f1"], rules["pass1"]["mean_f1"]
+        print(f"processbench {variant}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")
 
 
 def first_error(steps: Sequence[StepScore], rule: str) -> int:
@@ -77,7 +76,8 @@ def _row(item: ProcessBenchItem, steps: Sequence[StepScore], pass1: int, both: i
         "prediction_pass1": pass1,
         "label": item.label,
         "steps": [
-            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward} for s in steps
+            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward}
+            for s in steps
         ],
     }
 

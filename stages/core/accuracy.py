@@ -36,7 +36,11 @@ def by_set(sets: Sequence[str], values: Sequence[float], report: Report) -> tupl
 
 def metrics(sets: Sequence[str], figures: dict[str, Sequence[float]], report: Report) -> dict[str, Any]:
     """``{"sets": {set: {figure, …, "n"}}, "average": {figure: …}, "intervals": {figure: [low, high]}}``."""
-    out: dict[str, Any] = {"sets": {name: {"n": list(sets).count(name)} for name in sets}, "average": {}, "intervals": {}}
+    out: dict[str, Any] = {
+        "sets": {name: {"n": list(sets).count(name)} for name in sets},
+        "average": {},
+        "intervals": {},
+    }
     for figure, values in figures.items():
         means, out["average"][figure], out["intervals"][figure] = by_set(sets, values, report)
         for name, mean in means.items():

@@ -31,7 +31,7 @@ _NUCLEUS = 64  # most nuclei fit in this many tokens; a full sort where one does
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. ``temperature`` 0 takes the likeliest token; ``include_stop`` keeps the stop string in the text."""
+    """How to sample. ``temperature`` 0 takes the likeliest token; ``include_stop`` leaves the stop string in."""
 
     temperature: float
     top_p: float
@@ -115,13 +115,13 @@ class Generator:
             row.stopped = True
         elif stops:
             if token not in self._pieces:
-                self._pieces[token] = self.tokenizer.decode([token], skip_special_tokens=True)
+                self._pieces[token] = str(self.tokenizer.decode([token], skip_special_tokens=True))
             window = max(len(stop) for stop in stops) - 1
             row.tail = (row.tail[-window:] if window else "") + self._pieces[token]
             row.stopped = any(stop in row.tail for stop in stops)
 
     def _completion(self, row: _Row, sampling: Sampling) -> Completion:
-        text = self.tokenizer.decode(row.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        text = str(self.tokenizer.decode(row.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
         found = [(place, stop) for stop in sampling.stop if (place := text.find(stop)) >= 0]
         if found:
             place, stop = min(found)
@@ -239,7 +239,7 @@ def _stream(key: str, sampling: Sampling) -> npt.NDArray[np.float64]:
 def _pick(logits: Tensor, noise: npt.NDArray[np.float64], sampling: Sampling) -> list[int]:
     """Next token of each row: likeliest first, the first at which the kept probability passes the row's number."""
     if sampling.temperature == 0:
-        return logits.argmax(-1).tolist()  # type: ignore[no-any-return]
+        return logits.argmax(-1).tolist()
     chances = (logits / sampling.temperature).softmax(-1)
     width = min(_NUCLEUS, chances.shape[1])
     top, ids = chances.topk(width, dim=-1)
@@ -251,7 +251,7 @@ def _pick(logits: Tensor, noise: npt.NDArray[np.float64], sampling: Sampling) ->
     ladder = top.cumsum(-1)
     height = torch.from_numpy(noise).to(ladder.device)[:, None] * ladder[:, -1:]
     place = (ladder > height).int().argmax(-1, keepdim=True)
-    return ids.gather(1, place)[:, 0].tolist()  # type: ignore[no-any-return]
+    return ids.gather(1, place)[:, 0].tolist()
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:

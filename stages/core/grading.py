@@ -22,7 +22,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import IO, Any, Literal, Self, cast
 
 Preset = Literal["official", "repaired"]
 TIME_LIMIT_S = 10.0
@@ -141,16 +141,14 @@ class Grader:
             return self._known[key]
 
     def _ask(self, question: dict[str, Any]) -> bool:
-        helper = self._running()
-        assert helper.stdin is not None
-        assert helper.stdout is not None
+        asked, replies = self._running()
         try:
-            helper.stdin.write(json.dumps(question).encode() + b"\n")
-            helper.stdin.flush()
-            ready, _, _ = select.select([helper.stdout], [], [], self._limit)
-            line = helper.stdout.readline() if ready else b""
+            asked.write(json.dumps(question).encode() + b"\n")
+            asked.flush()
+            ready, _, _ = select.select([replies], [], [], self._limit)
+            line = replies.readline() if ready else b""
         except BrokenPipeError:
-            ready, line = [helper.stdout], b""
+            ready, line = [replies], b""
         if not line:
             self.failures["timeout" if not ready else "error"] += 1
             self._stop()
@@ -160,7 +158,8 @@ class Grader:
             self.failures[reply["failure"]] += 1
         return bool(reply["equal"])
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> tuple[IO[bytes], IO[bytes]]:
+        """Where to write questions and where to read replies."""
         if self._helper is None:
             self._helper = subprocess.Popen(
                 [sys.executable, "-m", "stages.core.grading"],
@@ -169,11 +168,10 @@ class Grader:
                 bufsize=0,  # so that select() tells the truth
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             )
-            assert self._helper.stdout is not None
             # "ready" says that the imports are done, which do not count against the limit
-            if not self._helper.stdout.readline():
+            if not cast(IO[bytes], self._helper.stdout).readline():
                 raise RuntimeError("the grading process did not start; its reason stands above")
-        return self._helper
+        return cast(IO[bytes], self._helper.stdin), cast(IO[bytes], self._helper.stdout)
 
     def _stop(self) -> None:
         if self._helper is not None:
@@ -191,9 +189,9 @@ def pass_at_k(right: int, n: int, k: int) -> float:
 
 def _serve() -> None:
     """The helper: one question a line in, one reply a line out, until the input ends."""
-    import logging  # noqa: PLC0415
+    import logging
 
-    from math_verify import parse, verify  # noqa: PLC0415  (sympy takes a second)
+    from math_verify import parse, verify  # sympy takes a second
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))  # sympy can fill any memory
     logging.disable(logging.WARNING)  # math-verify warns that its time-outs are off; ours is the parent's

@@ -43,14 +43,14 @@ class ServerPolicy:
     specials: Collection[str] = _CHAT_TOKENS
 
     def __init__(self, base_url: str, concurrency: int) -> None:
-        from stages.core.openai_client import ServerClient  # noqa: PLC0415  (the embedded policy needs no client)
+        from stages.core.openai_client import ServerClient  # the embedded policy needs no client
 
         self._client = ServerClient(base_url, concurrency, timeout_s=600.0, retries=8)
         self._client.model = self._client.served_model()
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """All prompts at once, as many at a time as the server is given; a failed call is a ``DataError``."""
-        from stages.core.openai_client import Failure, Reply, Request, Sampled  # noqa: PLC0415
+        from stages.core.openai_client import Failure, Reply, Request, Sampled
 
         answers: dict[str, Completion] = {}
 

@@ -133,7 +133,9 @@ def _key(item: ProcessBenchItem) -> Key:
 
 def _f1(accuracies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     total = accuracies.sum(0)
-    return np.divide(2 * accuracies[0] * accuracies[1], total, out=np.zeros_like(total), where=total > 0)
+    f1: npt.NDArray[np.float64] = np.zeros_like(total)
+    np.divide(2 * accuracies[0] * accuracies[1], total, out=f1, where=total > 0)
+    return f1
 
 
 def _number(value: Any) -> float | None:

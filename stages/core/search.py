@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import regex
+import regex  # type: ignore[import-untyped]
 
 from stages.core.benchmarks import SearchProblem
 from stages.core.generate import Completion, Sampling
@@ -75,7 +75,10 @@ class RandomPick:
     def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
         """The highest of ``count`` uniform numbers for each step."""
         return [
-            [Scored(self._uniform(f"{r.key}/{step}") ** (1 / count)) for step, count in zip(r.steps, r.counts, strict=True)]
+            [
+                Scored(self._uniform(f"{r.key}/{step}") ** (1 / count))
+                for step, count in zip(r.steps, r.counts, strict=True)
+            ]
             for r in rounds
         ]
 
@@ -213,9 +216,7 @@ def _row(one: _Open, preset: Preset) -> dict[str, Any]:
     }
 
 
-def journal(
-    stage: str, identity: dict[str, Any], problems: Sequence[SearchProblem], models: Sequence[Path]
-) -> Path:
+def journal(stage: str, identity: dict[str, Any], problems: Sequence[SearchProblem], models: Sequence[Path]) -> Path:
     """The folder where a run keeps its chunks: named by everything that determines them, the code included."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
     content = {
