@@ -16,6 +16,11 @@ COMPILE = uv pip compile --quiet --python-version 3.11 --generate-hashes --no-he
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+# uv installs a lock in seconds; where it does not reach the index that pip is configured for, pip takes minutes.
+INDEX = $(addprefix --default-index ,$(or $(PIP_INDEX_URL),$(shell $(BIN)/python -m pip config get global.index-url 2>/dev/null)))
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
+LOCKED := --no-deps --require-hashes
+install = $(UV) $(INDEX) $(LOCKED) -r $(1) 2>/dev/null || $(PIP) install $(LOCKED) -r $(1)
 STAMP := $(VENV)/.installed-$(BUILD)
 DEV_STAMP := $(VENV)/.installed-dev
 
@@ -43,16 +48,17 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(STAMP): infra/requirements-$(BUILD).lock infra/torch-cpu.lock pyproject.toml | $(VENV)/bin/python
+	@$(PIP) install $(LOCKED) -r infra/uv.lock
 ifeq ($(BUILD),cpu)
-	@$(PIP) install --no-deps --require-hashes -r infra/torch-cpu.lock 2>/dev/null || \
-	  $(PIP) install --no-deps --require-hashes --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
+	@$(PIP) install $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
+	  $(PIP) install $(LOCKED) --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
 endif
-	@$(PIP) install --no-deps --require-hashes -r infra/requirements-$(BUILD).lock
+	@$(call install,infra/requirements-$(BUILD).lock)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
-	@$(PIP) install --no-deps --require-hashes -r infra/requirements-dev.lock
+	@$(call install,infra/requirements-dev.lock)
 	@touch $@
 
 data: data.dvc | $(STAMP)  ## fetch the small world and its models from the remote that travels with the repository
@@ -71,10 +77,10 @@ check: $(DEV_STAMP)  ## style and types alone
 	@ruff format --check .
 	@mypy
 
-lock: $(VENV)/bin/python  ## renew the lock files from infra/requirements*.in (UPGRADE=--upgrade takes newer versions)
-	@$(PIP) install uv
+lock: $(STAMP)  ## renew the lock files from infra/requirements*.in (UPGRADE=--upgrade takes newer versions)
+	@echo uv | uv pip compile --quiet --generate-hashes --no-header --no-annotate $(UPGRADE) - -o infra/uv.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/requirements-cuda.lock
-	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -v ^torch= infra/requirements-cuda.lock) --no-emit-package torch \
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/requirements-cuda.lock | grep -v ^torch=) --no-emit-package torch \
 	  infra/requirements.in -o infra/requirements-cpu.lock
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/requirements-cpu.lock --no-emit-package torch \
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
