@@ -30,6 +30,10 @@ CHECKPOINTS = Path(".pathfinder/pretrain")
 SOURCES = ("world.py", "world_steps.py", "world_lessons.py", "tiny.py", "pretraining.py", "prompts.py")
 
 
+SCRAMBLE = 0.55
+"""Share of the candidates of the base model's second phase that have each word wrong or right by chance."""
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Sizes, seeds and step budgets of the shipped models."""
@@ -39,21 +43,22 @@ class Recipe:
     layers: int = 5
     heads: int = 4
     feed: int = 256
-    base: Plan = field(default_factory=lambda: Plan(steps=4400, tokens=2560, rate=0.003))
-    judge: Plan = field(default_factory=lambda: Plan(steps=2500, tokens=2560, rate=0.002))
+    base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
+    refined: Plan = field(default_factory=lambda: Plan(steps=2200, tokens=2560, rate=0.0025))
+    judge: Plan = field(default_factory=lambda: Plan(steps=1300, tokens=2560, rate=0.002))
 
 
 def _keep(problem: Problem) -> bool:
     return split_of(problem) == "train"
 
 
-def base_lessons(scribe: Scribe, seed: int) -> Callable[[int], Iterator[Lesson]]:
-    """Endless lessons of a block for the base model."""
+def base_lessons(scribe: Scribe, seed: int, phase: str, scramble: float) -> Callable[[int], Iterator[Lesson]]:
+    """Endless lessons of a block for a phase of the base model."""
 
     def block(number: int) -> Iterator[Lesson]:
-        rng = random.Random(f"{seed}/base/{number}")
+        rng = random.Random(f"{seed}/{phase}/{number}")
         while True:
-            yield world_lessons.base_lesson(scribe, rng, _keep)
+            yield world_lessons.base_lesson(scribe, rng, _keep, scramble)
 
     return block
 
@@ -79,8 +84,10 @@ def train_base(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, steps_done: C
         feed=recipe.feed,
         seed=recipe.seed,
     )
-    lessons = base_lessons(Scribe(tokenizer), recipe.seed)
-    fit(model, lessons, recipe.base, checkpoint_of("base", recipe), steps_done)
+    scribe = Scribe(tokenizer)
+    for phase, plan, scramble in (("base", recipe.base, 0.0), ("refined", recipe.refined, SCRAMBLE)):
+        lessons = base_lessons(scribe, recipe.seed, phase, scramble)
+        fit(model, lessons, plan, checkpoint_of(phase, recipe), steps_done)
     tiny.seed_label_rows(model, tokenizer)
     with atomic_folder(MODELS / "base") as folder:
         tiny.save(model, tokenizer, folder)

@@ -19,6 +19,8 @@ from transformers import Qwen2ForCausalLM
 from stages.core.io import atomic_file
 from stages.core.world_lessons import Lesson
 
+_OTHERS = 0.4  # rate of embeddings, biases and norms beside the matrices
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -93,7 +95,7 @@ def batches(lessons: Iterator[Lesson], tokens: int, pad: int) -> Iterator[Batch]
 
 
 class Optimizer:
-    """Muon on the layers' matrices, AdamW on everything else, both at ``rate``."""
+    """Muon on the layers' matrices at ``rate``, AdamW on everything else at a part of it."""
 
     def __init__(self, model: nn.Module, rate: float) -> None:
         self.rate = rate
@@ -130,7 +132,7 @@ class Optimizer:
             mean.lerp_(gradient, 0.1)
             square.lerp_(gradient.square(), 0.02)
             root = (square / (1 - 0.98**number)).sqrt_().add_(1e-8)
-            parameter.addcdiv_(mean / (1 - 0.9**number), root, value=-rate)
+            parameter.addcdiv_(mean / (1 - 0.9**number), root, value=-rate * _OTHERS)
             parameter.grad = None
 
 

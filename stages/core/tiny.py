@@ -40,6 +40,7 @@ CHAT_TEMPLATE = (
 
 _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+|\p{N}"
 _PYTHON_PIECES = re.compile(r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?[^\W\d_]+| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+|\d")
+_EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
 """Byte, number and word tokens; the added tokens follow."""
 STEP_SENTINEL = "\x00step\x00"
@@ -156,7 +157,11 @@ def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
 def build_model(
     tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, feed: int, seed: int
 ) -> Qwen2ForCausalLM:
-    """A fresh tied Qwen2 model in fp32 for ``tokenizer``, initialised from ``seed`` alone."""
+    """A fresh tied Qwen2 model in fp32 for ``tokenizer``, initialised from ``seed`` alone.
+
+    Numbers start from waves of their value and queries start equal to keys (likeness attends to likeness): telling
+    whether two numbers are equal is the hard part of verification, and from a random start it formed late or never.
+    """
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // 16) * 16,
         hidden_size=hidden,
@@ -172,7 +177,29 @@ def build_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen2ForCausalLM(config)
+        model = Qwen2ForCausalLM(config)
+        with torch.no_grad():
+            model.model.embed_tokens.weight.normal_(std=_EMBEDDING_STD)
+            _start_numbers(model, tokenizer)
+            for layer in model.model.layers:
+                layer.self_attn.k_proj.weight.mul_(2.0)
+                layer.self_attn.q_proj.weight.copy_(layer.self_attn.k_proj.weight)
+        return model
+
+
+def _start_numbers(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Rows of the numbers: waves of the value in a random basis, and a direction for each way of writing it."""
+    rows = model.model.embed_tokens.weight
+    periods = torch.tensor([2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 40.0, 80.0])
+    angles = 2 * torch.pi * torch.arange(100)[:, None] / periods
+    waves = torch.cat([angles.cos(), angles.sin()], dim=1)
+    basis = torch.linalg.qr(torch.randn(rows.shape[1], waves.shape[1]))[0]
+    values = waves @ basis.T * (rows.shape[1] / len(periods)) ** 0.5 * _EMBEDDING_STD
+    for form, numbers in ((" {}", range(100)), ("{}", range(100)), ("{})", range(1, 10))):
+        manner = 0.5 * _EMBEDDING_STD * torch.randn(rows.shape[1])
+        ids = single_tokens(tokenizer, [form.format(n) for n in numbers])
+        for n, row in zip(numbers, ids.values(), strict=True):
+            rows[row] = values[n] + manner
 
 
 @torch.no_grad()

@@ -18,8 +18,12 @@ from stages.core.world import (
     CONSISTENCY_FAULTS,
     LEVELS,
     MATH_FAULTS,
+    NAMES,
+    NOUNS,
+    PLAIN,
     SIGN,
     SUBOPTIMAL,
+    TRICKY,
     Aside,
     Claim,
     Problem,
@@ -34,6 +38,9 @@ from stages.core.world_steps import (
     LARGEST_WRITTEN,
     Habits,
     Written,
+    answer_text,
+    aside_text,
+    claim_text,
     fault_step,
     link_of,
     safe_step,
@@ -180,6 +187,35 @@ def candidate(rng: random.Random, problem: Problem, written: Written, sound: flo
     return written.text
 
 
+def scrambled(rng: random.Random, problem: Problem, state: State) -> str | None:
+    """The next step with each of its words wrong or right by chance: dense questions for ``words_of``."""
+
+    def wrong(share: float) -> bool:
+        return rng.random() < share
+
+    def other(number: int) -> int:
+        return max(0, number + rng.choice((-4, -3, -2, -1, 1, 2, 3, 4)))
+
+    if state.done >= len(problem.events):
+        return answer_text(other(state.value) if wrong(0.5) else state.value)
+    number = rng.randint(1, len(problem.events)) if wrong(0.1) else state.done + 1
+    event = problem.events[number - 1]
+    noun = rng.choice(NOUNS) if wrong(0.2) else problem.noun
+    left = other(state.value) if wrong(0.3) else state.value
+    if event.actor != problem.hero and not wrong(0.3):
+        return aside_text(Aside(number, rng.choice(NAMES) if wrong(0.3) else event.actor, left, noun))
+    verb = rng.choice(PLAIN + TRICKY) if wrong(0.15) else event.verb
+    # "amount" is only a fault of its own beside the right verb, so only there the object is changed.
+    object_ = str(rng.randint(1, 9)) if verb == event.verb and wrong(0.25) else event.object
+    sign = rng.choice("+-") if wrong(0.2) else SIGN[verb]
+    right = rng.randint(1, 9) if wrong(0.3) else 2 if object_ == "them" else int(object_)
+    result = compute(left, sign, right)
+    result = other(result) if wrong(0.35) else result
+    if not 0 <= result <= LARGEST_WRITTEN:
+        return None
+    return claim_text(Claim(number, verb, object_, left, sign, right, result, noun), link_of(rng, 0.2))
+
+
 def policy_lesson(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesson:
     """A story under the policy's prompt and a human-like solution."""
     steps = [w.text for w in write_solution(problem, rng, POLICY_HABITS)]
@@ -190,8 +226,10 @@ def policy_lesson(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesso
     return Lesson(scribe.piece(*parts))
 
 
-def check_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 2) -> Lesson:
-    """A story, a solution, and for each place of it several steps with their verdicts."""
+def check_lesson(
+    scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 2, scramble: float = 0.0
+) -> Lesson:
+    """A story, a solution, and for each place several steps with verdicts; ``scramble`` is the share scrambled."""
     solution = write_solution(problem, rng, PREFIX_HABITS)
     user = prompts.user_turn(problem.text, tiny.CHECK_SYSTEM)
     head = f"{tiny.START_OF_TURN}user\n{user}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
@@ -199,9 +237,10 @@ def check_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidate
     length = len(scribe.encode(head))
     branches = []
     for written in solution:
-        texts = [written.text] if rng.random() < 0.3 else []
+        texts = [written.text] if rng.random() < (0.1 if scramble else 0.3) else []
         while len(texts) < candidates:
-            texts.append(candidate(rng, problem, written))
+            mixed = scrambled(rng, problem, written.before) if scramble and rng.random() < scramble else None
+            texts.append(mixed if mixed is not None else candidate(rng, problem, written))
         for text in texts:
             verdict = assess(problem, written.before, text)
             if verdict is not None:
@@ -231,8 +270,21 @@ def arithmetic_drill(scribe: Scribe, rng: random.Random) -> Lesson:
     return Lesson(scribe.piece(*parts))
 
 
-def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bool]) -> Lesson:
-    """One lesson of the base model's mixture."""
+def equality_drill(scribe: Scribe, rng: random.Random) -> Lesson:
+    """Pairs of numbers one a line, each followed by whether they are the same."""
+    parts: list[tuple[str, float]] = []
+    for _ in range(16):
+        first = rng.randint(0, LARGEST_WRITTEN)
+        second = first if rng.random() < 0.5 else max(0, first + rng.choice((-3, -2, -1, 1, 2, 3)))
+        parts += [(f" {first} {second}", 0.0), (tiny.CHECK_CAPTIONS[0], 0.0)]
+        parts += [(tiny.YES if first == second else tiny.NO, 1.0), ("\n", 0.0)]
+    return Lesson(scribe.piece(*parts))
+
+
+def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bool], scramble: float = 0.0) -> Lesson:
+    """One lesson of the base model's mixture; with ``scramble`` the mixture leans to verification."""
+    if scramble and rng.random() < 0.1:
+        return equality_drill(scribe, rng) if rng.random() < 0.4 else arithmetic_drill(scribe, rng)
     draw = rng.random()
     if draw < 0.06:
         return arithmetic_drill(scribe, rng)
@@ -241,7 +293,7 @@ def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bo
         return recital_drill(scribe, rng, problem)
     if draw < 0.36:
         return policy_lesson(scribe, rng, problem)
-    return check_lesson(scribe, rng, problem)
+    return check_lesson(scribe, rng, problem, scramble=scramble)
 
 
 def judge_reasoning(problem: Problem, state: State, step: str) -> str:
