@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import struct
 import threading
 import time
 from collections import Counter
@@ -81,6 +83,10 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
                 number, judge.calls = judge.calls, judge.calls + 1
             fault = judge.fault(number)
             if fault == "reset":
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                self.close_connection = True
+                self.rfile.close()
+                self.wfile.close()
                 self.connection.close()
             elif fault == "timeout":
                 time.sleep(3)
@@ -117,18 +123,23 @@ class FileServer:
     statuses: list[int] = field(default_factory=list)
     ranges: list[str | None] = field(default_factory=list)
     url: str = ""
+    commit: str = "c" * 40
 
 
 @contextmanager
 def file_server(content: FileServer) -> Iterator[FileServer]:
-    """``content`` behind ``content.url``; knows Range, If-Range and ETag."""
+    """``content`` behind ``content.url``; knows Range, If-Range, ETag and the Hub's commit header."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
+        def do_HEAD(self) -> None:
+            self.do_GET()
+
         def do_GET(self) -> None:
-            content.ranges.append(self.headers.get("Range"))
+            if self.command == "GET":
+                content.ranges.append(self.headers.get("Range"))
             if content.statuses:
                 self.send_error(content.statuses.pop(0))
                 return
@@ -143,10 +154,13 @@ def file_server(content: FileServer) -> Iterator[FileServer]:
                 start = int(asked.removeprefix("bytes=").partition("-")[0])
             self.send_response(206 if start else 200)
             self.send_header("ETag", tag)
+            self.send_header("X-Repo-Commit", content.commit)
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
             self.send_header("Content-Length", str(len(body) - start))
             self.end_headers()
+            if self.command == "HEAD":
+                return
             end = content.cuts.pop(0) if content.cuts else len(body)
             self.wfile.write(body[start:end])
 
