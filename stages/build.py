@@ -1,6 +1,6 @@
 """Make the training set: one tree a trajectory, split by problem, its overlap with every benchmark reported.
 
-Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}; params: build
+Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}; params: build, search.sets
 Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/overlap.parquet, metrics/build.json
 Run     python -m stages.build
 
@@ -32,7 +32,6 @@ RAW = Path("artifacts/raw")
 TRAIN = Path("artifacts/train")
 OVERLAP = Path("artifacts/overlap/overlap.parquet")
 METRICS = Path("metrics/build.json")
-SETS = ("aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math")
 HITS: dict[str, Any] = {
     "problem_id": pl.String(),
     "benchmark": pl.String(),
@@ -76,8 +75,8 @@ def records_of(trees: pl.DataFrame) -> int:
     return int(trees["branches"].list.len().sum())
 
 
-def benchmark_texts() -> list[BenchmarkText]:
-    """Every item of the three benchmarks that the profile has."""
+def benchmark_texts(sets: Sequence[str]) -> list[BenchmarkText]:
+    """Every item of ProcessBench, PRMBench and the search ``sets``."""
     items = [
         BenchmarkText(f"processbench/{item.subset}", item.id, item.problem, item.steps)
         for item in read_processbench(RAW / "processbench").items
@@ -86,7 +85,7 @@ def benchmark_texts() -> list[BenchmarkText]:
         BenchmarkText(f"prmbench/{item.classification}", item.idx, item.problem, item.steps)
         for item in read_prmbench(RAW / "prmbench").items
     ]
-    return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(RAW / "search", SETS).items]
+    return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(RAW / "search", sets).items]
 
 
 def overlap_figures(hits: Sequence[Hit], items: Sequence[BenchmarkText], training: pl.DataFrame) -> dict[str, Any]:
@@ -131,14 +130,15 @@ def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
-    params = load_params().build
+    every = load_params()
+    params, sets = every.build, every.search.sets
     with recorded("build"), Progress("build", 4, "parts") as progress:
         if not read_json(Path("metrics/validate.json"))["success"]:
             raise DataError("metrics/validate.json: the data did not pass validation; mend it before building on it")
         trees = read_trees()
         progress.advance(note="overlap with the benchmarks")
         problems = dict(zip(trees["problem_id"], trees["problem"], strict=True))
-        items = benchmark_texts()
+        items = benchmark_texts(sets)
         hits = problem_hits(problems, items, params.near_duplicate_jaccard)
         progress.advance(note="split")
         chosen, dropped = select(trees, params, hits)

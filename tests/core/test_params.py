@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from stages.core.io import DataError
+from stages.core.params import load_params
+
+
+def content(root: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    return loaded
+
+
+def write(folder: Path, value: Any) -> Path:
+    path = folder / "params.yaml"
+    path.write_text(yaml.safe_dump(value), encoding="utf-8")
+    return path
+
+
+def test_the_committed_file_is_complete(root: Path) -> None:
+    assert load_params(root / "params.yaml").profile == "quickstart"
+
+
+def test_every_single_missing_key_is_named(root: Path, tmp_path: Path) -> None:
+    good = content(root)
+    checked = 0
+    for section, values in good.items():
+        if isinstance(values, dict):
+            for key in values:
+                bad = {**good, section: {k: v for k, v in values.items() if k != key}}
+                with pytest.raises(DataError, match=rf"{section}\.{key}: Field required"):
+                    load_params(write(tmp_path, bad))
+                checked += 1
+    assert checked > 50
+
+
+@pytest.mark.parametrize(
+    "section, key, value",
+    [
+        ("train", "epochs", "4"),
+        ("train", "batch_samples", 2.5),
+        ("train", "batch_samples", True),
+        ("build", "test_share", 1.5),
+        ("label", "engine", "vlm"),
+        ("search", "sets", ["gsm8k"]),
+        ("report", "confidence", 1.0),
+    ],
+)
+def test_ill_typed_values_are_named(root: Path, tmp_path: Path, section: str, key: str, value: Any) -> None:
+    bad = content(root)
+    bad[section][key] = value
+    with pytest.raises(DataError, match=rf"{section}\.{key}"):
+        load_params(write(tmp_path, bad))
+
+
+def test_unknown_keys_are_named(root: Path, tmp_path: Path) -> None:
+    bad = content(root)
+    bad["train"]["lr"] = 1.0
+    bad["extra"] = {}
+    with pytest.raises(DataError, match=r"train\.lr: Extra inputs(.|\n)*extra: Extra inputs"):
+        load_params(write(tmp_path, bad))
+
+
+def test_repeated_sources_and_broken_files_are_refused(root: Path, tmp_path: Path) -> None:
+    bad = content(root)
+    bad["download"]["sources"].append(bad["download"]["sources"][0])
+    with pytest.raises(DataError, match="source names repeat"):
+        load_params(write(tmp_path, bad))
+    (tmp_path / "params.yaml").write_text("a: [")
+    with pytest.raises(DataError, match="not valid YAML"):
+        load_params(tmp_path / "params.yaml")
+    with pytest.raises(DataError, match="pathfinder profile"):
+        load_params(tmp_path / "none.yaml")
