@@ -63,6 +63,7 @@ class _Writer:
         self.root, self.stages = root, stages
         self.manifest = read_manifest(root)
         self.written: set[str] = set()
+        self.named: set[tuple[str, str]] = set()  # code files and their digests that stand in the text already
 
     def path(self, path: str) -> Node:
         makers = producers(self.stages, path)
@@ -86,8 +87,11 @@ class _Writer:
         record = record_of(self.root, stage)
         lines = [_params_line(key, value) for key, value in stage.params.items()]
         code = {dep: md5 for dep, md5 in stage.deps.items() if not producers(self.stages, dep)}
-        lines.append(f"code      {len(code)} files, together {digest_of(code)[:16]}")
-        lines += [f"            {md5}  {dep}" for dep, md5 in sorted(code.items())]
+        fresh = sorted(code.items() - self.named)
+        self.named.update(fresh)
+        above = f", {len(code) - len(fresh)} of them named above" if len(fresh) < len(code) else ""
+        lines.append(f"code      {len(code)} files, together {digest_of(code)[:16]}{above}; md5 of the files")
+        lines += [f"            {md5}  {dep}" for dep, md5 in fresh]
         if record is None:
             return ["record    none on this machine (restored from a cache, or made elsewhere)", *lines]
         return [*_record_lines(record), *lines]
