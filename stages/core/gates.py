@@ -1,0 +1,272 @@
+"""Gates: what a table must fulfil, decided by Great Expectations, with the offending ids found by Polars.
+
+A gate says one thing about one table and names the file that breaks it. Great Expectations alone would pass an empty or
+an all-null column, ``1.0`` and ``True`` as members of ``{0, 1}``: suites therefore state columns, types, row counts and presence too. This is
+the only module that imports Great Expectations, and it does so when the first suite runs (the import takes seconds).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+_EXAMPLES = 5
+_PANDAS_TYPES = {"Int8": "int8", "Int64": "int64", "String": "str", "Float64": "float64", "Boolean": "bool"}
+_NULLABLE = {"Int8": "Int8", "Int64": "Int64", "Boolean": "boolean"}
+
+Operator = Literal["==", "!=", "is null", "is not null"]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on one column; a gate's conditions are joined by "and"."""
+
+    column: str
+    operator: Operator
+    value: int | str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.column} {self.operator}" + ("" if self.value is None else f" {self.value!r}")
+
+    def as_polars(self) -> pl.Expr:
+        """The rows that the condition picks."""
+        column = pl.col(self.column)
+        match self.operator:
+            case "==":
+                return (column == self.value).fill_null(False)
+            case "!=":
+                return (column != self.value).fill_null(False)
+            case "is null":
+                return column.is_null()
+            case "is not null":
+                return column.is_not_null()
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """One expectation; ``broken`` picks the rows against it (``None``: it is about the table as a whole)."""
+
+    expectation: str  # the class name in great_expectations.expectations
+    arguments: Mapping[str, Any]
+    says: str
+    where: tuple[Where, ...] = ()
+    broken: pl.Expr | None = None
+
+    def offenders(self, table: pl.DataFrame) -> pl.DataFrame:
+        """The rows that break the gate."""
+        if self.broken is None:
+            return table.clear()
+        picked = reduce(lambda left, right: left & right, (w.as_polars() for w in self.where), pl.lit(True))
+        return table.filter(picked & self.broken)
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """The gates of one table; ``file`` is what a failure names, ``key`` the column that identifies a row."""
+
+    name: str
+    file: str
+    key: str
+    table: pl.DataFrame
+    gates: tuple[Gate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a gate; ``broken`` counts the offending rows, 0 where the gate is about the table as a whole."""
+
+    suite: str
+    file: str
+    expectation: str
+    says: str
+    passed: bool
+    rows: int
+    broken: int
+    examples: tuple[str, ...]
+    observed: str
+
+    def __str__(self) -> str:
+        shown = f"; e.g. {', '.join(self.examples)}" if self.examples else ""
+        seen = f"; found {self.observed}" if self.observed else ""
+        count = f": {self.broken} of {self.rows} rows break it" if self.broken else ""
+        return f"{self.file}: {self.expectation}: expected that {self.says}{count}{seen}{shown}"
+
+
+def columns(schema: Mapping[str, Any]) -> tuple[Gate, ...]:
+    """The table has exactly these columns, of exactly these types."""
+    names = list(schema)
+    listed = Gate(
+        "ExpectTableColumnsToMatchOrderedList",
+        {"column_list": names},
+        f"the columns are {', '.join(names)}",
+    )
+    types = (
+        Gate(
+            "ExpectColumnValuesToBeOfType",
+            {"column": name, "type_": _PANDAS_TYPES[str(dtype)]},
+            f"{name} is {dtype}",
+        )
+        for name, dtype in schema.items()
+    )
+    return (listed, *types)
+
+
+def row_count(count: int, says: str) -> Gate:
+    """The table has exactly ``count`` rows."""
+    return Gate("ExpectTableRowCountToEqual", {"value": count}, f"{says} ({count} rows)")
+
+
+def some_rows() -> Gate:
+    """The table is not empty."""
+    return Gate("ExpectTableRowCountToBeBetween", {"min_value": 1}, "there is at least one row")
+
+
+def present(column: str, *where: Where) -> Gate:
+    """No null in a column."""
+    broken = pl.col(column).is_null()
+    return Gate("ExpectColumnValuesToNotBeNull", {"column": column}, f"{column} is given", where, broken)
+
+
+def absent(column: str, *where: Where) -> Gate:
+    """Nothing but null in a column."""
+    broken = pl.col(column).is_not_null()
+    return Gate("ExpectColumnValuesToBeNull", {"column": column}, f"{column} is null", where, broken)
+
+
+def unique(column: str) -> Gate:
+    """No value twice."""
+    broken = pl.col(column).is_duplicated()
+    return Gate("ExpectColumnValuesToBeUnique", {"column": column}, f"{column} does not repeat", (), broken)
+
+
+def one_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
+    """Only these values, or null."""
+    broken = pl.col(column).is_not_null() & ~pl.col(column).is_in(list(values))
+    says = f"{column} is {' or '.join(map(str, values))}"
+    return Gate("ExpectColumnValuesToBeInSet", {"column": column, "value_set": list(values)}, says, where, broken)
+
+
+def none_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
+    """None of these values."""
+    broken = pl.col(column).is_in(list(values)).fill_null(False)
+    says = f"{column} is not {' or '.join(map(str, values))}"
+    return Gate("ExpectColumnValuesToNotBeInSet", {"column": column, "value_set": list(values)}, says, where, broken)
+
+
+def within(column: str, low: float | None, high: float | None, *where: Where, says: str = "") -> Gate:
+    """Numbers between two bounds, both included, or null."""
+    bounds = [pl.col(column) < low] * (low is not None) + [pl.col(column) > high] * (high is not None)
+    broken = reduce(lambda left, right: left | right, bounds).fill_null(False)
+    limits = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
+    arguments = {"column": column, "min_value": low, "max_value": high}
+    return Gate("ExpectColumnValuesToBeBetween", arguments, says or f"{column} is {limits}", where, broken)
+
+
+def matches(column: str, pattern: str, says: str) -> Gate:
+    """Text that matches a regular expression from its start to its end."""
+    broken = ~pl.col(column).str.contains(pattern).fill_null(False)
+    return Gate("ExpectColumnValuesToMatchRegex", {"column": column, "regex": pattern}, says, (), broken)
+
+
+def check(
+    suites: Sequence[Suite], docs: Path | None = None, advance: Callable[[str], None] = lambda name: None
+) -> list[Result]:
+    """Run every gate; returns one result a gate, in order.
+
+    ``docs`` is where Great Expectations' Data Docs go (local state, never an out). ``advance`` is called with a suite's
+    name when it is done.
+    """
+    run = _Runner()
+    results: list[Result] = []
+    for suite in suites:
+        results += run(suite)
+        advance(suite.name)
+    if docs is not None:
+        run.write_docs(docs)
+    return results
+
+
+def _result(suite: Suite, gate: Gate, passed: bool, observed: str) -> Result:
+    says = gate.says + (f" where {' and '.join(map(str, gate.where))}" if gate.where else "")
+    broken, examples = 0, tuple[str, ...]()
+    if not passed:
+        rows = gate.offenders(suite.table)
+        broken = len(rows)
+        if suite.key in rows.columns:
+            examples = tuple(str(value) for value in rows[suite.key].head(_EXAMPLES))
+    rows_in = len(suite.table)
+    return Result(suite.name, suite.file, gate.expectation, says, passed, rows_in, broken, examples, observed)
+
+
+class _Runner:
+    """Great Expectations with an in-memory context, the pandas back end, and no word to anybody outside."""
+
+    def __init__(self) -> None:
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        import great_expectations
+        from great_expectations.expectations import row_conditions
+
+        self._gx: Any = great_expectations
+        self._column: Any = row_conditions.Column
+        self._context: Any = great_expectations.get_context(mode="ephemeral")
+        self._context.enable_analytics(False)
+        self._context.variables.progress_bars = {"globally": False}
+        self._source = self._context.data_sources.add_pandas("tables")
+
+    def write_docs(self, folder: Path) -> None:
+        """Data Docs of everything that ran."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())}
+        index = {"class_name": "DefaultSiteIndexBuilder"}
+        site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
+        self._context.add_data_docs_site("local", site)
+        self._context.build_data_docs()
+
+    def __call__(self, suite: Suite) -> list[Result]:
+        gx, name, gates = self._gx, suite.name, suite.gates
+        expectations = [self._expectation(gate, str(place)) for place, gate in enumerate(gates)]
+        data = self._source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+        added = self._context.suites.add(gx.ExpectationSuite(name, expectations=expectations))
+        definition = gx.ValidationDefinition(name=name, data=data, suite=added)
+        outcome = self._context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": _pandas(suite.table)}, result_format="SUMMARY"
+        )
+        by_place = {int(item.expectation_config.meta["place"]): item for item in outcome.results}
+        return [self._read(suite, gate, by_place[place]) for place, gate in enumerate(gates)]
+
+    def _expectation(self, gate: Gate, place: str) -> Any:
+        arguments = dict(gate.arguments) | {"meta": {"place": place}, "notes": gate.says}
+        if gate.where:
+            arguments["row_condition"] = reduce(lambda left, right: left & right, map(self._condition, gate.where))
+        return getattr(self._gx.expectations, gate.expectation)(**arguments)
+
+    def _condition(self, where: Where) -> Any:
+        column = self._column(where.column)
+        match where.operator:
+            case "==":
+                return column == where.value
+            case "!=":
+                return column != where.value
+            case "is null":
+                return column.is_null()
+            case "is not null":
+                return column.is_not_null()
+
+    def _read(self, suite: Suite, gate: Gate, item: Any) -> Result:
+        # an expectation that raised has not been met: say so instead of taking its silence for success
+        raised = item.exception_info.get("exception_message") if isinstance(item.exception_info, dict) else None
+        observed = item.result.get("observed_value")
+        return _result(suite, gate, bool(item.success), "" if item.success else str(raised or observed or ""))
+
+
+def _pandas(table: pl.DataFrame) -> Any:
+    """The table for Great Expectations; integers stay integers beside nulls."""
+    frame = table.to_pandas()
+    names = {name: _NULLABLE[str(dtype)] for name, dtype in table.schema.items() if str(dtype) in _NULLABLE}
+    return frame.astype(names)

@@ -1,0 +1,200 @@
+"""A report as data, rendered as one self-contained HTML page and as Markdown.
+
+The HTML loads nothing from anywhere and works without JavaScript. All text is taken as untrusted: it is escaped, control
+characters and lone surrogates are shown as U+FFFD, and only SVG made by ``stages.core.figures`` goes in as markup.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
+_NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")  # noqa: RUF001
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A paragraph; ``is_notice`` sets it off as something the reader must not miss."""
+
+    text: str
+    is_notice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table whose first column names its rows; ``emphasis`` lists rows (from 0) to stand out."""
+
+    caption: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    emphasis: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing (SVG that we made), what it shows in words, and its caption."""
+
+    svg: str
+    alt: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """An ordered list of texts; marked ones are set off."""
+
+    items: Sequence[str]
+    marked: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Something that opens on a click (on paper and in Markdown it is open)."""
+
+    summary: str
+    blocks: Sequence[Text | Table | Listing]
+
+
+Block = Text | Table | Figure | Listing | Fold
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A titled part of the page."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """The section's address on the page."""
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The whole report."""
+
+    title: str
+    blocks: Sequence[Block]
+    sections: Sequence[Section]
+
+
+def visible(text: str) -> str:
+    """Text without characters that a reader cannot see or an encoder cannot write."""
+    return _UNSAFE.sub("\ufffd", text)
+
+
+def escape(text: str) -> str:
+    """Text safe inside HTML elements and quoted attributes."""
+    return html.escape(visible(text), quote=True)
+
+
+def to_html(page: Page) -> str:
+    """One file: styles inside, no request to anywhere, no script."""
+    links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in page.sections)
+    sections = "".join(
+        f'<section id="{s.anchor}"><h2>{escape(s.title)}</h2>{"".join(map(_html, s.blocks))}</section>\n'
+        for s in page.sections
+    )
+    contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(page.sections) > 1 else ""
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>\n<body><main>"
+        f"<h1>{escape(page.title)}</h1>{''.join(map(_html, page.blocks))}{contents}\n{sections}</main></body></html>\n"
+    )
+
+
+def to_markdown(page: Page) -> str:
+    """The same content; drawings become their words."""
+    parts = [f"# {_md(page.title)}", *map(_markdown, page.blocks)]
+    for section in page.sections:
+        parts += [f"## {_md(section.title)}", *map(_markdown, section.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _html(block: Block) -> str:
+    match block:
+        case Text():
+            return f"<p{' class=notice' * block.is_notice}>{escape(block.text)}</p>"
+        case Table():
+            return _html_table(block)
+        case Figure():
+            caption = f"<figcaption>{escape(block.caption)}</figcaption>"
+            return f'<figure><div class=scroll role="img" aria-label="{escape(block.alt)}">{block.svg}</div>{caption}</figure>'
+        case Listing():
+            items = (f"<li{' class=marked' * (i in block.marked)}>{escape(t)}</li>" for i, t in enumerate(block.items))
+            return f"<ol>{''.join(items)}</ol>"
+        case Fold():
+            inner = "".join(map(_html, block.blocks))
+            return f"<details><summary>{escape(block.summary)}</summary>{inner}</details>"
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.headers)
+    body = []
+    for place, (name, *cells) in enumerate(table.rows):
+        values = "".join(f"<td{' class=n' * bool(_NUMBER.match(cell))}>{escape(cell)}</td>" for cell in cells)
+        strong = " class=strong" * (place in table.emphasis)
+        body.append(f'<tr{strong}><th scope="row">{escape(name)}</th>{values}</tr>')
+    return (
+        f'<div class=scroll tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
+        f"<caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def _markdown(block: Block) -> str:
+    match block:
+        case Text():
+            return f"> **{_md(block.text)}**" if block.is_notice else _md(block.text)
+        case Table():
+            rows = [block.headers, ["---"] + ["---:"] * (len(block.headers) - 1)]
+            lines = ["| " + " | ".join(map(_md, block.headers)) + " |", "| " + " | ".join(rows[1]) + " |"]
+            lines += ["| " + " | ".join(map(_md, row)) + " |" for row in block.rows]
+            return f"**{_md(block.caption)}**\n\n" + "\n".join(lines)
+        case Figure():
+            return f"_{_md(block.caption)}_ {_md(block.alt)}"
+        case Listing():
+            return "\n".join(
+                f"{i}. {'➤ ' * (i - 1 in block.marked)}{_md(t)}" for i, t in enumerate(block.items, start=1)
+            )
+        case Fold():
+            return "\n\n".join([f"**{_md(block.summary)}**", *map(_markdown, block.blocks)])
+
+
+def _md(text: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", " ".join(visible(text).split()))
+
+
+STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#57606a;--line:#d0d7de;--soft:#f3f5f8;--warn:#fff4d6;
+--warnline:#b7791f;--c0:#1f5fbf;--c1:#b8410f;--c2:#1b7f4b;--c3:#7a3db8;--bad:#b42318}
+@media (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--dim:#a3adb9;--line:#3a424d;--soft:#1d222a;
+--warn:#3a2f12;--warnline:#d9a441;--c0:#7db0ff;--c1:#ff9d6e;--c2:#6fd69b;--c3:#c99cff;--bad:#ff8a7d}}
+*{box-sizing:border-box}
+body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
+main{max-width:72rem;margin:0 auto;padding:1rem}
+h1{font-size:1.7rem;line-height:1.2}h2{margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
+nav ul{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;padding:0}a{color:var(--c0)}
+p{max-width:46rem;overflow-wrap:anywhere}.notice{background:var(--warn);border-left:.3rem solid var(--warnline);padding:.6rem .8rem}
+.scroll{overflow-x:auto;margin:.8rem 0}
+table{border-collapse:collapse;font-variant-numeric:tabular-nums}
+caption{text-align:left;font-weight:600;padding:.3rem 0;max-width:46rem}
+th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
+thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
+thead th:not(:first-child){text-align:right}
+.strong th,.strong td{font-weight:600}
+figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}svg{max-width:100%;height:auto;min-width:20rem;display:block}
+svg text{fill:var(--fg);font:12px system-ui,sans-serif}svg .dim{fill:var(--dim)}
+details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}summary{cursor:pointer;overflow-wrap:anywhere}
+ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
+@media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
+@media print{body{font-size:10pt}main{max-width:none;padding:0}nav{display:none}section{break-inside:auto}
+table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}}
+"""
