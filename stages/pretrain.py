@@ -44,7 +44,7 @@ class Recipe:
     heads: int = 4
     feed: int = 256
     base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
-    refined: Plan = field(default_factory=lambda: Plan(steps=2200, tokens=2560, rate=0.0025))
+    refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
     judge: Plan = field(default_factory=lambda: Plan(steps=1300, tokens=2560, rate=0.002))
 
 

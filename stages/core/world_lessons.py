@@ -7,7 +7,7 @@ a step is one branch, so one story with its solution carries a dozen of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -100,6 +100,20 @@ class Scribe:
             weights += [weight] * len(encoded)
         return Piece(tuple(ids), tuple(weights), tuple(ids))
 
+    def asked(self, words: Sequence[tuple[str, bool | None]], weight: float = 0.3) -> Piece:
+        """Words one after another; the last token of each is to answer whether it holds, ``None`` asks nothing."""
+        yes, no = self.encode(tiny.YES)[0], self.encode(tiny.NO)[0]
+        ids: list[int] = []
+        targets: list[int] = []
+        weights: list[float] = []
+        for text, holds in words:
+            encoded = self.encode(text)
+            ids += encoded
+            targets += [yes if holds else no] * len(encoded)
+            weights += [0.0] * (len(encoded) - 1) + [0.0 if holds is None else weight]
+        # A target stands one place after the position that predicts it.
+        return Piece(tuple(ids), (0.0, *weights[:-1]), (ids[0], *targets[:-1]))
+
     def verdict(self, step: str, verdict: Verdict, told: bool) -> Piece:
         """A step under "Current Step: " with its three verdicts; unless ``told``, each slot hides its answer.
 
@@ -107,15 +121,8 @@ class Scribe:
         whole budget on finding out which of a dozen words a verdict was about.
         """
         yes, no = self.encode(tiny.YES)[0], self.encode(tiny.NO)[0]
-        ids = list(self.encode("Current Step: "))
-        targets, weights = list(ids), [0.0] * len(ids)
-        for text, holds in words_of(step, verdict):
-            encoded = self.encode(text)
-            ids += encoded
-            targets += [yes if holds else no] * len(encoded)
-            weights += [0.0] * (len(encoded) - 1) + [0.0 if holds is None else 0.3]
-        # A target stands one place after the position that predicts it; here a word's own last token is to answer.
-        targets, weights = [targets[0], *targets[:-1]], [0.0, *weights[:-1]]
+        asked = self.asked([("Current Step: ", None), *words_of(step, verdict)])
+        ids, targets, weights = list(asked.ids), list(asked.targets), list(asked.weights)
         labels = (verdict.math, verdict.consistency, verdict.optimality)
         for caption, label in zip(tiny.CHECK_CAPTIONS, labels, strict=True):
             answer = yes if label else no
@@ -233,7 +240,7 @@ def check_lesson(
     solution = write_solution(problem, rng, PREFIX_HABITS)
     user = prompts.user_turn(problem.text, tiny.CHECK_SYSTEM)
     head = f"{tiny.START_OF_TURN}user\n{user}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
-    parts = [(head, 0.0)]
+    parts = list[tuple[str, float]]()
     length = len(scribe.encode(head))
     branches = []
     for written in solution:
@@ -247,7 +254,25 @@ def check_lesson(
                 branches.append((length, scribe.verdict(text, verdict, told=rng.random() < 0.3)))
         parts += [(written.text, 0.2 * written.verdict.sound), (prompts.STEP_SEPARATOR, 0.0)]
         length += len(scribe.encode(written.text)) + 1
-    return Lesson(scribe.piece(*parts[:-1]), tuple(branches))
+    opening = scribe.asked(_whose(problem, head)) if scramble else scribe.piece((head, 0.0))
+    return Lesson(_joined(opening, scribe.piece(*parts[:-1])), tuple(branches))
+
+
+def _whose(problem: Problem, head: str) -> list[tuple[str, bool | None]]:
+    """The opening of a check lesson, asked at each event's actor whether that is who the question is about."""
+    words: list[tuple[str, bool | None]] = []
+    rest = head
+    for number, event in enumerate(problem.events, start=1):
+        before, found, rest = rest.partition(f"\n{number}) {event.actor}")
+        words += [
+            (before + found.removesuffix(f" {event.actor}"), None),
+            (f" {event.actor}", event.actor == problem.hero),
+        ]
+    return [*words, (rest, None)]
+
+
+def _joined(first: Piece, second: Piece) -> Piece:
+    return Piece(first.ids + second.ids, first.weights + second.weights, first.targets + second.targets)
 
 
 def recital_drill(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesson:
