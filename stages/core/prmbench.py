@@ -81,12 +81,15 @@ def evaluate(
     total = Tally()
     tallies = {name: Tally() for name in (*CLASSES, CORRECT) if any(item.classification == name for item in items)}
     means = {idx: sum(labels) / len(labels) for idx, labels in shown.items() if len(labels)}
+    # a correct sample without labels has mean -1 as published, with which the others are compared
+    blank = dict.fromkeys(shown, -1.0) if preset == "official" else {}
     for item in items:
         if item.idx not in shown:
             continue
         for tally in (tallies[item.classification],) + ((total,) if item.classification != CORRECT else ()):
             tally.add(item, shown[item.idx])
-            mate = means.get(f"{CORRECT}_{item.idx.removeprefix(f'{item.classification}_')}")
+            correct = f"{CORRECT}_{item.idx.removeprefix(f'{item.classification}_')}"
+            mate = means.get(correct, blank.get(correct))
             if item.classification != CORRECT and mate and item.idx in means:
                 tally.lists["similarity"].append(abs(means[item.idx] - mate))
     # the published rate leaves out the correct samples that were answered, from both sides

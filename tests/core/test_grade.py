@@ -1,0 +1,123 @@
+"""Prediction files of the shapes that the field's runners write, graded and printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stages.core.benchmarks import read_prmbench, read_processbench
+from stages.core.grade import Format, grade, render
+from stages.core.io import DataError
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_processbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
+    items = read_processbench(mirror / "processbench").items
+    rows = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows), mirror / "processbench")
+    assert found["mean_f1"] == 100.0
+    assert set(found["subsets"]) == {"gsm8k", "math"}
+    rows[0]["prediction"] = None
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows[:-1]), mirror / "processbench", "official")
+    assert found["details"] == {
+        "rows": 1399,
+        "repeated": 0,
+        "without_prediction": 1,
+        "nothing_said": 1,
+        "unknown_id": 0,
+    }
+    assert found["mean_f1"] < 100
+    one = grade("processbench", write(tmp_path / "p.jsonl", rows[:400]), mirror / "processbench")
+    assert set(one["subsets"]) == {"gsm8k"}, "a subset that the file does not name is not in the mean"
+
+
+def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
+    items = read_prmbench(mirror / "prmbench").items
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
+        rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
+    file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
+    for preset in ("official", "repaired"):
+        found = grade("prmbench", file, mirror / "prmbench", preset)  # type: ignore[arg-type]
+        assert found["overall"] == 100.0
+        assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}
+    rows[0]["validity"] = False
+    redundancy = next(row for row in rows if row["idx"].startswith("redundency"))
+    turned = [not label for label in redundancy["scores"].pop("step_level_validity_labels")]
+    redundancy["scores"]["step_level_redundancy_labels"] = turned
+    found = grade("prmbench", write(tmp_path / "p.jsonl", rows), mirror / "prmbench")
+    assert found["overall"] == 100.0
+    assert found["details"]["defects"]["invalid"] == 1
+
+
+def test_search_rows(world: Path, tmp_path: Path) -> None:
+    data = [json.loads(line) for line in (world / "search" / "olympiadbench.jsonl").read_text().splitlines()]
+    rows = [{"question": d["question"], "pred_answer": d["final_answer"][0], "gt_answer": "?"} for d in data]
+    rows[0]["pred_answer"], rows[1]["pred_answer"] = None, "-1"
+    (tmp_path / "olympiadbench").mkdir()
+    file = tmp_path / "olympiadbench" / "result-0-None.json"
+    file.write_text(json.dumps(rows))
+    found = grade("search", file, world / "search")
+    assert found["sets"] == {"olympiadbench": pytest.approx(100 * (len(data) - 2) / len(data))}
+    assert found["average"] == found["sets"]["olympiadbench"]
+    assert found["details"]["without_answer"] == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "said"),
+    [
+        ("processbench", {"subset": "math", "id": "x", "prediction": "1"}, "row 1"),
+        ("processbench", {"subset": "math", "id": "x", "prediction": True}, "row 1"),
+        ("processbench", {"subset": "other", "id": "x", "prediction": 1}, "no row names a subset"),
+        ("processbench", [1], "expected an object"),
+        ("prmbench", {"scores": {}}, "idx is None"),
+        ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),
+        ("search", {"question": "q", "pred_answer": "1"}, "a set of"),
+        ("search", {"question": "q", "pred_answer": 1, "set": "math"}, "expected question"),
+    ],
+)
+def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        grade(kind, write(tmp_path / "p.jsonl", [row]), mirror / kind)
+
+
+def test_missing_and_empty_files(mirror: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        grade("processbench", tmp_path / "none.jsonl", mirror / "processbench")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match="holds no row"):
+        grade("processbench", tmp_path / "empty.jsonl", mirror / "processbench")
+
+
+FIGURES = {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
+RESULT = {"subsets": {"gsm8k": FIGURES}, "mean_f1": None}
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (
+            "table",
+            "subset  error  correct         F1\ngsm8k    33.3     50.0       40.0\nmean                    undefined",
+        ),
+        (
+            "markdown",
+            "| subset | error | correct | F1 |\n| --- | ---: | ---: | ---: |\n| gsm8k | 33.3 | 50.0 | 40.0 |\n",
+        ),
+        (
+            "latex",
+            "\\begin{tabular}{lrrr}\nsubset & error & correct & F1 \\\\\n\\hline\ngsm8k & 33.3 & 50.0 & 40.0 \\\\",
+        ),
+        ("json", json.dumps(RESULT, indent=2)),
+    ],
+)
+def test_formats(form: Format, text: str) -> None:
+    assert render("processbench", RESULT, form).startswith(text)
