@@ -73,11 +73,11 @@ def test_command_writes_models_that_load(
     recipe = pretrain.Recipe(hidden=32, layers=1, heads=2, feed=64, base=short, refined=short, judge=short)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pretrain, "Recipe", lambda: recipe)
-    pretrain.main([])
+    pretrain.main(["base", "judge"])
     models = tmp_path / "data" / "models"
     digests = {name: sha256_file(models / name / "model.safetensors") for name in ("base", "judge")}
     assert digests["base"] != digests["judge"]
     pretrain.main(["base"])
     assert sha256_file(models / "base" / "model.safetensors") == digests["base"]
-    with pytest.raises(SystemExit, match="unknown model 'bass'"):
+    with pytest.raises(SystemExit, match="unknown part 'bass'"):
         pretrain.main(["bass"])

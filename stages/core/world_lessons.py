@@ -321,8 +321,8 @@ def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bo
     return check_lesson(scribe, rng, problem, scramble=scramble)
 
 
-def judge_reasoning(problem: Problem, state: State, step: str) -> str:
-    """The right answer to the judge's prompt: each thing looked up or recomputed, and whether the step agrees."""
+def judge_notes(problem: Problem, state: State, step: str) -> list[tuple[str, bool]]:
+    """The judge's reasoning: each thing looked up or recomputed, and whether the step agrees with it."""
     said = parse(step)
     if said is None:
         raise ValueError(f"{step!r} is outside the grammar; judge lessons are written for steps that parse")
@@ -346,7 +346,7 @@ def judge_reasoning(problem: Problem, state: State, step: str) -> str:
         notes.append((f"from {state.value}", said.value == state.value))
     if isinstance(said.body, Claim):
         notes += _claim_notes(said.body)
-    return tiny.JUDGE_REASONING + " ".join(f"{text} {tiny.YES if holds else tiny.NO}." for text, holds in notes)
+    return notes
 
 
 def _event_note(problem: Problem, number: int, body: Claim | Aside) -> tuple[str, bool]:
@@ -371,11 +371,15 @@ def _claim_notes(claim: Claim) -> list[tuple[str, bool]]:
     ]
 
 
-def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) -> str:
-    """Reasoning and scores in the format that the judge's prompt asks for."""
+def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) -> list[tuple[str, float]]:
+    """The right answer to the judge's prompt in parts with loss weights: what is decided weighs more than wording."""
+    parts = [(tiny.JUDGE_REASONING, 0.5)]
+    for i, (text, holds) in enumerate(judge_notes(problem, state, step)):
+        parts += [(f" {text}" if i else text, 1.0), (f" {tiny.YES if holds else tiny.NO}", 3.0), (".", 0.5)]
     scores = (verdict.math, verdict.consistency, verdict.optimality)
-    lines = "".join(f"{caption}{score}" for caption, score in zip(tiny.JUDGE_SCORES, scores, strict=True))
-    return judge_reasoning(problem, state, step) + lines
+    for caption, score in zip(tiny.JUDGE_SCORES, scores, strict=True):
+        parts += [(caption, 0.5), (str(score), 3.0)]
+    return [*parts, (tiny.END_OF_TURN, 0.5)]
 
 
 def judge_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 4) -> Lesson:
@@ -390,10 +394,11 @@ def judge_lesson(scribe: Scribe, rng: random.Random, problem: Problem, candidate
     tail = f"{after}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
     branches = []
     for _ in range(candidates):
-        step = candidate(rng, problem, written)
+        mixed = scrambled(rng, problem, written.before) if rng.random() < 0.35 else None
+        step = mixed if mixed is not None else candidate(rng, problem, written)
         verdict = assess(problem, written.before, step)
         if verdict is not None:
-            answer = judge_answer(problem, written.before, step, verdict)
-            piece = scribe.piece((step, 0.0), (tail, 0.0), (answer, 1.0), (tiny.END_OF_TURN, 1.0))
-            branches.append((len(trunk.ids), piece))
+            asked = scribe.asked(words_of(step, verdict), weight=0.5)
+            answer = scribe.piece((tail, 0.0), *judge_answer(problem, written.before, step, verdict))
+            branches.append((len(trunk.ids), _joined(asked, answer)))
     return Lesson(trunk, tuple(branches))

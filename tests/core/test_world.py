@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from stages.core.io import read_json, read_jsonl, sha256_file
+from stages.core.parsing import Scores, parse_scores
 from stages.core.prompts import STEP_SEPARATOR
 from stages.core.records import problem_id
 from stages.core.world import (
@@ -121,9 +122,10 @@ def test_judge_answer_recomputes_and_scores() -> None:
     step = "1) buys 7, so 5 + 7 = 13 apples."
     verdict = assess(STORY, begin(STORY), step)
     assert verdict is not None
-    answer = judge_answer(STORY, begin(STORY), step, verdict)
+    answer = "".join(text for text, _ in judge_answer(STORY, begin(STORY), step, verdict))
     assert "5 + 7 = 12 no." in answer
-    assert answer.endswith("Score A: \n0\nScore B: \n1\nScore C:\n1")
+    scores = parse_scores(answer.removesuffix("<|im_end|>"))
+    assert scores == Scores(0, 1, 1)
 
 
 @pytest.fixture(scope="module")
