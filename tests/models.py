@@ -54,8 +54,8 @@ def plain_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE that cuts as Qwen's does, with no prompt chunks and no label tokens yet."""
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_str(_plain_core()),
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
+        eos_token="<|im_end|>",  # noqa: S106
+        pad_token="<|endoftext|>",  # noqa: S106
         additional_special_tokens=["<|im_start|>"],
         clean_up_tokenization_spaces=False,
     )

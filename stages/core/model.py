@@ -17,7 +17,8 @@ from stages.core.io import DataError, read_json
 from stages.core.prompts import MASK
 from stages.core.tokens import add_label_tokens
 
-logging.disable_progress_bar()  # loading has its own bars; the stages show one of theirs
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show progress of their own
+logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 HUB_FILE = "hub.json"
 DTYPES: dict[str, torch.dtype] = {

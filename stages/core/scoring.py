@@ -75,7 +75,7 @@ class Scorer:
         preset: str = "default",
         dtype: str = "float32",
         token_budget: int = 16384,
-        backend: Backend = "cascade",
+        backend: Backend = "auto",
     ) -> None:
         if preset not in PRESETS:
             raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")

@@ -95,9 +95,8 @@ def label_ids(tokenizer: PreTrainedTokenizerFast) -> LabelIds:
     for token in LABEL_TOKENS:
         if tokenizer.encode(f"a{token}a", add_special_tokens=False).count(tokenizer.convert_tokens_to_ids(token)) != 1:
             raise DataError(f"the tokenizer does not read {token} as one token; mark it special in tokenizer.json")
-    ids = tokenizer.convert_tokens_to_ids([GOOD, BAD, MASK])
-    assert isinstance(ids, list)  # a list in, a list out
-    return LabelIds(*ids)
+    vocabulary = tokenizer.get_vocab()
+    return LabelIds(vocabulary[GOOD], vocabulary[BAD], vocabulary[MASK])
 
 
 class ChatFrame:

@@ -19,10 +19,15 @@ import torch
 from stages.core.attention import CascadePlan, DensePlan
 from stages.core.tokens import Ids
 
-Backend = Literal["cascade", "dense"]
+Backend = Literal["auto", "cascade", "dense"]
 _BIN = 64
 """Least slots of a bin of branches: short side branches are packed together, masked from each other."""
 _ROUND = 8
+_SHORT = 384
+"""Up to this many nodes a dense mask costs less than the cascade's padding (measured on one CPU core)."""
+_FULL = 1024
+"""Tokens of a group worth a forward pass of its own rather than more padding."""
+_SLACK = 7 / 8
 
 
 @dataclass(frozen=True)
@@ -134,9 +139,10 @@ class TreeBatch:
         )
 
 
-def batch_trees(trees: Sequence[Tree], backend: Backend = "cascade") -> TreeBatch:
-    """Lay trees out for one forward pass; padding slots see only themselves and nobody sees them."""
-    places, slots, plan = _dense(trees) if backend == "dense" else _cascade(trees)
+def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
+    """Lay trees out for one forward pass; no real slot sees padding."""
+    dense = backend == "dense" or (backend == "auto" and max(len(tree) for tree in trees) <= _SHORT)
+    places, slots, plan = _dense(trees) if dense else _cascade(trees)
     ids, positions = np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64)
     for tree, place in zip(trees, places, strict=True):
         ids[place], positions[place] = tree.ids, tree.depth
@@ -198,11 +204,14 @@ def _rounded(length: int) -> int:
 def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
     """Groups of items of similar size (longest first), each within ``token_budget`` tokens when padded to its longest.
 
-    An item over the budget stands alone. The groups depend on the sizes and their order only.
+    A group that is large enough also ends where an item would be mostly padding. An item over the budget stands alone.
+    The groups depend on the sizes and their order only.
     """
     group: list[int] = []
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        if group and (len(group) + 1) * sizes[group[0]] > token_budget:
+        full = (len(group) + 1) * sizes[group[0]] > token_budget if group else False
+        worth = len(group) * sizes[group[0]] >= _FULL and sizes[item] < _SLACK * sizes[group[0]] if group else False
+        if full or worth:
             yield group
             group = []
         group.append(item)
