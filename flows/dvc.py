@@ -33,7 +33,7 @@ _TRANSIENT = re.compile(
     r"|Read timed out|Temporary failure in name resolution|Network is unreachable"
     r"|SlowDown|ServiceUnavailable|InternalError|RequestTimeout|Too Many Requests"
 )
-Outcome = Literal["ran", "restored", "unchanged"]
+State = Literal["ran", "restored", "up to date"]
 
 
 class Cancelled(RuntimeError):
@@ -75,32 +75,28 @@ class Dvc:
         status: dict[str, list[Any]] = json.loads(result.stdout or "{}")
         return status
 
-    def reproduce(self, stage: str, force: bool = False, on_line: Callable[[str], None] | None = None) -> Outcome:
-        """Run one stage where it is out of date, restore it from the run cache, or leave it as it is."""
-        arguments = ["repro", "--single-item", *(["--force"] if force else []), stage]
-        tail = self._run(arguments, on_line).tail
+    def reproduce(
+        self, stage: str, force: bool = False, pull: bool = False, on_line: Callable[[str], None] | None = None
+    ) -> State:
+        """Run one stage where it is out of date, restore it from the run cache, or leave it as it is.
+
+        With ``pull`` the remote's run cache counts too: what ran anywhere is fetched.
+        """
+        flags = [*(["--force"] if force else []), *(["--pull"] if pull else [])]
+        tail = self._run(["repro", "--single-item", *flags, stage], on_line or _ignore).tail
         if re.search(rf"^Stage '{re.escape(stage)}' is cached", tail, re.MULTILINE):
             return "restored"
         if re.search(rf"^Stage '{re.escape(stage)}' didn't change", tail, re.MULTILINE):
-            return "unchanged"
+            return "up to date"
         return "ran"
 
-    def push(self, stage: str | None = None) -> None:
-        """Send a stage's outputs (all without a name) and the run cache to the remote."""
-        self._run(["push", "--quiet", "--run-cache", *([stage] if stage else [])])
+    def push(self, *stages: str) -> None:
+        """Send the outputs of stages, and the run cache, to the remote."""
+        self._run(["push", "--quiet", "--run-cache", *stages])
 
     def pull(self, target: str) -> None:
         """Fetch a target's content from its remote into the workspace."""
         self._run(["pull", "--quiet", target])
-
-    def fetch_run_cache(self) -> None:
-        """Fetch what earlier runs anywhere left on the remote, so that stages are restored instead of run."""
-        self._run(["fetch", "--quiet", "--run-cache"])
-
-    def configuration(self) -> dict[str, str]:
-        """DVC's configuration as it stands, by dotted key."""
-        lines = self._run(["config", "--list"]).stdout.splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
 
     def stop(self) -> None:
         """End every running command with all its children: SIGTERM, then SIGKILL after ten seconds."""
@@ -110,7 +106,7 @@ class Dvc:
         _end(groups)
 
     def _run(self, arguments: Sequence[str], on_line: Callable[[str], None] | None = None) -> Result:
-        process = self._start(["--wait-for-lock", *arguments] if arguments[0] != "config" else arguments)
+        process = self._start(["--wait-for-lock", *arguments])
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         printed: list[str] = []
 
@@ -172,6 +168,10 @@ def require_project(root: Path) -> None:
     """Refuse to go on where ``root`` is no DVC project."""
     if not (root / ".dvc").is_dir() or not (root / "dvc.yaml").is_file():
         raise DataError(f"{root.absolute()}: no DVC project (.dvc/ and dvc.yaml); run this in the project's folder")
+
+
+def _ignore(line: str) -> None:
+    """Nobody listens; the tail is kept."""
 
 
 def _take(line: str, tail: deque[str], on_line: Callable[[str], None] | None) -> None:

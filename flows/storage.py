@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stages.core.io import DataError, sha256_file, write_text
+from stages.core.io import DataError, read_json, sha256_file, write_json, write_text
 from stages.core.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
+_SENT = Path(".pathfinder/sent.json")
 _DEFAULT = Path(".pathfinder/storage")
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable the next run removes this file.\n"
 
@@ -59,7 +60,21 @@ def publish(root: Path, address: str, exclusive: bool | None = None) -> Commit:
         for name, stage in content.get("stages", {}).items()
         for out in stage.get("outs", ())
     }
-    manifest = {"schema": 1, "dvc_lock": sha256_file(lock), "outs": outs}
+    digest = sha256_file(lock)
     base = address if "://" in address else str(root / address)
     store = open_store(f"{base.rstrip('/')}/pathfinder")
-    return commit_manifest(store, manifest, exclusive)
+    commit = commit_manifest(store, {"schema": 1, "dvc_lock": digest, "outs": outs}, exclusive)
+    write_json(root / _SENT, {**_sent(root), address: digest})
+    return commit
+
+
+def is_pending(root: Path, address: str) -> bool:
+    """True where dvc.lock has changed since everything that it names was last sent to ``address``."""
+    lock = root / "dvc.lock"
+    return lock.exists() and _sent(root).get(address) != sha256_file(lock)
+
+
+def _sent(root: Path) -> dict[str, str]:
+    path = root / _SENT
+    sent: dict[str, str] = read_json(path) if path.exists() else {}
+    return sent

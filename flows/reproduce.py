@@ -1,0 +1,289 @@
+"""The pipeline as a Prefect flow: the stage graph of dvc.yaml, each stage a task that calls DVC.
+
+Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
+
+DVC decides what is out of date and stores results; Prefect retries what failed for now, shows, schedules and logs.
+Independent stages run side by side, a failed stage stops only the stages that need it, and outputs and run cache go
+to the remote as each stage ends. Where nothing is out of date no server is started.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any, NoReturn
+
+from prefect import Task, flow, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+from flows import server, storage
+from flows.dvc import Cancelled, Dvc, DvcError, require_project
+from flows.graph import Graph, load_graph
+from flows.plan import missing_data, out_of_date
+from flows.terminal import Outcome, StageLog, Terminal, metrics_table
+from stages.core.io import DataError, TransientError
+
+RETRY_DELAYS_S = [2.0, 10.0, 30.0]
+
+
+class StagesFailed(RuntimeError):
+    """At least one stage did not succeed; the message names them."""
+
+
+@flow(name="reproduce", flow_run_name="reproduce", persist_result=False, validate_parameters=False)
+def reproduce(
+    targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
+) -> list[dict[str, Any]]:
+    """Bring ``targets`` (all stages) up to date; returns one row a stage, raises ``StagesFailed``."""
+    root = Path.cwd()
+    run = Run(root, load_graph(root), targets, force, pull, jobs)
+    try:
+        run.execute()
+    except BaseException:
+        run.dvc.stop()  # cancelled or crashed: end the stages with us
+        raise
+    rows = [outcome.as_row() for outcome in run.outcomes.values()]
+    create_table_artifact(table=rows, key="stages", description="What became of each stage")
+    run.terminal.summary(list(run.outcomes.values()))
+    failed = [outcome.name for outcome in run.outcomes.values() if outcome.state in ("failed", "not started")]
+    if failed or run.unpushed:
+        message = f"failed or not started: {', '.join(failed)}" if failed else "all stages are done"
+        push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
+        raise StagesFailed(message + push)
+    run.publish()
+    return rows
+
+
+class Run:
+    """One run of a set of stages: what waits, what runs, and what became of each."""
+
+    def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
+        require_project(root)
+        self.root, self.graph, self.force = root, graph, force
+        self.address = storage.configure(root)
+        self.selected = graph.select(targets)
+        self.jobs = jobs or default_jobs()
+        self.terminal = Terminal()
+        self.outcomes: dict[str, Outcome] = {}
+        self.unpushed: list[str] = []
+        self._behind = storage.is_pending(root, self.address)  # before this run changes dvc.lock
+        side_by_side = min(self.jobs, graph.width(self.selected))
+        threads = max(1, cores() // side_by_side)
+        self.dvc = Dvc(root, {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))})
+        self._stage = _stage_task(self.dvc, graph, root, self.terminal, pull)
+        self._push = _push_task(self.dvc, self.terminal)
+
+    def execute(self) -> None:
+        """Run everything that is out of date, each stage as soon as what it needs is there."""
+        for pointer in missing_data(self.root):
+            self.terminal.say(pointer, "fetching its content from the remote")
+            self.dvc.pull(pointer)
+        stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
+        for name in self.graph.ordered():
+            if name in self.selected - stale:
+                self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
+        ranks = self.graph.ranks()
+        waiting = sorted(stale, key=lambda name: (-ranks[name], name))
+        futures: dict[str, PrefectFuture[Any]] = {}
+        running: set[str] = set()
+        pushes: dict[str, PrefectFuture[Any]] = {}
+        ended: SimpleQueue[str] = SimpleQueue()
+        while waiting or running:
+            for name in self._ready(waiting)[: self.jobs - len(running)]:
+                waiting.remove(name)
+                running.add(name)
+                needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
+                futures[name] = self._stage.submit(name, self.force, wait_for=needed)
+                futures[name].add_done_callback(lambda _, name=name: ended.put(name))  # type: ignore[misc]
+            if running:
+                name = ended.get()
+                running.remove(name)
+                self.outcomes[name] = self._outcome(name, futures[name])
+                if self.outcomes[name].state == "failed":
+                    waiting = self._drop_descendants(name, waiting)
+                else:
+                    pushes[name] = self._push.submit(name, wait_for=[futures[name]])
+        self.unpushed = [name for name, future in pushes.items() if not _ended(future).is_completed()]
+        order = {name: place for place, name in enumerate(self.graph.ordered())}
+        self.outcomes = dict(sorted(self.outcomes.items(), key=lambda item: order[item[0]]))
+
+    def publish(self) -> None:
+        """After a run of everything: enter what dvc.lock names into the remote's log of manifests."""
+        if self.selected != set(self.graph.stages):
+            return
+        try:
+            untouched = [name for name, outcome in self.outcomes.items() if outcome.state == "up to date"]
+            if self._behind and untouched:
+                self.dvc.push(*untouched)
+            commit = storage.publish(self.root, self.address)
+        except (DataError, TransientError, DvcError) as error:
+            self.terminal.say("storage", f"the outputs are pushed, their manifest is not: {error}", bad=True)
+            return
+        note = "" if commit.exclusive else " (this store cannot order simultaneous writers)"
+        self.terminal.say("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
+
+    def _ready(self, waiting: list[str]) -> list[str]:
+        done = {name for name, outcome in self.outcomes.items() if outcome.state not in ("failed", "not started")}
+        return [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
+
+    def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
+        state = _ended(future)
+        if state.is_completed():
+            outcome: Outcome = state.result()
+            return outcome
+        error = state.result(raise_on_failure=False)
+        if isinstance(error, Cancelled):
+            raise error
+        self.terminal.say(name, f"{error} (whole output: {StageLog.path(Path(), name)})", bad=True)
+        return Outcome(name, "failed", 0.0, (), str(error))
+
+    def _drop_descendants(self, failed: str, waiting: list[str]) -> list[str]:
+        blocked = self.graph.descendants([failed])
+        for name in waiting:
+            if name in blocked:
+                self.outcomes[name] = Outcome(name, "not started", 0.0, (), f"needs {failed}, which failed")
+        return [name for name in waiting if name not in blocked]
+
+
+def _stage_task(dvc: Dvc, graph: Graph, root: Path, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
+    @task(
+        name="stage",
+        task_run_name="{name}",
+        retries=len(RETRY_DELAYS_S),
+        retry_delay_seconds=RETRY_DELAYS_S,
+        retry_jitter_factor=0.3,
+        retry_condition_fn=_may_pass,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
+    def stage(name: str, force: bool) -> Outcome:
+        logger = get_run_logger()
+        start = time.monotonic()
+        with StageLog(root, name) as log:
+
+            def on_line(line: str) -> None:
+                terminal.say(name, line)
+                log.write(line)
+                logger.info("%s", line)
+
+            state = dvc.reproduce(name, force, pull, on_line)
+        definition = graph.stages[name]
+        if state != "up to date":
+            for path in definition.metrics:
+                key = "metrics-" + path.removeprefix("metrics/").removesuffix(".json").replace("/", "-").replace(
+                    "_", "-"
+                )
+                create_markdown_artifact(metrics_table(root / path), key=key.lower(), description=path)
+        return Outcome(name, state, time.monotonic() - start, definition.all_outs)
+
+    return stage
+
+
+def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
+    @task(
+        name="push",
+        task_run_name="push {name}",
+        retries=len(RETRY_DELAYS_S),
+        retry_delay_seconds=RETRY_DELAYS_S,
+        retry_jitter_factor=0.3,
+        retry_condition_fn=_may_pass,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
+    def push(name: str) -> None:
+        try:
+            dvc.push(name)
+        except DvcError as error:
+            terminal.say(name, str(error), bad=True)
+            raise
+
+    return push
+
+
+def _may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Retry what DVC or the stage reported as a failure for now (exit 75, locks, network), and nothing else."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, DvcError) and error.transient
+
+
+def _ended(future: PrefectFuture[Any]) -> State[Any]:
+    future.wait()
+    return future.state
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def default_jobs() -> int:
+    """Stages side by side: one a core; one in all where a GPU is, which stages would otherwise fill together."""
+    return 1 if Path("/dev/nvidia0").exists() else cores()
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the flow against a server that is there or started for the run; exit status 1 where a stage failed."""
+    parser = argparse.ArgumentParser(prog="python -m flows.reproduce", description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("targets", nargs="*", help="stages or outputs; none is everything")
+    parser.add_argument(
+        "--targets", nargs="+", default=[], dest="more", metavar="TARGET", help="the same, as an option"
+    )
+    parser.add_argument("--force", action="store_true", help="run stages even where they are up to date")
+    parser.add_argument("--pull", action="store_true", help="restore from the remote what an earlier run left there")
+    parser.add_argument("--jobs", type=int, default=0, help="stages side by side; default: one a core")
+    arguments = parser.parse_args(argv)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    try:
+        sys.exit(start([*arguments.targets, *arguments.more], arguments.force, arguments.pull, arguments.jobs))
+    except (DataError, TransientError, DvcError) as error:
+        sys.exit(f"error: {error}")
+    except (KeyboardInterrupt, Cancelled):
+        print("ended; the same command goes on from here", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+
+
+def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> int:
+    """Check first and say so where nothing is to be done; otherwise run the flow. Returns the exit status."""
+    root = Path.cwd()
+    require_project(root)
+    address = storage.configure(root)
+    graph = load_graph(root)
+    selected = graph.select(targets)
+    terminal = Terminal()
+    if not force and not missing_data(root) and not out_of_date(graph, Dvc(root).status()) & selected:
+        terminal.say("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
+        if storage.is_pending(root, address) and selected == set(graph.stages):
+            terminal.say("storage", f"sending what {address} lacks")
+            Dvc(root).push(*sorted(selected))
+            storage.publish(root, address)
+        terminal.where(root)
+        return 0
+    with server.local_server(root) as url:
+        terminal.say("pathfinder", f"watch this run at {url.removesuffix('/api')}")
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
+            state = reproduce(targets, force, pull, jobs, return_state=True)
+    if not state.is_completed():
+        terminal.say("pathfinder", str(state.message), bad=True)
+        return 1
+    terminal.where(root)
+    return 0
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main()
