@@ -5,7 +5,8 @@ Writes  reports/validation/{validation.json,index.html}, metrics/validate.json
 Run     python -m stages.validate
 
 A broken gate ends the stage with an error that names expectation, file, number of rows and example ids; the report is
-written all the same. Great Expectations' own Data Docs (they load scripts from the network) go to .pathfinder/data_docs.
+written all the same. Great Expectations' own Data Docs (they load scripts from the network) go to
+.pathfinder/data_docs.
 """
 
 from __future__ import annotations
@@ -55,6 +56,16 @@ def metrics(results: Sequence[Result], tables: dict[str, pl.DataFrame], complete
     }
 
 
+def refusal(failed: Sequence[str], gates: int) -> str:
+    """The error of a stage that blocks: every broken gate, up to a screenful, and the remedy."""
+    more = [f"… and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
+    remedy = (
+        f"All of them: {REPORT}/index.html. Mend the stage that wrote the file, or, if the data is right and a "
+        "bound is not, change it under `validate` in params.yaml; then run `dvc repro`."
+    )
+    return "\n".join([f"{len(failed)} of {gates} gates failed:", *failed[:_SHOWN], *more, remedy])
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     bounds = load_params().validate_
@@ -70,14 +81,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             write_text(folder / "index.html", validation_page(found))
         write_json(METRICS, metrics(results, tables, complete))
         if failed := [str(result) for result in results if not result.passed]:
-            more = f"\n… and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""
-            raise DataError(
-                f"{len(failed)} of {len(results)} gates failed:\n"
-                + "\n".join(failed[:_SHOWN])
-                + more
-                + f"\nAll of them: {REPORT}/index.html. Mend the stage that wrote the file, or, if the data is right and a "
-                "bound is not, change it under `validate` in params.yaml; then run `dvc repro`."
-            )
+            raise DataError(refusal(failed, len(results)))
 
 
 if __name__ == "__main__":

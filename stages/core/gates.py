@@ -1,8 +1,9 @@
 """Gates: what a table must fulfil, decided by Great Expectations, with the offending ids found by Polars.
 
-A gate says one thing about one table and names the file that breaks it. Great Expectations alone would pass an empty or
-an all-null column, ``1.0`` and ``True`` as members of ``{0, 1}``: suites therefore state columns, types, row counts and presence too. This is
-the only module that imports Great Expectations, and it does so when the first suite runs (the import takes seconds).
+A gate says one thing about one table and names the file that breaks it. Great Expectations alone would pass an empty
+or an all-null column, ``1.0`` and ``True`` as members of ``{0, 1}``: suites therefore state columns, types, row counts
+and presence too. This is the only module that imports Great Expectations, and it does so when the first suite runs (the
+import takes seconds).
 """
 
 from __future__ import annotations
@@ -161,8 +162,9 @@ def none_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
 
 def within(column: str, low: float | None, high: float | None, *where: Where, says: str = "") -> Gate:
     """Numbers between two bounds, both included, or null."""
-    bounds = [pl.col(column) < low] * (low is not None) + [pl.col(column) > high] * (high is not None)
-    broken = reduce(lambda left, right: left | right, bounds).fill_null(False)
+    below = pl.lit(False) if low is None else pl.col(column) < low
+    above = pl.lit(False) if high is None else pl.col(column) > high
+    broken = (below | above).fill_null(False)
     limits = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
     arguments = {"column": column, "min_value": low, "max_value": high}
     return Gate("ExpectColumnValuesToBeBetween", arguments, says or f"{column} is {limits}", where, broken)
@@ -214,10 +216,11 @@ class _Runner:
 
         self._gx: Any = great_expectations
         self._column: Any = row_conditions.Column
-        self._context: Any = great_expectations.get_context(mode="ephemeral")
-        self._context.enable_analytics(False)
-        self._context.variables.progress_bars = {"globally": False}
-        self._source = self._context.data_sources.add_pandas("tables")
+        context = self._gx.get_context(mode="ephemeral")
+        context.enable_analytics(False)
+        context.variables.progress_bars = {"globally": False}
+        self._context = context
+        self._source = context.data_sources.add_pandas("tables")
 
     def write_docs(self, folder: Path) -> None:
         """Data Docs of everything that ran."""

@@ -1,7 +1,8 @@
 """A report as data, rendered as one self-contained HTML page and as Markdown.
 
-The HTML loads nothing from anywhere and works without JavaScript. All text is taken as untrusted: it is escaped, control
-characters and lone surrogates are shown as U+FFFD, and only SVG made by ``stages.core.figures`` goes in as markup.
+The HTML loads nothing from anywhere and works without JavaScript. All text is taken as untrusted: it is escaped,
+control characters and lone surrogates are shown as U+FFFD, and only SVG made by ``stages.core.figures`` goes in as
+markup.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
-_NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")  # noqa: RUF001
+_NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,8 @@ def _html(block: Block) -> str:
             return _html_table(block)
         case Figure():
             caption = f"<figcaption>{escape(block.caption)}</figcaption>"
-            return f'<figure><div class=scroll role="img" aria-label="{escape(block.alt)}">{block.svg}</div>{caption}</figure>'
+            drawing = f'<div class=scroll role="img" aria-label="{escape(block.alt)}">{block.svg}</div>'
+            return f"<figure>{drawing}{caption}</figure>"
         case Listing():
             items = (f"<li{' class=marked' * (i in block.marked)}>{escape(t)}</li>" for i, t in enumerate(block.items))
             return f"<ol>{''.join(items)}</ol>"
@@ -182,7 +184,8 @@ body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-appl
 main{max-width:72rem;margin:0 auto;padding:1rem}
 h1{font-size:1.7rem;line-height:1.2}h2{margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
 nav ul{display:flex;flex-wrap:wrap;gap:.2rem 1rem;list-style:none;padding:0}a{color:var(--c0)}
-p{max-width:46rem;overflow-wrap:anywhere}.notice{background:var(--warn);border-left:.3rem solid var(--warnline);padding:.6rem .8rem}
+p{max-width:46rem;overflow-wrap:anywhere}.notice{
+background:var(--warn);border-left:.3rem solid var(--warnline);padding:.6rem .8rem}
 .scroll{overflow-x:auto;margin:.8rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:.3rem 0;max-width:46rem}
@@ -190,9 +193,11 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;v
 thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
 thead th:not(:first-child){text-align:right}
 .strong th,.strong td{font-weight:600}
-figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}svg{max-width:100%;height:auto;min-width:20rem;display:block}
+figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
+svg{max-width:100%;height:auto;min-width:20rem;display:block}
 svg text{fill:var(--fg);font:12px system-ui,sans-serif}svg .dim{fill:var(--dim)}
-details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}summary{cursor:pointer;overflow-wrap:anywhere}
+details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}
+summary{cursor:pointer;overflow-wrap:anywhere}
 ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
 @media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
 @media print{body{font-size:10pt}main{max-width:none;padding:0}nav{display:none}section{break-inside:auto}

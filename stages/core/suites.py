@@ -1,7 +1,7 @@
 """The gates of this pipeline's tables: steps, labels, answers, clean, drops, and the shares between them.
 
-Each suite looks at one file joined with what it refers to, so that a rule about two tables is a rule about one row. Texts
-enter as their lengths. The label algebra is section 3.3 of the paper.
+Each suite looks at one file joined with what it refers to, so that a rule about two tables is a rule about one row.
+Texts enter as their lengths. The label algebra is section 3.3 of the paper.
 """
 
 from __future__ import annotations
