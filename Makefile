@@ -34,7 +34,7 @@ export PYTHONHASHSEED := 0
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run test check lock deploy undeploy bench clean
+.PHONY: help env run results test check lock deploy undeploy bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ data: data.dvc | $(STAMP)  ## fetch the small world and its models from the remo
 
 run: $(STAMP) data  ## run the pipeline of the active profile and print the results
 	@pathfinder run
+
+results: $(STAMP)  ## print the results table of the last run
+	@python -c 'from stages.core.results import results_table; print(results_table())'
 
 test: $(DEV_STAMP) data  ## style, types and tests
 	@$(MAKE) --no-print-directory check
