@@ -69,7 +69,7 @@ run: $(STAMP) data  ## run the pipeline of the active profile and print the resu
 	@pathfinder run
 
 results: $(STAMP)  ## print the results table of the last run
-	@python -c 'from stages.core.results import results_table; print(results_table())'
+	@python -c 'from stages.core.results import results_table; print(results_table(), end="")'
 
 test: $(DEV_STAMP) data  ## style, types and tests
 	@$(MAKE) --no-print-directory check
@@ -99,4 +99,4 @@ bench: $(DEV_STAMP) data  ## benchmarks, side by side in one run
 	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s
 
 clean:  ## remove what the pipeline made here (not .venv, not the remote storage)
-	@rm -rf artifacts models metrics reports dvc_plots
+	@git clean -fdXq -- artifacts models metrics reports dvc_plots
