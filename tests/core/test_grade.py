@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.grade import Format, grade, render
+from stages.core.grading import Preset
 from stages.core.io import DataError
 
 
@@ -45,8 +46,8 @@ def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
         labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
         rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
     file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
-    for preset in ("official", "repaired"):
-        found = grade("prmbench", file, mirror / "prmbench", preset)  # type: ignore[arg-type]
+    for preset in get_args(Preset):
+        found = grade("prmbench", file, mirror / "prmbench", preset)
         assert found["overall"] == 100.0
         assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}
     rows[0]["validity"] = False

@@ -1,0 +1,49 @@
+"""The stage on the shipped world, with an untrained PRM: shapes, accounting, the same bytes again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from stages.core.grade import grade
+from stages.core.io import read_json
+from stages.core.scoring import StepScore
+from stages.processbench import first_error, main
+from tests.evaluation_inputs import evaluation_project, rows_of
+
+
+@pytest.mark.parametrize("variant", ["full", "no_subtasks"])
+def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    evaluation_project(tmp_path, world, processbench={"limit": 6})
+    monkeypatch.chdir(tmp_path)
+    main([variant])
+    predictions = Path(f"artifacts/predictions/processbench/{variant}.jsonl")
+    metrics = read_json(Path(f"metrics/processbench/{variant}.json"))
+    rows = rows_of(predictions)
+    assert len(rows) == metrics["kept"] == 24
+    assert metrics["read"] == metrics["kept"] + metrics["dropped"]["limit"]
+    assert metrics["rules"]["both"] == {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}
+    assert set(metrics["baselines"]) == {"chance", "majority", "first_step"}
+    for row in rows:
+        wrong = [step["reward"] < 0.5 for step in row["steps"]]
+        assert row["prediction"] == (wrong.index(True) if True in wrong else -1)
+        assert (row["steps"][0]["math"] is None) == (variant == "no_subtasks")
+    graded = grade("processbench", predictions, Path("artifacts/raw/processbench"))
+    assert graded["details"]["unknown_id"] == 0
+    assert graded["subsets"]["gsm8k"]["n_error"] > metrics["subsets"]["gsm8k"]["n_error"], "all items, not six"
+    before = predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes()
+    main([variant])
+    assert before == (predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes())
+
+
+def test_rules() -> None:
+    sound, doubtful, bad = (
+        StepScore(0.9, 0.9, None, 0.8),
+        StepScore(0.4, 0.9, None, 0.7),
+        StepScore(0.9, 0.9, None, 0.2),
+    )
+    assert first_error([sound, doubtful, bad], "pass1") == 1
+    assert first_error([sound, doubtful, bad], "both") == 2
+    assert first_error([sound, sound], "both") == -1
+    assert first_error([], "both") == -1
