@@ -1,0 +1,109 @@
+"""Paired comparisons between systems on the same problems, each said in one plain sentence.
+
+A difference counts as clear when its bootstrap interval leaves zero out. Resampling is by problem within each subset,
+set or class, and both systems see the same resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.core import prmbench, processbench
+from stages.core.benchmarks import CORRECT, PRMBenchItem, ProcessBenchItem
+from stages.core.bootstrap import Difference, Indices, Statistic, paired
+from stages.core.params import Report
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two systems on one benchmark."""
+
+    left: str
+    right: str
+    benchmark: str
+    difference: Difference
+    n: int
+
+    def __str__(self) -> str:
+        found = self.difference
+        bounds = f"{abs(found.value):.1f} points [{found.low:.1f}, {found.high:.1f}]"
+        if not found.is_clear:
+            return (
+                f"{self.left} and {self.right} cannot be told apart on {self.benchmark}: the difference is "
+                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] over {self.n} problems."
+            )
+        verb = "beats" if found.value > 0 else "falls behind"
+        return f"{self.left} {verb} {self.right} by {bounds} on {self.benchmark} over {self.n} problems."
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One system's statistic over the problems of a benchmark."""
+
+    keys: tuple[str, ...]
+    strata: tuple[str, ...]
+    statistic: Statistic
+
+
+def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> Measured:
+    """Mean F1 from prediction rows, rule "both"."""
+    predictions = {(row["subset"], row["id"]): row["prediction"] for row in rows}
+    table = processbench.Table.of(items, predictions)
+    keys = tuple(f"{item.subset}/{item.id}" for item in items)
+    return Measured(keys, tuple(item.subset for item in items), table.mean_f1)
+
+
+def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
+    """PRMScore from prediction rows, rule "both"; the correct counterparts are left out, as in the metric."""
+    mine = [item for item in items if item.classification != CORRECT]
+    labels = {row["idx"]: row["scores"]["step_level_validity_labels"] for row in rows}
+    counts = np.stack([prmbench.step_counts(i, labels.get(i.idx, [])[: len(i.steps)]) for i in mine])
+
+    def overall(taken: Indices) -> float:
+        return float(prmbench.scores({"counterfactual": counts[taken].sum(0)})["overall"])
+
+    return Measured(tuple(item.idx for item in mine), tuple(item.classification for item in mine), overall)
+
+
+def on_search(rows: Sequence[Row], figure: str) -> Measured:
+    """Plain mean over the sets of a figure that each row holds."""
+    strata = tuple(str(row["set"]) for row in rows)
+    values = np.array([float(row[figure]) for row in rows])
+    names = sorted(set(strata))
+    groups = np.array([names.index(name) for name in strata], dtype=np.int64)
+
+    def average(taken: Indices) -> float:
+        sums = np.bincount(groups[taken], weights=values[taken], minlength=len(names))
+        means: npt.NDArray[np.float64] = sums / np.bincount(groups[taken], minlength=len(names))
+        return 100 * float(means.mean())
+
+    return Measured(tuple(f"{row['set']}/{row['id']}" for row in rows), strata, average)
+
+
+def compare(
+    systems: Mapping[str, Measured], pairs: Iterable[tuple[str, str]], benchmark: str, report: Report
+) -> list[Comparison]:
+    """Every pair of which both sides were measured on the same problems."""
+    found = []
+    for left, right in pairs:
+        if left not in systems or right not in systems or systems[left].keys != systems[right].keys:
+            continue
+        one, other = systems[left], systems[right]
+        difference = paired(
+            len(one.keys),
+            one.statistic,
+            other.statistic,
+            report.bootstrap_samples,
+            report.confidence,
+            report.seed,
+            one.strata,
+        )
+        found.append(Comparison(left, right, benchmark, difference, len(one.keys)))
+    return found

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import pytest
+
+from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem
+from stages.core.comparisons import compare, on_prmbench, on_processbench, on_search
+from stages.core.params import Report
+from stages.core.prmbench import evaluate
+
+REPORT = Report(bootstrap_samples=300, confidence=0.95, seed=1)
+
+
+def _items(n: int) -> list[ProcessBenchItem]:
+    return [
+        ProcessBenchItem(s, str(i), "p", ("a", "b"), i % 2 - 1, None, "g") for s in ("gsm8k", "math") for i in range(n)
+    ]
+
+
+def test_a_clear_difference_is_said_with_its_interval_and_sign() -> None:
+    items = _items(40)
+    right = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
+    poor = [row | {"prediction": row["prediction"] if int(row["id"]) % 4 else 1} for row in right]
+    systems = {"A": on_processbench(items, right), "B": on_processbench(items, poor)}
+    (said,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
+    # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
+    assert said.difference.value == pytest.approx(100 - 200 / 3)
+    assert str(said).startswith("A beats B by 33.3 points [")
+    assert str(said).endswith("on ProcessBench F1 over 80 problems.")
+    (turned,) = compare(systems, [("B", "A")], "F1", REPORT)
+    assert "B falls behind A by 33.3 points [-" in str(turned)
+
+
+def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> None:
+    rows = [{"set": s, "id": i, "correct": i % 3 == 0} for s in ("math", "amc23") for i in range(20)]
+    systems = {"A": on_search(rows, "correct"), "B": on_search(rows, "correct"), "C": on_search(rows[:9], "correct")}
+    (said,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
+    assert str(said) == ("A and B cannot be told apart on search: the difference is +0.0 [0.0, 0.0] over 40 problems.")
+
+
+def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
+    items = [PRMBenchItem(f"circular_{i}", "circular", "p", ("a", "b", "c"), (1 + i % 4,)) for i in range(12)]
+    items += [PRMBenchItem(f"correct_{i}", "correct", "p", ("a",), ()) for i in range(3)]
+    labels = {item.idx: [(place + int(item.idx[-1])) % 3 > 0 for place in range(len(item.steps))] for item in items}
+    rows = [{"idx": idx, "scores": {"step_level_validity_labels": given}} for idx, given in labels.items()]
+    measured = on_prmbench(items, rows)
+    import numpy as np
+
+    assert measured.statistic(np.arange(12)) == pytest.approx(evaluate(items, labels)["overall"])
