@@ -36,9 +36,9 @@ def prmbench(results: Results) -> list[Block]:
         results.prmbench,
         paper.PRMBENCH,
         _class_or_category,
-        "PRMScore in percent. NR non-redundancy, NCL non-circular logic, ES empirical soundness, SC step consistency, "
-        "DC domain consistency, CI confidence invariance, PS prerequisite sensitivity, DR deception resistance, MS multiple "
-        "solutions.",
+        "PRMScore in percent. NR non-redundancy, NCL non-circular logic, ES empirical soundness, SC step "
+        "consistency, DC domain consistency, CI confidence invariance, PS prerequisite sensitivity, DR deception "
+        "resistance, MS multiple solutions.",
     )
 
 
