@@ -24,6 +24,7 @@ from stages.core.prompts import LABEL_TOKENS
 
 _BATCH = 64
 _LONGEST_UNSYNCED_S = 1.0
+_PREFILL_CELLS = 1 << 25  # rows x tokens^2 of one in-process batch: its attention takes 128 MiB a head in float32
 # What chat templates in use read as structure; a step that says one of these must not end its own turn.
 FOREIGN_SPECIALS: tuple[str, ...] = (
     *LABEL_TOKENS,
@@ -124,25 +125,35 @@ class LocalJudge:
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
         """Generate what is missing, batch by batch; lengths alike in a batch, to pad little."""
-        order = sorted(keys, key=lambda key: (len(prompt_of(key)), key))
-        for start in range(0, len(order), self._batch_size):
-            batch = order[start : start + self._batch_size]
+        lengths = {key: self._generator.count_tokens(self._generator.chat_prompt(prompt_of(key))) for key in keys}
+        for batch in self._batches(lengths):
             missing = {key for key in batch if key not in journal}
             progress.resume(len(batch) - len(missing))
             if missing:
-                answers = dict(self._answers(batch, prompt_of))
+                answers = dict(self._answers(batch, prompt_of, lengths))
                 journal.append({key: answers[key] for key in batch if key in missing})
                 progress.advance(len(missing))
         return {}
 
-    def _answers(self, batch: list[str], prompt_of: PromptOf) -> Iterator[tuple[str, Any]]:
-        prompts = {key: self._generator.chat_prompt(prompt_of(key)) for key in batch}
-        lengths = {key: self._generator.count_tokens(prompt) for key, prompt in prompts.items()}
+    def _batches(self, lengths: dict[str, int]) -> Iterator[list[str]]:
+        """Keys in batches whose prefill stays within memory; those too long for the model come last."""
+        batch: list[str] = []
+        for key in sorted(lengths, key=lambda key: (lengths[key], key)):
+            full = len(batch) == self._batch_size
+            if batch and (full or (len(batch) + 1) * min(lengths[key], self._room) ** 2 > _PREFILL_CELLS):
+                yield batch
+                batch = []
+            batch.append(key)
+        if batch:
+            yield batch
+
+    def _answers(self, batch: list[str], prompt_of: PromptOf, lengths: dict[str, int]) -> Iterator[tuple[str, Any]]:
         fitting = [key for key in batch if lengths[key] <= self._room]
         for key in batch:
             if lengths[key] > self._room:
                 yield key, {"outcome": "too_long", "message": f"{lengths[key]} tokens, {self._room} fit"}
-        completions = self._generator.generate([prompts[key] for key in fitting], fitting, self._sampling)
+        prompts = [self._generator.chat_prompt(prompt_of(key)) for key in fitting]
+        completions = self._generator.generate(prompts, fitting, self._sampling)
         for key, completion in zip(fitting, completions, strict=True):
             yield key, {"text": completion.text, "tokens": completion.tokens, "finish": completion.finish}
 
