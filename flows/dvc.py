@@ -24,6 +24,11 @@ from stages.core.io import EXIT_TRANSIENT, DataError
 
 _GRACE_S = 10.0
 _TAIL_LINES = 400
+# Advice that DVC gives to people at a prompt, not to a flow.
+_ADVICE = re.compile(
+    r"To track the changes with git, run:|\tgit add |To enable auto staging, run:|\tdvc config core\.autostage"
+    r"|Use `dvc push` to send|(Updating|Generating) lock file|Data and pipelines are up to date"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ERROR = re.compile(r"(?:ERROR:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
 _TRANSIENT = re.compile(
@@ -178,7 +183,7 @@ def _take(line: str, tail: deque[str], on_line: Callable[[str], None] | None) ->
     # Stages print outside text: no control sequence of it may reach a terminal or a log store.
     text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.rstrip("\r\n"))
     tail.append(text)
-    if on_line is not None and text.strip():
+    if on_line is not None and text.strip() and not _ADVICE.match(text):
         on_line(text)
 
 

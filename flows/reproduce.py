@@ -23,8 +23,12 @@ from typing import Any, NoReturn
 from prefect import Task, flow, get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
+from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows import server, storage
@@ -34,6 +38,7 @@ from flows.plan import missing_data, out_of_date
 from flows.terminal import Outcome, StageLog, Terminal, metrics_table
 from stages.core.io import DataError, TransientError
 
+_SETTLE_S = 20.0
 RETRY_DELAYS_S = [2.0, 10.0, 30.0]
 
 
@@ -274,11 +279,26 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
         terminal.say("pathfinder", f"watch this run at {url.removesuffix('/api')}")
         with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
             state = reproduce(targets, force, pull, jobs, return_state=True)
+            _settle(state)
     if not state.is_completed():
         terminal.say("pathfinder", str(state.message), bad=True)
         return 1
     terminal.where(root)
     return 0
+
+
+def _settle(state: State[Any]) -> None:
+    """Wait until the server holds every log line and task state: they travel behind the run, and it may stop next."""
+    APILogWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
+    EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
+    run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
+    deadline = time.monotonic() + _SETTLE_S
+    with get_client(sync_client=True) as client:
+        while time.monotonic() < deadline:
+            tasks = client.read_task_runs(flow_run_filter=run)
+            if all(one.state is not None and one.state.is_final() for one in tasks):
+                return
+            time.sleep(0.5)
 
 
 def _leave(number: int, frame: FrameType | None) -> NoReturn:

@@ -1,0 +1,228 @@
+"""The ``pathfinder`` command. Thin: each verb calls the library, and imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stages.core.io import DataError, TransientError
+
+app = typer.Typer(
+    name="pathfinder",
+    help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+lineage = typer.Typer(no_args_is_help=True, help="Who made this from what, and is it still so.")
+app.add_typer(lineage, name="lineage")
+
+Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs; none is everything.")]
+
+
+class Benchmark(StrEnum):
+    """What a prediction file is graded against."""
+
+    processbench = "processbench"
+    prmbench = "prmbench"
+    search = "search"
+
+
+class GradePreset(StrEnum):
+    """Decision rules: the published evaluator's to the letter, or the repaired ones."""
+
+    repaired = "repaired"
+    official = "official"
+
+
+class GradeFormat(StrEnum):
+    """How a result is printed."""
+
+    table = "table"
+    json = "json"
+    latex = "latex"
+    markdown = "markdown"
+
+
+@app.command()
+def run(
+    targets: Targets = None,
+    force: Annotated[bool, typer.Option(help="Run stages even where they are up to date.")] = False,
+    pull: Annotated[bool, typer.Option(help="Restore from the remote what an earlier run left there.")] = False,
+    jobs: Annotated[int, typer.Option(help="Stages side by side; 0 is one a core.")] = 0,
+) -> None:
+    """Run the pipeline of the active profile, and print the results."""
+    from flows import reproduce
+
+    arguments = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
+    with _status_passed_on() as status:
+        reproduce.main([*arguments, *(targets or [])])
+    if status:
+        raise typer.Exit(status[0])
+    if Path("metrics/processbench").is_dir() and not targets:
+        from stages.core.results import results_table
+
+        typer.echo(results_table(), nl=False)
+
+
+@app.command()
+def plan(targets: Targets = None) -> None:
+    """Show which stages a run would look at, and why."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from flows.dvc import Dvc, require_project
+    from flows.graph import load_graph
+    from flows.plan import missing_data, planned
+    from stages.lineage.history import read_lock
+
+    root = Path.cwd()
+    with _plain_errors():
+        require_project(root)
+        graph = load_graph(root)
+        selected = graph.select(targets or [])
+        locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()
+        stages = planned(graph, Dvc(root).status(), locked, selected)
+    for pointer in missing_data(root):
+        typer.echo(f"{pointer}: its content is fetched first")
+    if not stages:
+        typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
+        return
+    table = Table("stage", "runs", "why")
+    for stage in stages:
+        table.add_row(
+            Text(stage.name), "yes" if stage.certain else "if its input changes", Text("\n".join(stage.reasons))
+        )
+    Console().print(table)
+
+
+@app.command()
+def profile(
+    name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml; none lists them.")] = None,
+    force: Annotated[bool, typer.Option(help="Replace a params.yaml that was edited by hand.")] = False,
+) -> None:
+    """List the profiles, or write the complete params.yaml of one."""
+    from flows import profiles
+
+    root = Path.cwd()
+    with _plain_errors():
+        if name is None:
+            active = _active(root)
+            for known in profiles.names(root):
+                typer.echo(f"{'*' if known == active else ' '} {known}")
+            return
+        written = profiles.write(root, name, force)
+    typer.echo(
+        f"params.yaml {'now holds' if written else 'already held'} profile {name}; `pathfinder plan` shows what runs"
+    )
+
+
+@app.command()
+def score(
+    file: Annotated[str, typer.Argument(help='JSON Lines of {"id", "problem", "steps"}; - is standard input.')],
+    model: Annotated[Path, typer.Option(help="Folder of a trained variant.")] = Path("models/full"),
+    preset: Annotated[str, typer.Option(help="Prompt preset of the scorer.")] = "default",
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
+) -> None:
+    """Score the steps of solutions: probabilities of math, consistency, and the reward."""
+    from stages.core.progress import Progress
+    from stages.core.score_lines import read_solutions, render_scores, score_lines
+    from stages.core.scoring import Scorer
+
+    with _plain_errors():
+        solutions = read_solutions(file)
+        scorer = Scorer(model, preset, dtype)
+        if pretty:
+            for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
+                typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
+            return
+        with Progress("score", len(solutions), "solution") as progress:
+            rows = score_lines(scorer, solutions, progress.advance)
+    for row in rows:
+        typer.echo(json.dumps(row, ensure_ascii=True))
+
+
+@app.command()
+def grade(
+    benchmark: Annotated[Benchmark, typer.Argument(help="What the predictions answer.")],
+    file: Annotated[Path, typer.Argument(help="The prediction file.")],
+    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
+    preset: Annotated[GradePreset, typer.Option(help="Decision rules.")] = GradePreset.repaired,
+    output: Annotated[GradeFormat, typer.Option("--format", help="How the result is printed.")] = GradeFormat.table,
+) -> None:
+    """Grade anyone's prediction file as the benchmark does."""
+    from stages.core.grade import grade as grade_file
+    from stages.core.grade import render
+
+    with _plain_errors():
+        result = grade_file(benchmark.value, file, data or Path("artifacts/raw") / benchmark.value, preset.value)
+        typer.echo(render(benchmark.value, result, output.value).rstrip("\n"))
+
+
+@lineage.command("up")
+def lineage_up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
+    """Print the whole way back from a path to the source files."""
+    from stages.lineage.__main__ import main as audit
+
+    audit(["up", path])
+
+
+@lineage.command("check")
+def lineage_check(path: Annotated[str | None, typer.Argument(help="An output; none is everything.")] = None) -> None:
+    """Re-hash what a path names; exit status 1 on any difference."""
+    from stages.lineage.__main__ import main as audit
+
+    audit(["check", *([path] if path else [])])
+
+
+@contextmanager
+def _plain_errors() -> Iterator[None]:
+    """One red line and exit status 1 instead of a trace, for errors that say what to do."""
+    from flows.dvc import DvcError
+
+    try:
+        yield
+    except (DataError, TransientError, DvcError) as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _status_passed_on() -> Iterator[list[int]]:
+    """Collect a command's exit status where it is not 0; its message, if any, is printed in red."""
+    status: list[int] = []
+    try:
+        yield status
+    except SystemExit as leaving:
+        if isinstance(leaving.code, str):
+            typer.secho(leaving.code, fg=typer.colors.RED, err=True)
+            status.append(1)
+        elif leaving.code:
+            status.append(leaving.code)
+
+
+def _active(root: Path) -> str:
+    from stages.core.params import load_params
+
+    try:
+        return load_params(root / "params.yaml").profile
+    except DataError:
+        return ""
+
+
+def main() -> None:
+    """The console command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
