@@ -52,7 +52,7 @@ def _plain_core() -> str:
 
 def plain_tokenizer() -> PreTrainedTokenizerFast:
     """A byte-level BPE that cuts as Qwen's does, with no prompt chunks and no label tokens yet."""
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(_plain_core()),
         eos_token="<|im_end|>",  # noqa: S106
         pad_token="<|endoftext|>",  # noqa: S106
@@ -88,7 +88,7 @@ def small_model(
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(config)
+        model: Any = Qwen2ForCausalLM(config)
     model.config._attn_implementation = "sdpa"
     return model.to(dtype).eval()
 
@@ -99,7 +99,8 @@ def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
         scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-        return self.weight * (hidden * scale)
+        scaled: torch.Tensor = self.weight * (hidden * scale)
+        return scaled
 
     monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
 
@@ -110,9 +111,8 @@ def separate_prompt(
     """The stand-alone prompt of one step, rendered and encoded by the chat template itself."""
     user, answer = prompter.turns(query, tokens)
     turns = [{"role": "user", "content": user}, {"role": prompter.preset.answer_role, "content": answer}]
-    ids = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
-    assert isinstance(ids, list)
-    return ids
+    ids: Any = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
+    return list(ids)
 
 
 def separate_logits(

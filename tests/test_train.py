@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/tra
 
 
 @pytest.fixture
-def project(tmp_path: Path, root: Path):
+def project(tmp_path: Path, root: Path) -> Callable[[str], Path]:
     """Make a project folder with a small training set, a random base model and the project's parameters."""
 
     def make(name: str) -> Path:
@@ -50,7 +51,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0, errors.decode()
 
 
-def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project, root: Path) -> None:
+def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Callable[[str], Path], root: Path) -> None:
     whole, killed = project("whole"), project("somewhere/else/killed")
     finish(start(whole, root))
     process = start(killed, root)

@@ -66,7 +66,9 @@ def largest_difference(
 @pytest.mark.parametrize("backend", ["dense", "cascade"])
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @torch.no_grad()
-def test_trees_say_what_stand_alone_prompts_say(make, backend: str, variant: str, request) -> None:
+def test_trees_say_what_stand_alone_prompts_say(
+    make: Any, backend: Any, variant: str, request: pytest.FixtureRequest
+) -> None:
     tokenizer = make()
     prompter = Prompter(tokenizer, VARIANTS[variant])
     groups = [queries_of(*problem) for problem in PROBLEMS]
@@ -132,7 +134,7 @@ def _unshifted(batch: TreeBatch) -> TreeBatch:
 
 @pytest.mark.parametrize("mutate", [_causal, _end_too_late, _blind_to_parent, _running_positions, _unshifted])
 @torch.no_grad()
-def test_a_wrong_tree_is_noticed(mutate) -> None:
+def test_a_wrong_tree_is_noticed(mutate: Any) -> None:
     tokenizer = plain_tokenizer()
     prompter = Prompter(tokenizer, VARIANTS["full"])
     groups = [queries_of(*PROBLEMS[1])]
@@ -222,7 +224,7 @@ def test_literal_label_tokens_never_move_a_label() -> None:
     problem, steps = PROBLEMS[2]
     for ids, slots in prompter.encode(queries_of(problem, steps)):
         assert len(slots) == 3
-        tail = tokenizer.decode(ids[slots[0] - 12 :])
+        tail = str(tokenizer.decode(ids[slots[0] - 12 :]))
         assert tail.endswith("Math reasoning: <extra>, Consistency: <extra>, Correctness: <extra><|im_end|>\n")
 
 

@@ -1,19 +1,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from transformers import PreTrainedTokenizerFast
 
 from stages.core import prompts, tokens
 from stages.core.io import DataError
 from tests.models import plain_tokenizer, small_model, world_tokenizer
 
+Make = Callable[[], PreTrainedTokenizerFast]
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<+>", "<->", "<extra>")
 
 
 @pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
-def test_ids_survive_saving_beside_a_qwen2_configuration(make, tmp_path: Path) -> None:
+def test_ids_survive_saving_beside_a_qwen2_configuration(make: Make, tmp_path: Path) -> None:
     tokenizer = make()
     tokens.add_label_tokens(tokenizer)
     tokenizer.save_pretrained(tmp_path)
@@ -77,7 +80,7 @@ def test_special_strings_are_not_the_prompt_chunks() -> None:
 
 @pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
 @pytest.mark.parametrize("role", ["assistant", "user"])
-def test_the_frame_renders_what_the_template_renders(make, role: str) -> None:
+def test_the_frame_renders_what_the_template_renders(make: Make, role: str) -> None:
     tokenizer = make()
     tokens.add_label_tokens(tokenizer)
     pairs = [("  lead \n\n", "\n\nx Current Step: 5 <extra>, Consistency: <extra>"), ("{{a}}", "é\u2060<+>"), ("", "")]

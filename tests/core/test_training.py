@@ -99,7 +99,9 @@ def gradient(model: Any, loss: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @pytest.mark.parametrize("dtype, bound", [(torch.float32, 1e-5), (torch.float64, 1e-12)])
-def test_gradients_equal_the_separate_samples(variant: str, dtype, bound: float, checkpointing: bool, request) -> None:
+def test_gradients_equal_the_separate_samples(
+    variant: str, dtype: torch.dtype, bound: float, checkpointing: bool, request: pytest.FixtureRequest
+) -> None:
     request.getfixturevalue("exact_norms")
     tokenizer = plain_tokenizer()
     prompter = Prompter(tokenizer, VARIANTS[variant])

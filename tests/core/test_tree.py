@@ -56,7 +56,7 @@ def test_both_layouts_show_each_node_its_ancestors(seed: int) -> None:
         prompts = random_prompts(seed * 10 + number, 15 if number else 1)
         trees.append(build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)]))
     for backend in ("dense", "cascade"):
-        batch = batch_trees(trees, backend)  # type: ignore[arg-type]
+        batch = batch_trees(trees, backend)
         seen = slot_visibility(batch.plan, batch.input_ids.shape[1])
         ids, positions = batch.input_ids[0].numpy(), batch.position_ids[0].numpy()
         reads = iter(batch.reads.tolist())

@@ -1,0 +1,148 @@
+"""Trees beside the published way: same model, same machine, processor time.
+
+Run: pytest -m benchmarks -s tests/core/test_tree_speed.py
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from stages.core import training
+from stages.core.attention import use_trees
+from stages.core.io import write_json
+from stages.core.passes import Prompter, Query
+from stages.core.prompts import VARIANTS
+from stages.core.records import TREES
+from stages.core.scoring import MODEL_FILE, Scorer, Solution
+from tests.core.test_training import separate_loss
+from tests.models import plain_tokenizer, separate_logits
+
+pytestmark = pytest.mark.benchmarks
+_PROBLEMS = 8
+
+
+def model_256(tokenizer: Any) -> Any:
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=256,
+        intermediate_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    model: Any = Qwen2ForCausalLM(config)
+    model.config._attn_implementation = "sdpa"
+    return model.eval()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+@pytest.fixture
+def setting(tmp_path: Path) -> tuple[Any, Any, Prompter, Scorer]:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    model = model_256(tokenizer)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    write_json(tmp_path / MODEL_FILE, {"variant": "full"})
+    return model, tokenizer, prompter, Scorer(tmp_path)
+
+
+def solutions_of(mirror: Path, subset: str) -> list[Solution]:
+    rows = json.loads((mirror / "processbench" / f"{subset}.json").read_text())[:_PROBLEMS]
+    return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in rows]
+
+
+@pytest.mark.parametrize("subset", ["gsm8k", "math"])
+def test_scoring_both_passes(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path, subset: str) -> None:
+    model, tokenizer, prompter, scorer = setting
+    solutions = solutions_of(mirror, subset)
+    rewards: list[float] = []
+
+    @torch.inference_mode()
+    def published() -> None:
+        for solution in solutions:
+            for t, step in enumerate(solution.steps):
+                query = Query("q", solution.problem, solution.steps[:t], step)
+                first = separate_logits(model, tokenizer, prompter, query, (), (0, 1))
+                labels = (first[:, prompter.ids.good] >= first[:, prompter.ids.bad]).tolist()
+                second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
+                rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
+
+    scorer.score(solutions[:1])
+    official, mine = seconds(published), seconds(lambda: scorer.score(solutions))
+    ours = [score.reward for scores in scorer.score(solutions) for score in scores]
+    assert ours == pytest.approx(rewards, abs=1e-4)
+    steps = len(ours)
+    print(f"\nscoring {subset}: published {steps / official:.1f} steps/s, trees {steps / mine:.1f} steps/s, "
+          f"ratio {official / mine:.2f}")  # fmt: skip
+
+
+def test_training_on_rated_steps(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path) -> None:
+    model, tokenizer, prompter, _ = setting
+    table = rated_trees(mirror / "prm800k" / "phase1_train.jsonl", 4)
+    examples = training.read_examples(table, prompter, 16384)
+
+    def trees() -> None:
+        read = training.read_examples(table, prompter, 16384)
+        for batch, targets in training.batches(read, 4096):
+            loss, _ = training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)
+            loss.backward()  # type: ignore[no-untyped-call]
+
+    def published() -> None:
+        separate_loss(model, tokenizer, prompter, table).backward()  # type: ignore[no-untyped-call]
+
+    official = seconds(published)
+    use_trees(model)
+    mine = seconds(trees)
+    tokens = sum(len(e.tree) for e in examples)
+    as_samples = sum(e.sample_tokens for e in examples)
+    records = sum(e.records for e in examples)
+    print(f"\ntraining, {records} records: ratio {official / mine:.2f}, tokens {as_samples / tokens:.2f} times fewer")
+
+
+def rated_trees(path: Path, count: int) -> pl.DataFrame:
+    rows = []
+    with path.open(encoding="utf-8") as lines:
+        for number in range(count):
+            line = json.loads(next(lines))
+            steps: list[str] = []
+            branches = []
+            for index, step in enumerate(line["label"]["steps"]):
+                for i, completion in enumerate(step["completions"]):
+                    fine = int((completion["rating"] or 0) >= 0)
+                    labels = {"math": fine, "consistency": fine, "correctness": fine}
+                    branches.append({"id": f"{index}-{i}", "step_index": index, "step": completion["text"], **labels})
+                chosen = step["chosen_completion"]
+                steps.append(step["completions"][chosen if chosen is not None else 0]["text"])
+            rows.append(
+                {
+                    "tree_id": str(number),
+                    "problem_id": str(number),
+                    "source": "prm800k",
+                    "problem": line["question"]["problem"],
+                    "steps": steps,
+                    "branches": branches,
+                }
+            )
+    return pl.DataFrame(rows, schema=TREES)
