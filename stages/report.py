@@ -30,6 +30,8 @@ METRICS = Path("metrics")
 PREDICTIONS = Path("artifacts/predictions")
 RAW = Path("artifacts/raw")
 REPORTS = Path("reports")
+RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
+SPOKEN = {"full": NAMES["full"]} | {variant: f"the variant {NAMES[variant]}" for variant in VARIANTS[1:]}
 BENCHMARKS = ("ProcessBench mean F1", "PRMScore", "search accuracy")
 NOTICES = {
     "quickstart": "Tiny models on a generated world: these figures show that the method learns and how its parts "
@@ -56,18 +58,18 @@ def rows_of(name: str) -> list[dict[str, Any]]:
 
 def compared(report: Report) -> list[Comparison]:
     """Full against each other variant on every benchmark, and the search against its control and the majority vote."""
-    pairs = [(NAMES["full"], NAMES[variant]) for variant in VARIANTS[1:]]
+    pairs = [(SPOKEN["full"], SPOKEN[variant]) for variant in VARIANTS[1:]]
     found: list[Comparison] = []
     for benchmark, measure in ((BENCHMARKS[0], _processbench), (BENCHMARKS[1], _prmbench)):
         found += compare(measure(), pairs, benchmark, report)
     search = {
-        NAMES.get(name, "the random pick"): comparisons.on_search(rows, "correct")
+        SPOKEN.get(name, RANDOM): comparisons.on_search(rows, "correct")
         for name in (*VARIANTS, "random")
         if (rows := rows_of(f"search/{name}.jsonl"))
     }
     if sample := rows_of("sample.jsonl"):
-        search["the majority vote"] = comparisons.on_search(sample, "majority_right")
-    pairs += [(NAMES["full"], "the random pick"), (NAMES["full"], "the majority vote")]
+        search[MAJORITY] = comparisons.on_search(sample, "majority_right")
+    pairs += [(SPOKEN["full"], RANDOM), (SPOKEN["full"], MAJORITY)]
     return found + compare(search, pairs, BENCHMARKS[2], report)
 
 
@@ -79,7 +81,7 @@ def _processbench() -> dict[str, Measured]:
             keys = {(row["subset"], row["id"]) for row in rows}
             items = [item for item in known if (item.subset, item.id) in keys]
             if items:
-                found[NAMES[variant]] = comparisons.on_processbench(items, rows)
+                found[SPOKEN[variant]] = comparisons.on_processbench(items, rows)
     return found
 
 
@@ -92,7 +94,7 @@ def _prmbench() -> dict[str, Measured]:
             keys = {row["idx"] for row in rows}
             items = [item for item in known if item.idx in keys]
             if items:
-                found[NAMES[variant]] = comparisons.on_prmbench(items, rows)
+                found[SPOKEN[variant]] = comparisons.on_prmbench(items, rows)
     return found
 
 

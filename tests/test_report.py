@@ -201,7 +201,10 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
         assert first[benchmark]["value"] == metrics[key]
         assert [first[benchmark]["low"], first[benchmark]["high"]] == metrics["interval"]
     said = [one["said"] for one in tables["comparisons"]]
-    assert any(s.startswith("PathFinder-PRM beats w/o separate subtasks by") and "ProcessBench" in s for s in said)
+    assert any(
+        s.startswith("PathFinder-PRM beats the variant without separate subtasks by") and "ProcessBench" in s
+        for s in said
+    )
     assert any(s.startswith("PathFinder-PRM beats the random pick by") for s in said)
     assert len(said) == 7
     page = Path("reports/report.html").read_text()

@@ -33,14 +33,15 @@ class Comparison:
 
     def __str__(self) -> str:
         found = self.difference
-        bounds = f"{abs(found.value):.1f} points [{found.low:.1f}, {found.high:.1f}]"
         if not found.is_clear:
             return (
                 f"{self.left} and {self.right} cannot be told apart on {self.benchmark}: the difference is "
                 f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] over {self.n} problems."
             )
         verb = "beats" if found.value > 0 else "falls behind"
-        return f"{self.left} {verb} {self.right} by {bounds} on {self.benchmark} over {self.n} problems."
+        low, high = sorted((abs(found.low), abs(found.high)))
+        by = f"{abs(found.value):.1f} points [{low:.1f}, {high:.1f}]"
+        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} over {self.n} problems."
 
 
 @dataclass(frozen=True, slots=True)

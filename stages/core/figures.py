@@ -71,7 +71,7 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
     """Each value as a dot on its interval, on one axis that starts at zero."""
     if not bars:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    row, left, right = 24, 210, _WIDTH - 56
+    row, left, right = 24, 235, _WIDTH - 56
     height = row * len(bars) + 44
     low, high, step = _ticks(0.0, max(bar.high for bar in bars))
     x_of = _Scale(low, high, left, right)

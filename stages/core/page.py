@@ -147,7 +147,7 @@ def _html_table(table: Table) -> str:
         body.append(f'<tr{strong}><th scope="row">{escape(name)}</th>{values}</tr>')
     return (
         f'<div class=scroll tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
-        f"<caption>{escape(table.caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        f"<caption><span>{escape(table.caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
     )
 
 
@@ -188,18 +188,19 @@ p{max-width:46rem;overflow-wrap:anywhere}.notice{
 background:var(--warn);border-left:.3rem solid var(--warnline);padding:.6rem .8rem}
 .scroll{overflow-x:auto;margin:.8rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
-caption{text-align:left;font-weight:600;padding:.3rem 0;max-width:46rem}
+caption{text-align:left;font-weight:600;padding:.3rem 0}
+caption span{display:block;position:sticky;left:0;max-width:min(46rem,calc(100vw - 2rem))}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
 thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
 thead th:not(:first-child){text-align:right}
 .strong th,.strong td{font-weight:600}
 figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
-svg{max-width:100%;height:auto;min-width:20rem;display:block}
+svg{max-width:100%;height:auto;min-width:32rem;display:block}
 svg text{fill:var(--fg);font:12px system-ui,sans-serif}svg .dim{fill:var(--dim)}
 details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}
 summary{cursor:pointer;overflow-wrap:anywhere}
 ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
 @media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
-@media print{body{font-size:10pt}main{max-width:none;padding:0}nav{display:none}section{break-inside:auto}
+@media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav{display:none}section{break-inside:auto}
 table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}}
 """

@@ -15,8 +15,8 @@ from stages.core.io import read_json
 VARIANTS = ("full", "no_error_categories", "no_subtasks")
 NAMES = {
     "full": "PathFinder-PRM",
-    "no_error_categories": "w/o separate error categories",
-    "no_subtasks": "w/o separate subtasks",
+    "no_error_categories": "without separate error categories",
+    "no_subtasks": "without separate subtasks",
 }
 MISSING, NOT_APPLICABLE = "missing", "–"
 HEADERS = ("system", "ProcessBench mean F1", "PRMBench PRMScore", "search accuracy")
