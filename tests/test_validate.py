@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -40,7 +41,7 @@ def clean_tables() -> Tables:
             key = f"{name}-{min(place, 3)}-{place}"
             steps.append((key, name, source, min(place, 3), place, f"step {place}", rating))
             if source == "prm800k" and rating in (0, 1):
-                row = (key, 1, 1, rating, "rating", "given", 0)
+                row: tuple[Any, ...] = (key, 1, 1, rating, "rating", "given", 0)
             elif rating is None:
                 row = (key, None, None, None, "none", "unrated", 0)
             elif place == 3:
@@ -57,7 +58,7 @@ def clean_tables() -> Tables:
                 drops.append((key, "disagrees"))
             else:
                 clean.append((key, row[1], row[2], int(row[1:4] == (1, 1, 1))))
-    rows = {
+    rows: dict[str, tuple[list[Any], dict[str, Any]]] = {
         "trajectories": (trajectories, TRAJECTORIES),
         "steps": (steps, STEPS),
         "labels": (labels, LABELS),
