@@ -24,10 +24,9 @@ Reply = Callable[[str, int], str | dict[str, str] | None]
 class Scripted:
     """A judge that answers by a rule, through the journal like the others."""
 
-    identity: dict[str, Any] = {"engine": "scripted"}  # noqa: RUF012 - the protocol's attribute
-    specials = ("<|im_end|>", "<+>")
-
     def __init__(self, reply: Reply) -> None:
+        self.identity: dict[str, Any] = {"engine": "scripted"}
+        self.specials: tuple[str, ...] = ("<|im_end|>", "<+>")
         self.reply = reply
         self.waves: list[list[str]] = []
 

@@ -61,13 +61,12 @@ def test_too_long_and_refused_are_outcomes() -> None:
 
 
 def test_a_call_that_keeps_failing_is_an_engine_error_and_the_rest_goes_on() -> None:
-    with judge_server(JudgeServer(echo)) as server:
+    def crash_on_one(prompt: str, seed: int) -> str:
+        if prompt == "prompt 3":
+            raise ConnectionAbortedError("the worker behind this prompt dies")
+        return echo(prompt, seed)
 
-        def fails_for_one(_: int) -> str:
-            return "none"
-
-        server.fault = fails_for_one
-        server.reply = lambda prompt, seed: echo(prompt, seed) if prompt != "prompt 3" else 1 / 0  # type: ignore[return-value]
+    with judge_server(JudgeServer(crash_on_one)) as server:
         found = ask(server, retries=2)
     failures = {key: reply for key, reply in found.items() if isinstance(reply, Failure)}
     assert list(failures) == ["k3:0"]

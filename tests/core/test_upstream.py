@@ -20,7 +20,7 @@ def completion(text: Any, rating: Any = 1) -> dict[str, Any]:
     return {"text": text, "rating": rating, "flagged": False}
 
 
-def step(*completions: dict[str, Any], chosen: Any = None, human: Any = None) -> dict[str, Any]:
+def step(*completions: Any, chosen: Any = None, human: Any = None) -> dict[str, Any]:
     return {"completions": list(completions), "human_completion": human, "chosen_completion": chosen}
 
 
@@ -63,7 +63,7 @@ def test_a_step_without_a_choice_ends_the_trunk_or_is_skipped_as_published() -> 
 def test_bad_records_are_set_aside_and_the_line_goes_on() -> None:
     reading = read_prm800k(
         line(step(completion(None), completion("  "), completion("\ud800"), completion("x", 2), {"rating": 1}, "no",
-                  completion("ok", None), chosen=6)),  # type: ignore[arg-type]
+                  completion("ok", None), chosen=6)),
         "repaired",
     )  # fmt: skip
     assert [(s.completion, s.reason) for s in reading.set_aside] == [
@@ -75,7 +75,7 @@ def test_bad_records_are_set_aside_and_the_line_goes_on() -> None:
         (5, "not_an_object"),
     ]
     assert rows(reading) == [(0, 6, 0, "ok", None)]
-    assert read_prm800k(line(step({"rating": 1}, chosen=0)), "official").trunk == [""]  # type: ignore[arg-type]
+    assert read_prm800k(line(step({"rating": 1}, chosen=0)), "official").trunk == [""]
 
 
 def test_hostile_text_stays_text() -> None:
