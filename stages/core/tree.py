@@ -27,7 +27,7 @@ _SHORT = 384
 """Up to this many nodes a dense mask costs less than the cascade's padding (measured on one CPU core)."""
 _FULL = 1024
 """Tokens of a group worth a forward pass of its own rather than more padding."""
-_SLACK = 7 / 8
+_SLACK = 15 / 16
 
 
 @dataclass(frozen=True)
