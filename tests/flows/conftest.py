@@ -42,7 +42,7 @@ stages:
     deps: [make.py, out/even.txt, out/odd.txt]
     outs: [out/total.txt]
 """
-MAKE = '''\
+MAKE = """\
 import json, os, pathlib, sys, time
 
 what = sys.argv[1]
@@ -66,7 +66,7 @@ else:
     values = [int(line) ** 2 for line in (out / "numbers.txt").read_text().split() if int(line) % 2 == wanted]
     (out / f"{what}.txt").write_text("".join(f"{value}\\n" for value in values))
     pathlib.Path(f"metrics/{what}.json").write_text(json.dumps({"count": len(values), "deep": {"sum": sum(values)}}))
-'''
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""DVC as a subprocess: outcomes, error classes, and that ending it leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from flows.dvc import Cancelled, Dvc, DvcError
+from tests.flows.conftest import Project
+
+
+def alive(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(path: Path, seconds: float = 120.0) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text().endswith("\n"):
+            return path.read_text()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} did not appear")
+
+
+def test_outcomes_and_lines(project: Project) -> None:
+    dvc = Dvc(project.root)
+    lines: list[str] = []
+    assert set(dvc.status()) == {"numbers", "square@even", "square@odd", "total"}
+    assert dvc.reproduce("numbers", on_line=lines.append) == "ran"
+    assert "this is numbers" in lines
+    assert "to standard error from numbers \\x1b[31m[bold]" in lines  # no escape sequence passes
+    assert not any("dvc push" in line for line in lines)
+    assert dvc.reproduce("numbers") == "up to date"
+    (project.root / "params.yaml").write_text("count: 4\n")
+    assert dvc.reproduce("numbers") == "ran"
+    (project.root / "params.yaml").write_text("count: 10\n")
+    assert dvc.reproduce("numbers") == "restored"
+    dvc.push("numbers")
+    assert any((project.root / ".pathfinder/storage/runs").rglob("*"))
+
+
+@pytest.mark.parametrize(
+    ("code", "transient"),
+    [
+        ("sys.exit(75)", True),
+        ("class TransientError(Exception): pass\nprint('Connection refused')\nsys.exit(3)", False),
+        ("raise ValueError('no good')", False),
+        ("raise ConnectionError('Connection refused')", True),
+    ],
+)
+def test_error_classes(project: Project, code: str, transient: bool) -> None:
+    project.trap("numbers", code)
+    with pytest.raises(DvcError) as caught:
+        Dvc(project.root).reproduce("numbers")
+    assert caught.value.transient is transient
+    assert "numbers" in str(caught.value)
+
+
+def test_stopping_ends_the_stage_and_its_children(project: Project) -> None:
+    project.trap(
+        "numbers",
+        "import subprocess, signal\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '600'])\n"
+        "pathlib.Path('pids.txt').write_text(f'{os.getpid()} {child.pid}\\n')\n"
+        "time.sleep(600)\n",
+    )
+    dvc = Dvc(project.root)
+    caught: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            dvc.reproduce("numbers")
+        except BaseException as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    pids = [int(pid) for pid in wait_for(project.root / "pids.txt").split()]
+    assert all(alive(pid) for pid in pids)
+    dvc.stop()
+    thread.join(60)
+    assert not any(alive(pid) for pid in pids)
+    assert [type(error) for error in caught] == [Cancelled]
+    with pytest.raises(Cancelled):
+        dvc.status()
+    assert all(os.getpgid(0) != pid for pid in pids)

@@ -1,0 +1,76 @@
+"""Profiles: complete, valid, commented; a file edited by hand is safe."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flows import profiles
+from stages.core.io import DataError
+from stages.core.params import load_params
+
+
+@pytest.fixture
+def copy(root: Path, tmp_path: Path) -> Path:
+    shutil.copytree(root / "infra/profiles", tmp_path / "infra/profiles")
+    return tmp_path
+
+
+def test_there_are_profiles(root: Path) -> None:
+    assert {"paper", "quickstart", "sample"} <= set(profiles.names(root))
+
+
+@pytest.mark.parametrize("name", ["paper", "quickstart", "sample"])
+def test_every_profile_is_complete_and_valid(copy: Path, name: str) -> None:
+    assert profiles.write(copy, name)
+    assert load_params(copy / "params.yaml").profile == name
+    assert not profiles.write(copy, name)
+    text = (copy / "params.yaml").read_text()
+    assert "section 4.1" in text  # comments of the base are kept
+
+
+def test_the_committed_parameters_are_a_profile(root: Path) -> None:
+    text = (root / "params.yaml").read_text()
+    assert text in [profiles.render(root, name) for name in profiles.names(root)]
+
+
+def test_overlays_stack_and_the_papers_number_stays_readable(copy: Path) -> None:
+    text = profiles.render(copy, "sample")
+    content = yaml.safe_load(text)
+    overlay = yaml.safe_load((copy / "infra/profiles/quickstart.yaml").read_text())
+    assert content["train"]["learning_rate"] == overlay["train"]["learning_rate"]
+    assert '# paper: 1e-05; Table "Training Configuration"' in text
+    assert "extends" not in content
+
+
+def test_an_edited_file_is_kept(copy: Path) -> None:
+    profiles.write(copy, "quickstart")
+    assert profiles.write(copy, "paper")  # a file that a profile wrote may be replaced
+    path = copy / "params.yaml"
+    path.write_text(path.read_text().replace("epochs: 4", "epochs: 3"))
+    with pytest.raises(DataError, match="edited by hand"):
+        profiles.write(copy, "quickstart")
+    assert "epochs: 3" in path.read_text()
+    assert profiles.write(copy, "quickstart", force=True)
+
+
+@pytest.mark.parametrize(
+    ("overlay", "message"),
+    [
+        ("profile: bad\ntrain: {lr: 1}\n", "lr is no key"),
+        ("profile: bad\ntrain: {epochs: many}\n", "train.epochs"),
+        ("extends: nobody\nprofile: bad\n", "extends nobody"),
+        ("[]\n", "no sections"),
+    ],
+)
+def test_a_wrong_overlay_is_named_and_writes_nothing(copy: Path, overlay: str, message: str) -> None:
+    profiles.write(copy, "quickstart")
+    before = (copy / "params.yaml").read_bytes()
+    (copy / "infra/profiles/bad.yaml").write_text(overlay)
+    with pytest.raises(DataError, match=message):
+        profiles.write(copy, "bad", force=True)
+    assert (copy / "params.yaml").read_bytes() == before
+    assert not list(copy.glob(".params*"))

@@ -1,0 +1,74 @@
+"""The storage remote follows the environment; what is sent is remembered by address."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flows import storage
+from stages.core.io import DataError
+from stages.core.remote import ENDPOINT, FolderStore
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(storage.REMOTE, raising=False)
+    monkeypatch.delenv(ENDPOINT, raising=False)
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / ".dvc/config").write_text(
+        "[core]\n    remote = storage\n['remote \"storage\"']\n    url = ../here\n    verify = true\n"
+    )
+    return tmp_path
+
+
+def settings(folder: Path) -> str:
+    command = [sys.executable, "-m", "dvc", "config", "--list"]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_environment_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame")
+    monkeypatch.setenv(storage.REMOTE, "s3://bucket/a/prefix")
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9000")
+    assert storage.configure(folder) == "s3://bucket/a/prefix"
+    listed = settings(folder)
+    assert "remote.storage.url=s3://bucket/a/prefix" in listed
+    assert "remote.storage.endpointurl=http://127.0.0.1:9000" in listed
+    assert "remote.storage.verify=true" in listed
+    assert "sesame" not in (folder / ".dvc/config.local").read_text()
+    monkeypatch.delenv(storage.REMOTE)
+    assert storage.configure(folder) == ".pathfinder/storage"
+    assert not (folder / ".dvc/config.local").exists()
+
+
+def test_a_file_written_by_hand_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    local = folder / ".dvc/config.local"
+    local.write_text("[core]\n    checksum_jobs = 1\n")
+    storage.configure(folder)
+    assert local.exists()
+    monkeypatch.setenv(storage.REMOTE, "s3://bucket")
+    with pytest.raises(DataError, match="written by hand"):
+        storage.configure(folder)
+
+
+def test_an_address_cannot_add_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(storage.REMOTE, "s3://bucket\n[core]\n    remote = other")
+    with pytest.raises(DataError, match="characters"):
+        storage.configure(folder)
+
+
+def test_manifests_and_what_is_pending(folder: Path) -> None:
+    assert not storage.is_pending(folder, "store")
+    lock = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {path: out, hash: md5, md5: abc, size: 3}\n"
+    (folder / "dvc.lock").write_text(lock)
+    assert storage.is_pending(folder, "store")
+    commit = storage.publish(folder, "store")
+    assert (commit.number, commit.exclusive) == (1, True)
+    assert not storage.is_pending(folder, "store")
+    assert storage.is_pending(folder, "elsewhere")
+    manifest = FolderStore(folder / "store/pathfinder").read(f"manifests/{commit.manifest}.json")
+    assert b'"out":{"md5":"abc","size":3,"stage":"a"}' in manifest
