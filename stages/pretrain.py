@@ -38,8 +38,8 @@ CHECKPOINTS = Path(".pathfinder/pretrain")
 SOURCES = ("world.py", "world_steps.py", "world_lessons.py", "tiny.py", "pretraining.py", "prompts.py")
 
 
-SCRAMBLE = 0.55
-"""Share of the candidates of the base model's second phase that have each word wrong or right by chance."""
+PHASES = {"base": (0.0, False), "refined": (0.55, False), "words": (0.55, True)}
+"""For each phase of the base model the share of scrambled candidates, and whether they lean to words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class Recipe:
     feed: int = 256
     base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
     refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
+    words: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
     judge: Plan = field(default_factory=lambda: Plan(steps=1500, tokens=2560, rate=0.002))
 
 
@@ -60,13 +61,13 @@ def _keep(problem: Problem) -> bool:
     return split_of(problem) == "train"
 
 
-def base_lessons(scribe: Scribe, seed: int, phase: str, scramble: float) -> Callable[[int], Iterator[Lesson]]:
+def base_lessons(scribe: Scribe, seed: int, phase: str) -> Callable[[int], Iterator[Lesson]]:
     """Endless lessons of a block for a phase of the base model."""
 
     def block(number: int) -> Iterator[Lesson]:
         rng = random.Random(f"{seed}/{phase}/{number}")
         while True:
-            yield world_lessons.base_lesson(scribe, rng, _keep, scramble)
+            yield world_lessons.base_lesson(scribe, rng, _keep, *PHASES[phase])
 
     return block
 
@@ -93,8 +94,8 @@ def train_base(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
         seed=recipe.seed,
     )
     scribe = Scribe(tokenizer)
-    for phase, plan, scramble in (("base", recipe.base, 0.0), ("refined", recipe.refined, SCRAMBLE)):
-        lessons = base_lessons(scribe, recipe.seed, phase, scramble)
+    for phase, plan in (("base", recipe.base), ("refined", recipe.refined), ("words", recipe.words)):
+        lessons = base_lessons(scribe, recipe.seed, phase)
         fit(model, lessons, plan, checkpoint_of(phase, recipe), _reporter(phase))
     tiny.seed_label_rows(model, tokenizer)
     with atomic_folder(MODELS / "base") as folder:

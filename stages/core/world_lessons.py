@@ -194,8 +194,14 @@ def candidate(rng: random.Random, problem: Problem, written: Written, sound: flo
     return written.text
 
 
-def scrambled(rng: random.Random, problem: Problem, state: State) -> str | None:
-    """The next step with each of its words wrong or right by chance: dense questions for ``words_of``."""
+def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool = False) -> str | None:
+    """The next step with each of its words wrong or right by chance: dense questions for ``words_of``.
+
+    ``by_words`` leans to verbs, signs and names, otherwise to numbers.
+    """
+    of_number, of_result, of_sign, of_verb, of_name = (
+        (0.08, 0.08, 0.4, 0.3, 0.5) if by_words else (0.3, 0.35, 0.2, 0.15, 0.3)
+    )
 
     def wrong(share: float) -> bool:
         return rng.random() < share
@@ -208,16 +214,16 @@ def scrambled(rng: random.Random, problem: Problem, state: State) -> str | None:
     number = rng.randint(1, len(problem.events)) if wrong(0.1) else state.done + 1
     event = problem.events[number - 1]
     noun = rng.choice(NOUNS) if wrong(0.2) else problem.noun
-    left = other(state.value) if wrong(0.3) else state.value
+    left = other(state.value) if wrong(of_number) else state.value
     if event.actor != problem.hero and not wrong(0.3):
-        return aside_text(Aside(number, rng.choice(NAMES) if wrong(0.3) else event.actor, left, noun))
-    verb = rng.choice(PLAIN + TRICKY) if wrong(0.15) else event.verb
+        return aside_text(Aside(number, rng.choice(NAMES) if wrong(of_name) else event.actor, left, noun))
+    verb = rng.choice(PLAIN + TRICKY) if wrong(of_verb) else event.verb
     # "amount" is only a fault of its own beside the right verb, so only there the object is changed.
     object_ = str(rng.randint(1, 9)) if verb == event.verb and wrong(0.25) else event.object
-    sign = rng.choice("+-") if wrong(0.2) else SIGN[verb]
-    right = rng.randint(1, 9) if wrong(0.3) else 2 if object_ == "them" else int(object_)
+    sign = rng.choice("+-") if wrong(of_sign) else SIGN[verb]
+    right = rng.randint(1, 9) if wrong(of_number) else 2 if object_ == "them" else int(object_)
     result = compute(left, sign, right)
-    result = other(result) if wrong(0.35) else result
+    result = other(result) if wrong(of_result) else result
     if not 0 <= result <= LARGEST_WRITTEN:
         return None
     return claim_text(Claim(number, verb, object_, left, sign, right, result, noun), link_of(rng, 0.2))
@@ -234,7 +240,12 @@ def policy_lesson(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesso
 
 
 def check_lesson(
-    scribe: Scribe, rng: random.Random, problem: Problem, candidates: int = 2, scramble: float = 0.0
+    scribe: Scribe,
+    rng: random.Random,
+    problem: Problem,
+    candidates: int = 2,
+    scramble: float = 0.0,
+    by_words: bool = False,
 ) -> Lesson:
     """A story, a solution, and for each place several steps with verdicts; ``scramble`` is the share scrambled."""
     solution = write_solution(problem, rng, PREFIX_HABITS)
@@ -246,7 +257,7 @@ def check_lesson(
     for written in solution:
         texts = [written.text] if rng.random() < (0.1 if scramble else 0.3) else []
         while len(texts) < candidates:
-            mixed = scrambled(rng, problem, written.before) if scramble and rng.random() < scramble else None
+            mixed = scrambled(rng, problem, written.before, by_words) if scramble and rng.random() < scramble else None
             texts.append(mixed if mixed is not None else candidate(rng, problem, written))
         for text in texts:
             verdict = assess(problem, written.before, text)
@@ -306,8 +317,36 @@ def equality_drill(scribe: Scribe, rng: random.Random) -> Lesson:
     return Lesson(scribe.piece(*parts))
 
 
-def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bool], scramble: float = 0.0) -> Lesson:
-    """One lesson of the base model's mixture; with ``scramble`` the mixture leans to verification."""
+def word_drill(scribe: Scribe, rng: random.Random) -> Lesson:
+    """Verbs with signs, pairs of verbs and pairs of names one a line, each followed by whether they belong together."""
+    parts: list[tuple[str, float]] = []
+    for _ in range(16):
+        kind, same = rng.randrange(3), rng.random() < 0.5
+        if kind == 0:
+            first, second = rng.choice(PLAIN + TRICKY), rng.choice("+-")
+            same = SIGN[first] == second
+        else:
+            choices = list(SIGN) if kind == 1 else list(NAMES)
+            first = rng.choice(choices)
+            second = first if same else rng.choice([other for other in choices if other != first])
+        parts += [(f" {first} {second}", 0.0), (tiny.CHECK_CAPTIONS[0], 0.0)]
+        parts += [(tiny.YES if same else tiny.NO, 1.0), ("\n", 0.0)]
+    return Lesson(scribe.piece(*parts))
+
+
+def base_lesson(
+    scribe: Scribe,
+    rng: random.Random,
+    keep: Callable[[Problem], bool],
+    scramble: float = 0.0,
+    by_words: bool = False,
+) -> Lesson:
+    """One lesson of the base model's mixture; with ``scramble`` the mixture leans to verification.
+
+    ``by_words`` turns the scrambling, and a part of the lessons, to verbs, signs and names.
+    """
+    if by_words and rng.random() < 0.15:
+        return word_drill(scribe, rng)
     if scramble and rng.random() < 0.1:
         return equality_drill(scribe, rng) if rng.random() < 0.4 else arithmetic_drill(scribe, rng)
     draw = rng.random()
@@ -318,7 +357,7 @@ def base_lesson(scribe: Scribe, rng: random.Random, keep: Callable[[Problem], bo
         return recital_drill(scribe, rng, problem)
     if draw < 0.36:
         return policy_lesson(scribe, rng, problem)
-    return check_lesson(scribe, rng, problem, scramble=scramble)
+    return check_lesson(scribe, rng, problem, scramble=scramble, by_words=by_words)
 
 
 def judge_notes(problem: Problem, state: State, step: str) -> list[tuple[str, bool]]:
