@@ -41,7 +41,9 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str
     points = [point for line in series.values() for point in line if math.isfinite(point[1])]
     if not points:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    height, left, top, bottom = 280, 52, 16, 44
+    legend = 18 * len(series)
+    left, top, bottom = 52, 16, 44 + legend
+    height = 240 + bottom
     right = _WIDTH - 12
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x_of = _Scale(min(xs), max(xs), left, right)
@@ -59,9 +61,9 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')
-        x = left + 10 + 180 * place
-        parts.append(f'<polyline points="{x},{height - 8} {x + 24},{height - 8}" {style}/>')
-        parts.append(_text(x + 30, height - 4, name))
+        y = height - legend + 18 * place
+        parts.append(f'<polyline points="{left},{y} {left + 24},{y}" {style}/>')
+        parts.append(_text(left + 30, y + 4, name))
     parts.append(_text(right, height - bottom + 32, x_label, "end", "dim"))
     parts.append(_text(left, top - 4, y_label, "start", "dim"))
     return _svg(height, parts)

@@ -45,7 +45,11 @@ def worst_mistakes(items: Sequence[ProcessBenchItem], rows: Sequence[Row]) -> li
 def _shown(title: str, item: ProcessBenchItem, row: Row) -> Fold:
     truth = "no step is wrong" if item.label < 0 else f"step {item.label + 1} is the first wrong one"
     said = "none" if row["prediction"] < 0 else f"step {row['prediction'] + 1}"
-    steps = [f"{_cut(text)}  ({_scores(score)})" for text, score in zip(item.steps, row["steps"], strict=False)]
+    notes = {row["prediction"]: " ← the PRM's"} | {item.label: " ← the first wrong one"}
+    steps = [
+        f"{_cut(text)}  ({_scores(score)}){notes.get(place, '')}"
+        for place, (text, score) in enumerate(zip(item.steps, row["steps"], strict=False))
+    ]
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(
         f"{title}: {item.subset} {item.id}: in truth {truth}; the PRM said {said}",
