@@ -2,7 +2,7 @@
 
 A row's randomness comes from its own key alone (SHA-256 of the key seeds a Philox stream, one number a token), so a
 sample does not depend on its neighbours, except through the rounding of batched arithmetic: the same batch gives the
-same bytes. Rows of one batch that share a prompt share its prefill; finished rows leave the batch.
+same bytes. Rows are computed once as long as they say the same; finished ones leave the batch.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from stages.core.prompts import END_OF_TURN
 from stages.core.tokens import load_tokenizer, special_strings
 
 Finish = Literal["stop", "length"]
-_ROWS = 256
-_SPARE_SHARE = 0.75  # the cache is copied together once fewer than this share of its rows are still open
+_ROWS = 512
+_SPARE_SHARE = 0.75  # the cache is copied together once fewer than this share of its rows are still in use
 _NUCLEUS = 64  # most nuclei fit in this many tokens; a full sort where one does not
 
 
@@ -96,17 +96,17 @@ class Generator:
     def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
         rows = [_Row(_stream(key, sampling)) for key in keys]
         state = _State(self._model, self._pad, prompts, sampling.max_tokens)
-        open_rows = list(range(len(rows)))
+        going = list(zip(rows, state.places(prompts), strict=True))  # open rows, each with its place in the state
         for position in range(sampling.max_tokens):
-            noise = np.fromiter((rows[i].noise[position] for i in open_rows), np.float64, len(open_rows))
-            tokens = _pick(state.logits, noise, sampling)
-            for i, token in zip(open_rows, tokens, strict=True):
-                self._take(rows[i], token, sampling.stop)
-            alive = [place for place, i in enumerate(open_rows) if not rows[i].stopped]
+            noise = np.fromiter((row.noise[position] for row, _ in going), np.float64, len(going))
+            tokens = _pick(state.logits, [place for _, place in going], noise, sampling)
+            for (row, _), token in zip(going, tokens, strict=True):
+                self._take(row, token, sampling.stop)
+            alive = [(row, place, token) for (row, place), token in zip(going, tokens, strict=True) if not row.stopped]
             if not alive or position + 1 == sampling.max_tokens:
                 break
-            open_rows = [open_rows[place] for place in alive]
-            state.advance([tokens[place] for place in alive], alive)
+            places = state.advance([(place, token) for _, place, token in alive])
+            going = [(row, place) for (row, _, _), place in zip(alive, places, strict=True)]
         return [self._completion(row, sampling) for row in rows]
 
     def _take(self, row: _Row, token: int, stops: tuple[str, ...]) -> None:
@@ -146,8 +146,8 @@ class _Cache:
 
     is_compileable = False
 
-    def __init__(self, capacity: int) -> None:
-        self.capacity, self.length = capacity, 0
+    def __init__(self, rows: int, capacity: int) -> None:
+        self.rows, self.capacity, self.length = rows, capacity, 0
         self.layers: list[list[Tensor]] = []
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -158,59 +158,86 @@ class _Cache:
         if layer_idx == len(self.layers):
             shape = (*keys.shape[:2], self.capacity, keys.shape[3])
             self.layers.append([keys.new_empty(shape), values.new_empty(shape)])
-        end = self.length + keys.shape[2]
+        end, rows = self.length + keys.shape[2], self.rows
         held = self.layers[layer_idx]
-        held[0][:, :, self.length : end] = keys
-        held[1][:, :, self.length : end] = values
-        return held[0][:, :, :end], held[1][:, :, :end]
+        held[0][:rows, :, self.length : end] = keys
+        held[1][:rows, :, self.length : end] = values
+        return held[0][:rows, :, :end], held[1][:rows, :, :end]
 
-    def select(self, rows: Tensor) -> None:
-        """Keep, or repeat, these rows."""
-        used = self.length
+    def select(self, rows: list[int]) -> None:
+        """Keep these rows, in this order."""
+        index, used = torch.tensor(rows), self.length
         for held in self.layers:
             for i, tensor in enumerate(held):
                 held[i] = tensor.new_empty((len(rows), *tensor.shape[1:]))
-                torch.index_select(tensor[:, :, :used], 0, rows, out=held[i][:, :, :used])
+                held[i][:, :, :used] = tensor[index.to(tensor.device), :, :used]
+        self.rows = len(rows)
+
+    def repeat(self, rows: list[int]) -> None:
+        """Append copies of these rows; room grows by half, so that few copies move everything."""
+        index, used, end = torch.tensor(rows), self.length, self.rows + len(rows)
+        for held in self.layers:
+            for i, tensor in enumerate(held):
+                if end > len(tensor):
+                    held[i] = tensor.new_empty((max(end, len(tensor) * 3 // 2), *tensor.shape[1:]))
+                    held[i][: self.rows, :, :used] = tensor[: self.rows, :, :used]
+                held[i][self.rows : end, :, :used] = tensor[index.to(tensor.device), :, :used]
+        self.rows = end
 
 
 class _State:
-    """A batch between two tokens: its cache, its mask and the logits of what comes next (open rows, vocabulary)."""
+    """A batch between two tokens: its cache, its mask and the logits of what comes next (places, vocabulary).
+
+    A place is one distinct text: rows that have the same prompt and have drawn the same tokens share it, and part
+    when their draws do. Candidates of one search round mostly agree, so this saves most of the work.
+    """
 
     def __init__(self, model: Any, pad: int, prompts: list[list[int]], max_tokens: int) -> None:
         self._model, self._pad = model, pad
         unique = list(dict.fromkeys(map(tuple, prompts)))
+        self._of_prompt = {prompt: place for place, prompt in enumerate(unique)}
         width = max(map(len, unique))
         ids = torch.full((len(unique), width), pad, dtype=torch.long)
         seen = torch.zeros((len(unique), width), dtype=torch.bool)
-        for row, prompt in enumerate(unique):
-            ids[row, width - len(prompt) :] = torch.tensor(prompt)
-            seen[row, width - len(prompt) :] = True
+        for place, prompt in enumerate(unique):
+            ids[place, width - len(prompt) :] = torch.tensor(prompt)
+            seen[place, width - len(prompt) :] = True
         causal = torch.ones((width, width), dtype=torch.bool).tril()
-        self._cache = _Cache(width + max_tokens)
-        places = {prompt: row for row, prompt in enumerate(unique)}
-        spread = torch.tensor([places[tuple(prompt)] for prompt in prompts]).to(model.device)
-        logits = self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
-        self.logits = logits[spread]
-        self._cache.select(spread)
-        self._rows = list(range(len(prompts)))  # the cache row of each open row
-        spread = spread.cpu()
-        self._next = seen.sum(1)[spread]
-        self._seen = torch.cat([seen[spread], torch.ones((len(prompts), max_tokens), dtype=torch.bool)], 1)
+        self._cache = _Cache(len(unique), width + max_tokens)
+        self.logits = self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
+        self._next = seen.sum(1)
+        self._seen = torch.cat([seen, torch.ones((len(unique), max_tokens), dtype=torch.bool)], 1)
 
-    def advance(self, tokens: list[int], alive: list[int]) -> None:
-        """Feed one token to each row that is still open (``alive``: their places among the rows open before)."""
-        self._rows = [self._rows[place] for place in alive]
-        if len(self._rows) < _SPARE_SHARE * len(self._next):
-            keep = torch.tensor(self._rows)
-            self._cache.select(keep.to(self._model.device))
-            self._next, self._seen = self._next[keep], self._seen[keep]
-            self._rows = list(range(len(keep)))
-        held = torch.full((len(self._next), 1), self._pad, dtype=torch.long)  # closed rows are fed padding
-        held[self._rows, 0] = torch.tensor(tokens)
+    def places(self, prompts: list[list[int]]) -> list[int]:
+        """Where each row starts."""
+        return [self._of_prompt[tuple(prompt)] for prompt in prompts]
+
+    def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
+        """Feed each open row's token, given as (place, token); returns the rows' new places."""
+        used = list(dict.fromkeys(place for place, _ in drawn))
+        if len(used) < _SPARE_SHARE * self._cache.rows:
+            self._cache.select(used)
+            self._next, self._seen = self._next[used], self._seen[used]
+            moved = {place: i for i, place in enumerate(used)}
+            drawn = [(moved[place], token) for place, token in drawn]
+        children: dict[tuple[int, int], int] = {}
+        parents: list[int] = []
+        taken: set[int] = set()
+        for place, token in drawn:
+            if (place, token) not in children:
+                children[place, token] = place if place not in taken else self._cache.rows + len(parents)
+                parents += [place] * (place in taken)
+                taken.add(place)
+        if parents:
+            self._cache.repeat(parents)
+            self._next = torch.cat([self._next, self._next[parents]])
+            self._seen = torch.cat([self._seen, self._seen[parents]])
+        held = torch.full((self._cache.rows, 1), self._pad, dtype=torch.long)  # closed places are fed padding
+        held[list(children.values()), 0] = torch.tensor([token for _, token in children])
         seen = self._seen[:, : self._cache.length + 1]
-        logits = self._forward(held, self._next[:, None], seen[:, None, None])
-        self.logits = logits if len(self._rows) == len(held) else logits[self._rows]
+        self.logits = self._forward(held, self._next[:, None], seen[:, None, None])
         self._next = self._next + 1
+        return [children[pair] for pair in drawn]
 
     def _forward(self, ids: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
         device, dtype = self._model.device, self._model.dtype
@@ -236,10 +263,14 @@ def _stream(key: str, sampling: Sampling) -> npt.NDArray[np.float64]:
     return np.random.Generator(np.random.Philox(key=seed)).random(sampling.max_tokens)
 
 
-def _pick(logits: Tensor, noise: npt.NDArray[np.float64], sampling: Sampling) -> list[int]:
-    """Next token of each row: likeliest first, the first at which the kept probability passes the row's number."""
+def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sampling: Sampling) -> list[int]:
+    """Next token of each row: likeliest first, the first at which the kept probability passes the row's number.
+
+    ``logits`` (places, vocabulary); ``places`` and ``noise`` one a row.
+    """
+    index = torch.tensor(places, device=logits.device)
     if sampling.temperature == 0:
-        return logits.argmax(-1).tolist()
+        return logits.argmax(-1)[index].tolist()
     chances = (logits / sampling.temperature).softmax(-1)
     width = min(_NUCLEUS, chances.shape[1])
     top, ids = chances.topk(width, dim=-1)
@@ -248,10 +279,10 @@ def _pick(logits: Tensor, noise: npt.NDArray[np.float64], sampling: Sampling) ->
     top = top.double()
     # a token is kept while the mass before it is under top_p, so the nucleus is never empty
     top = top * (top.cumsum(-1) - top < sampling.top_p)
-    ladder = top.cumsum(-1)
+    ladder = top.cumsum(-1)[index]
     height = torch.from_numpy(noise).to(ladder.device)[:, None] * ladder[:, -1:]
     place = (ladder > height).int().argmax(-1, keepdim=True)
-    return ids.gather(1, place)[:, 0].tolist()
+    return ids[index].gather(1, place)[:, 0].tolist()
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
