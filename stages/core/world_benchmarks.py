@@ -114,7 +114,7 @@ def processbench_subset(
     batch = 0
     while any(quotas.values()):
         drawn = [next(problems) for _ in range(2 * config.processbench)]
-        for problem, generator, steps in _solutions(drawn, rng, solver, f"processbench/{name}/{batch}", quotas):
+        for problem, generator, steps in _solutions(drawn, rng, solver, f"processbench/{name}/{batch}"):
             row = _processbench_row(problem, steps)
             kind = None if row is None else _kind(row)
             if row is not None and kind is not None and quotas[kind]:
@@ -129,19 +129,17 @@ def processbench_subset(
 
 
 def _solutions(
-    problems: list[Problem], rng: random.Random, solver: Solver | None, purpose: str, quotas: dict[str, int]
+    problems: list[Problem], rng: random.Random, solver: Solver | None, purpose: str
 ) -> Iterator[tuple[Problem, str, list[str]]]:
-    """The policy's solutions where there is one; a simulated solver's for what the policy rarely does."""
-    by_policy = solver is not None and (quotas["wrong"] or quotas["clean"])
-    sampled = solver(problems, purpose) if solver is not None and by_policy else []
-    for problem, steps in zip(problems, sampled, strict=False):
-        yield problem, "small-world-policy", steps
-    if by_policy and quotas["wrong"] + quotas["clean"] > 0:
-        return
-    for problem in problems:
+    """Solutions by the policy, where there is one, and by simulated solvers (with faults of every kind) in turn."""
+    policy = iter(solver(problems[::2], purpose) if solver is not None else [])
+    for i, problem in enumerate(problems):
         habit = rng.randrange(len(SOLVERS))
-        steps = [written.text for written in write_solution(problem, rng, SOLVERS[habit])]
-        yield problem, f"simulated-{habit}", steps
+        simulated = [written.text for written in write_solution(problem, rng, SOLVERS[habit])]
+        sampled = next(policy, None) if i % 2 == 0 else None
+        yield (
+            (problem, f"simulated-{habit}", simulated) if sampled is None else (problem, "small-world-policy", sampled)
+        )
 
 
 def _processbench_row(problem: Problem, steps: list[str]) -> dict[str, Any] | None:
