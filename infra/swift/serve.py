@@ -1,0 +1,162 @@
+"""OpenStack Swift on one machine with the S3 interface: a real object server for tests and for trying things out.
+
+Run     python -m venv .venv-swift && .venv-swift/bin/pip install -r infra/swift/requirements.in
+        .venv-swift/bin/python infra/swift/serve.py FOLDER --port 9010
+
+Four processes (proxy, account, container, object) on 127.0.0.1, data and settings under FOLDER; SIGTERM ends them.
+Access key `test:tester`, secret key `testing`, region us-east-1. One replica, no TLS: no place for anything dear.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import FrameType
+
+ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
+_READY_S = 120.0
+_BACK_ENDS = ("object", "container", "account")
+_SWIFT = """\
+[swift-hash]
+swift_hash_path_prefix = pathfinder
+swift_hash_path_suffix = pathfinder
+[storage-policy:0]
+name = default
+default = yes
+"""
+_COMMON = """\
+[DEFAULT]
+bind_ip = 127.0.0.1
+bind_port = {port}
+workers = 0
+user = {user}
+swift_dir = {folder}
+devices = {folder}/devices
+mount_check = false
+disable_fallocate = true
+log_address = {folder}/no-syslog
+"""
+_BACK_END = """\
+[pipeline:main]
+pipeline = {name}-server
+[app:{name}-server]
+use = egg:swift#{name}
+"""
+_PROXY = """\
+[pipeline:main]
+pipeline = catch_errors gatekeeper healthcheck listing_formats bulk s3api tempauth copy slo dlo versioned_writes proxy
+[app:proxy]
+use = egg:swift#proxy
+allow_account_management = true
+account_autocreate = true
+[filter:tempauth]
+use = egg:swift#tempauth
+user_test_tester = testing .admin
+[filter:s3api]
+use = egg:swift#s3api
+location = us-east-1
+s3_acl = false
+check_bucket_owner = false
+[filter:versioned_writes]
+use = egg:swift#versioned_writes
+allow_versioned_writes = true
+allow_object_versioning = true
+"""
+_PLAIN_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "bulk", "copy", "slo", "dlo")
+
+
+def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
+    """Write settings and rings; returns the servers and their settings files. Existing rings are kept."""
+    (folder / "devices" / "disk").mkdir(parents=True, exist_ok=True)
+    (folder / "swift.conf").write_text(_SWIFT)
+    servers = []
+    for number, name in enumerate(("proxy", *_BACK_ENDS)):
+        text = _COMMON.format(port=port + number, user=getpass.getuser(), folder=folder)
+        if name == "proxy":
+            text += _PROXY + "".join(f"[filter:{one}]\nuse = egg:swift#{one}\n" for one in _PLAIN_FILTERS)
+        else:
+            text += _BACK_END.format(name=name)
+            _ring(folder, name, port + number)
+        path = folder / f"{name}-server.conf"
+        path.write_text(text)
+        servers.append((name, path))
+    return servers
+
+
+def _ring(folder: Path, name: str, port: int) -> None:
+    """One partition table of one device."""
+    builder = folder / f"{name}.builder"
+    if (folder / f"{name}.ring.gz").exists():
+        return
+    for words in (["create", "4", "1", "1"], ["add", f"r1z1-127.0.0.1:{port}/disk", "1"], ["rebalance"]):
+        done = subprocess.run([_tool("swift-ring-builder"), str(builder), *words], capture_output=True, text=True)
+        if done.returncode > 1:  # 1 is a warning
+            sys.exit(f"swift-ring-builder {' '.join(words)}: {done.stdout}{done.stderr}")
+
+
+def serve(folder: Path, port: int) -> None:
+    """Run the four servers until SIGTERM or SIGINT."""
+    processes = []
+    for name, path in configure(folder, port):
+        with (folder / f"{name}.log").open("ab") as log:
+            command = [sys.executable, _tool(f"swift-{name}-server"), str(path), "--verbose"]
+            processes.append(
+                subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "SWIFT_DIR": str(folder)})
+            )
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(0)
+
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGINT, leave)
+    try:
+        _wait(port)
+        print(f"ready at http://127.0.0.1:{port} with key {ACCESS_KEY}, secret {SECRET_KEY}", flush=True)
+        while all(process.poll() is None for process in processes):
+            time.sleep(0.5)
+        sys.exit(f"a server ended by itself; its output is in {folder}")
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait(port: int) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=2):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    sys.exit("the proxy server did not come up; see proxy.log")
+
+
+def _tool(name: str) -> str:
+    return str(Path(sys.executable).parent / name)
+
+
+def main() -> None:
+    """Read the command line and serve."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("folder", type=Path, help="data, settings and logs")
+    parser.add_argument("--port", type=int, default=9010, help="and the three after it")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    serve(arguments.folder.absolute(), arguments.port)
+
+
+if __name__ == "__main__":
+    main()
