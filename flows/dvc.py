@@ -6,6 +6,7 @@ DVC forwards no SIGTERM: a stage whose ``dvc`` is killed goes on writing. Ending
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import os
 import re
@@ -119,7 +120,8 @@ class Dvc:
             for line in process.stderr or ():
                 _take(line, tail, on_line)
 
-        errors = threading.Thread(target=read_errors, daemon=True)
+        # Prefect keeps a run's logger and server in context variables; a bare thread would log to another server.
+        errors = threading.Thread(target=contextvars.copy_context().run, args=(read_errors,), daemon=True)
         errors.start()
         try:
             for line in process.stdout or ():
