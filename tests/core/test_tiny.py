@@ -61,7 +61,7 @@ def test_two_words_are_not_a_single_token(tokenizer: PreTrainedTokenizerFast) ->
 
 
 @settings(max_examples=150, deadline=None)
-@given(text=st.text(st.characters(exclude_categories=("Cs",)), max_size=60))
+@given(text=st.text(max_size=60).filter(lambda text: not any("\ud800" <= c <= "\udfff" for c in text)))
 def test_any_text_round_trips(text: str) -> None:
     tokenizer = _TOKENIZER
     ids = tokenizer.encode(text, add_special_tokens=False)
@@ -90,7 +90,7 @@ def test_label_rows_start_from_yes_no_and_padding(saved: Path) -> None:
     ids = label_ids(tokenizer)
     assert len(tokenizer) == before, "the label tokens are in the vocabulary already"
     model = Qwen2ForCausalLM.from_pretrained(saved, dtype=torch.float32)
-    rows = model.get_input_embeddings().weight
+    rows = model.model.embed_tokens.weight
     assert torch.equal(rows[ids.good], rows[tiny.token_id(tokenizer, tiny.YES)])
     assert torch.equal(rows[ids.bad], rows[tiny.token_id(tokenizer, tiny.NO)])
     assert torch.equal(rows[ids.mask], rows[tiny.token_id(tokenizer, tiny.END_OF_TEXT)])
