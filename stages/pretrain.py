@@ -55,7 +55,6 @@ class Recipe:
     refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
     words: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
     judge: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
-    judge_again: Plan = field(default_factory=lambda: Plan(steps=800, tokens=2560, rate=0.002))
 
 
 def _keep(problem: Problem) -> bool:
@@ -73,11 +72,11 @@ def base_lessons(scribe: Scribe, seed: int, phase: str) -> Callable[[int], Itera
     return block
 
 
-def judge_lessons(scribe: Scribe, seed: int, phase: str) -> Callable[[int], Iterator[Lesson]]:
-    """Endless lessons of a block for a phase of the judge."""
+def judge_lessons(scribe: Scribe, seed: int) -> Callable[[int], Iterator[Lesson]]:
+    """Endless lessons of a block for the judge."""
 
     def block(number: int) -> Iterator[Lesson]:
-        rng = random.Random(f"{seed}/{phase}/{number}")
+        rng = random.Random(f"{seed}/judge/{number}")
         while True:
             yield world_lessons.judge_lesson(scribe, rng, world_lessons.draw_problem(rng, _keep))
 
@@ -107,9 +106,8 @@ def train_judge(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
     """Train the judge from the base model and put it in its place."""
     model = Qwen2ForCausalLM.from_pretrained(MODELS / "base", dtype=torch.float32)
     start = sha256_file(MODELS / "base" / "model.safetensors")
-    for phase, plan in (("judge", recipe.judge), ("judge_again", recipe.judge_again)):
-        lessons = judge_lessons(Scribe(tokenizer), recipe.seed, phase)
-        fit(model, lessons, plan, checkpoint_of(phase, recipe, start), _reporter(phase))
+    lessons = judge_lessons(Scribe(tokenizer), recipe.seed)
+    fit(model, lessons, recipe.judge, checkpoint_of("judge", recipe, start), _reporter("judge"))
     with atomic_folder(MODELS / "judge") as folder:
         tiny.save(model, tokenizer, folder)
 

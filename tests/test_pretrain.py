@@ -70,9 +70,7 @@ def test_command_writes_models_that_load(
     tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = Plan(steps=3, tokens=512, rate=0.003)
-    recipe = pretrain.Recipe(
-        hidden=32, layers=1, heads=2, feed=64, base=short, refined=short, words=short, judge=short, judge_again=short
-    )
+    recipe = pretrain.Recipe(hidden=32, layers=1, heads=2, feed=64, base=short, refined=short, words=short, judge=short)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(pretrain, "Recipe", lambda: recipe)
     pretrain.main(["base", "judge"])
