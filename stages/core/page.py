@@ -139,10 +139,16 @@ def _html(block: Block) -> str:
 
 
 def _html_table(table: Table) -> str:
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.headers)
+    numeric = _numeric(table)
+    head = "".join(
+        f'<th scope="col"{" class=n" * (column in numeric)}>{escape(name)}</th>'
+        for column, name in enumerate(table.headers)
+    )
     body = []
     for place, (name, *cells) in enumerate(table.rows):
-        values = "".join(f"<td{' class=n' * bool(_NUMBER.match(cell))}>{escape(cell)}</td>" for cell in cells)
+        values = "".join(
+            f"<td{' class=n' * (column in numeric)}>{escape(cell)}</td>" for column, cell in enumerate(cells, start=1)
+        )
         strong = " class=strong" * (place in table.emphasis)
         body.append(f'<tr{strong}><th scope="row">{escape(name)}</th>{values}</tr>')
     return (
@@ -151,13 +157,20 @@ def _html_table(table: Table) -> str:
     )
 
 
+def _numeric(table: Table) -> frozenset[int]:
+    """The columns that hold figures alone; they stand to the right."""
+    columns = range(1, len(table.headers))
+    return frozenset(column for column in columns if all(_NUMBER.match(row[column]) for row in table.rows))
+
+
 def _markdown(block: Block) -> str:
     match block:
         case Text():
             return f"> **{_md(block.text)}**" if block.is_notice else _md(block.text)
         case Table():
-            rows = [block.headers, ["---"] + ["---:"] * (len(block.headers) - 1)]
-            lines = ["| " + " | ".join(map(_md, block.headers)) + " |", "| " + " | ".join(rows[1]) + " |"]
+            numeric = _numeric(block)
+            rule = ["---:" if column in numeric else "---" for column in range(len(block.headers))]
+            lines = ["| " + " | ".join(map(_md, block.headers)) + " |", "| " + " | ".join(rule) + " |"]
             lines += ["| " + " | ".join(map(_md, row)) + " |" for row in block.rows]
             return f"**{_md(block.caption)}**\n\n" + "\n".join(lines)
         case Figure():
@@ -192,7 +205,7 @@ caption{text-align:left;font-weight:600;padding:.3rem 0}
 caption span{display:block;position:sticky;left:0;max-width:min(46rem,calc(100vw - 2rem))}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
 thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
-thead th:not(:first-child){text-align:right}
+thead th.n{text-align:right}
 .strong th,.strong td{font-weight:600}
 figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
 svg{max-width:100%;height:auto;min-width:32rem;display:block}

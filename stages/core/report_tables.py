@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.core import paper
 from stages.core.page import Block, Table, Text
-from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, VARIANTS, Line, Metrics, Results
+from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, VARIANTS, Line, Metrics, Results, sampled_figures
 
 _HEADLINE = "Percent; in brackets the bootstrap interval by problem. Below our variants stand the baselines to beat."
 
@@ -46,7 +46,7 @@ def search(results: Results) -> list[Block]:
     """Accuracy on each set: the policy alone, the random pick, the PRMs."""
     table, rows = paper.SEARCH, []
     if results.sample is not None:
-        for figure in results.sample["average"]:
+        for figure in sampled_figures(results.sample):
             sets = results.sample["sets"]
             values = [_nested(sets, column, figure) for column in table.columns[:-1]]
             rows.append((figure, *_cells([*values, results.sample["average"][figure]])))

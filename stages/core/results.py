@@ -100,7 +100,7 @@ def lines(results: Results) -> list[Line]:
         rows.append(Line(name, *pair, NOT_APPLICABLE, is_baseline=True))
     control = _score(results.search.get("random"), "average")
     rows.append(Line("search with a random pick", NOT_APPLICABLE, NOT_APPLICABLE, control, is_baseline=True))
-    for figure in _figures(results.sample):
+    for figure in sampled_figures(results.sample):
         rows.append(Line(figure, NOT_APPLICABLE, NOT_APPLICABLE, _sampled(results.sample, figure), is_baseline=True))
     return rows
 
@@ -138,8 +138,11 @@ def _first(metrics: Mapping[str, Metrics], baseline: str) -> Metrics | None:
     return next((found["baselines"][baseline] for found in metrics.values() if "baselines" in found), None)
 
 
-def _figures(sample: Metrics | None) -> list[str]:
-    return list(sample["average"]) if sample else ["pass@1", "maj@8", "pass@8"]
+def sampled_figures(sample: Metrics | None) -> list[str]:
+    """From one sample to the best of all: pass@1, the majority vote, pass@n."""
+    if sample is None:
+        return ["pass@1", "maj@8", "pass@8"]
+    return sorted(sample["average"], key=lambda figure: (figure != "pass@1", not figure.startswith("maj@"), figure))
 
 
 def _sampled(sample: Metrics | None, figure: str) -> Cell:
