@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from stages.core import tiny, world_lessons
+from stages.core import tiny, world_judging, world_lessons
 from stages.core.generate import Generator
 from stages.core.io import atomic_folder, digest_of, sha256_file
 from stages.core.pretraining import Plan, fit
@@ -35,7 +35,15 @@ PARTS = ("base", "judge", "corpus", "measure")
 DATA = Path("data")
 MODELS = DATA / "models"
 CHECKPOINTS = Path(".pathfinder/pretrain")
-SOURCES = ("world.py", "world_steps.py", "world_lessons.py", "tiny.py", "pretraining.py", "prompts.py")
+SOURCES = (
+    "world.py",
+    "world_steps.py",
+    "world_lessons.py",
+    "world_judging.py",
+    "tiny.py",
+    "pretraining.py",
+    "prompts.py",
+)
 
 
 PHASES = {"base": (0.0, False), "refined": (0.55, False), "words": (0.55, True)}
@@ -78,7 +86,7 @@ def judge_lessons(scribe: Scribe, seed: int) -> Callable[[int], Iterator[Lesson]
     def block(number: int) -> Iterator[Lesson]:
         rng = random.Random(f"{seed}/judge/{number}")
         while True:
-            yield world_lessons.judge_lesson(scribe, rng, world_lessons.draw_problem(rng, _keep))
+            yield world_judging.judge_lesson(scribe, rng, world_lessons.draw_problem(rng, _keep))
 
     return block
 

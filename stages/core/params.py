@@ -195,9 +195,7 @@ def load_params(path: Path = PARAMS_FILE) -> Params:
         return Params.model_validate(content)
     except ValidationError as error:
         problems = "\n".join(f"  {_dotted(item['loc'])}: {item['msg']}" for item in error.errors())
-        raise DataError(
-            f"{path}: wrong parameters:\n{problems}\nSee infra/profiles/ for complete examples."
-        ) from error
+        raise DataError(f"{path}: wrong parameters:\n{problems}\nSee infra/profiles/ for complete examples.") from error
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:

@@ -29,7 +29,9 @@ class Progress:
         self._resumed = 0
         self._note = ""
         self._bar = (
-            tqdm(total=total, desc=label, unit=unit, dynamic_ncols=True, delay=_QUIET_S) if sys.stderr.isatty() else None
+            tqdm(total=total, desc=label, unit=unit, dynamic_ncols=True, delay=_QUIET_S)
+            if sys.stderr.isatty()
+            else None
         )
 
     def __enter__(self) -> Self:

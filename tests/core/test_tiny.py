@@ -15,7 +15,8 @@ from stages.core import prompts, tiny
 from stages.core.pretraining import collate, weighted_loss
 from stages.core.tokens import ChatFrame, label_ids, load_tokenizer
 from stages.core.world import LEVELS, NAMES, NOUNS, SIGN, sample_problem
-from stages.core.world_lessons import Lesson, Scribe, base_lesson, check_lesson, judge_lesson
+from stages.core.world_judging import judge_lesson
+from stages.core.world_lessons import Lesson, Scribe, base_lesson, check_lesson
 from stages.core.world_steps import Habits, write_solution
 
 

@@ -30,7 +30,8 @@ from stages.core.world import (
 )
 from stages.core.world_benchmarks import CLASSES, SEARCH_LEVELS, WorldConfig
 from stages.core.world_formats import renew_index, write_corpus
-from stages.core.world_lessons import judge_answer, words_of
+from stages.core.world_judging import judge_answer
+from stages.core.world_lessons import words_of
 from stages.core.world_steps import Habits, fault_step, write_solution
 
 SMALL = WorldConfig(
