@@ -24,7 +24,7 @@ from pathlib import Path
 from stages.core.io import DataError, write_json
 
 HOME = Path(".pathfinder/prefect")
-_READY_S = 180.0
+_READY_S = 600.0  # a busy machine; a server that ends by itself is noticed at once
 _STOP_S = 15.0
 
 

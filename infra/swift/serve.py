@@ -52,8 +52,8 @@ use = egg:swift#{name}
 """
 _PROXY = """\
 [pipeline:main]
-pipeline = catch_errors gatekeeper healthcheck listing_formats bulk s3api tempauth copy slo dlo versioned_writes proxy
-[app:proxy]
+pipeline = catch_errors gatekeeper healthcheck listing_formats bulk s3api tempauth copy slo dlo versioned_writes proxy-server
+[app:proxy-server]
 use = egg:swift#proxy
 allow_account_management = true
 account_autocreate = true
