@@ -86,7 +86,7 @@ def test_shipped_files_come_from_the_project(origin: Path, tmp_path: Path, monke
     monkeypatch.chdir(origin)
     assert set(fetch(source("shipped", "set"), tmp_path / "out").files) == {"a.bin", "sub/b.txt"}
     with pytest.raises(DataError, match="not a folder of the project"):
-        fetch(source("shipped", "../root/set"), tmp_path / "out")
+        fetch(source("shipped", "../outside/set"), tmp_path / "out")
 
 
 def test_generated_sources_repeat(tmp_path: Path) -> None:
