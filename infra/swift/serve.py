@@ -52,7 +52,7 @@ use = egg:swift#{name}
 """
 _PROXY = """\
 [pipeline:main]
-pipeline = catch_errors gatekeeper healthcheck listing_formats s3api tempauth copy slo dlo versioned_writes proxy-server
+pipeline = catch_errors gatekeeper healthcheck s3api tempauth copy slo dlo versioned_writes symlink proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
 allow_account_management = true
@@ -70,7 +70,7 @@ use = egg:swift#versioned_writes
 allow_versioned_writes = true
 allow_object_versioning = true
 """
-_PLAIN_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "listing_formats", "copy", "slo", "dlo")
+_PLAIN_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "copy", "slo", "dlo", "symlink")
 
 
 def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
