@@ -89,7 +89,12 @@ class Project:
 
     def run(self, *command: str, code: int | None = 0) -> str:
         process = self.start(*command)
-        output, _ = process.communicate(timeout=300)
+        try:
+            output, _ = process.communicate(timeout=900)
+        finally:
+            if process.poll() is None:
+                process.terminate()  # the flow ends its stages and its server with itself
+                process.wait(60)
         assert code is None or process.returncode == code, output
         return output
 
