@@ -278,7 +278,10 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     with server.local_server(root) as url:
         terminal.say("pathfinder", f"watch this run at {url.removesuffix('/api')}")
         with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
-            state = reproduce(targets, force, pull, jobs, return_state=True)
+            try:
+                state = reproduce(targets, force, pull, jobs, return_state=True)
+            finally:
+                _drain()  # before the server stops: at exit Prefect would try for minutes to reach it
             _settle(state)
     if not state.is_completed():
         terminal.say("pathfinder", str(state.message), bad=True)
@@ -287,10 +290,14 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     return 0
 
 
-def _settle(state: State[Any]) -> None:
-    """Wait until the server holds every log line and task state: they travel behind the run, and it may stop next."""
+def _drain() -> None:
+    """Send what waits in Prefect's queues of log lines and events."""
     APILogWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
     EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
+
+
+def _settle(state: State[Any]) -> None:
+    """Wait until the server holds the last state of every task: it writes them behind the run, and may stop next."""
     run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
     deadline = time.monotonic() + _SETTLE_S
     with get_client(sync_client=True) as client:
