@@ -25,7 +25,7 @@ def test_a_scheduled_run_fires_and_finishes(project: Project) -> None:
         worker = server.recorded(project.root, "worker")
         assert service is not None
         assert worker is not None
-        found = httpx.post(f"{service.url}/deployments/filter", json={}).json()
+        found = httpx.post(f"{service.url}/deployments/filter", json={}, timeout=60).json()
         assert [(one["name"], one["work_pool_name"], one["paused"]) for one in found] == [
             ("nightly", "pathfinder", False)
         ]
@@ -47,9 +47,9 @@ def test_the_schedule_is_off_until_asked_for(project: Project) -> None:
         project.run("-m", "flows.deploy", "up")
         service = server.recorded(project.root, "server")
         assert service is not None
-        deployment = httpx.post(f"{service.url}/deployments/filter", json={}).json()[0]
+        deployment = httpx.post(f"{service.url}/deployments/filter", json={}, timeout=60).json()[0]
         assert [schedule["active"] for schedule in deployment["schedules"]] == [False]
-        assert httpx.post(f"{service.url}/flow_runs/filter", json={}).json() == []
+        assert httpx.post(f"{service.url}/flow_runs/filter", json={}, timeout=60).json() == []
     finally:
         project.run("-m", "flows.deploy", "down")
 
@@ -58,7 +58,7 @@ def _finished(url: str, seconds: float) -> dict[str, object]:
     deadline = time.monotonic() + seconds
     runs: list[dict[str, object]] = []
     while time.monotonic() < deadline:
-        runs = httpx.post(f"{url}/flow_runs/filter", json={"sort": "EXPECTED_START_TIME_ASC"}).json()
+        runs = httpx.post(f"{url}/flow_runs/filter", json={"sort": "EXPECTED_START_TIME_ASC"}, timeout=60).json()
         ended = [run for run in runs if run["state_type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")]
         if ended:
             return ended[0]
