@@ -123,6 +123,8 @@ def test_ending_a_run_leaves_no_process_and_the_next_goes_on(served: Project) ->
 
 
 def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
+    count(served, 12)
+    served.reproduce()
     served.ran()
     count(served, 10)
     output = served.reproduce()
