@@ -62,7 +62,7 @@ class Recipe:
     base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
     refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
     words: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
-    judge: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
+    judge: Plan = field(default_factory=lambda: Plan(steps=1800, tokens=2560, rate=0.002))
 
 
 def _keep(problem: Problem) -> bool:
