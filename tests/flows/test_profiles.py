@@ -20,10 +20,10 @@ def copy(root: Path, tmp_path: Path) -> Path:
 
 
 def test_there_are_profiles(root: Path) -> None:
-    assert {"paper", "quickstart", "sample"} <= set(profiles.names(root))
+    assert {"paper", "paper-prm800k", "paper-550k", "quickstart", "sample"} == set(profiles.names(root))
 
 
-@pytest.mark.parametrize("name", ["paper", "quickstart", "sample"])
+@pytest.mark.parametrize("name", ["paper", "paper-prm800k", "paper-550k", "quickstart", "sample"])
 def test_every_profile_is_complete_and_valid(copy: Path, name: str) -> None:
     assert profiles.write(copy, name)
     assert load_params(copy / "params.yaml").profile == name
