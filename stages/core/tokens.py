@@ -10,14 +10,16 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from stages.core.io import DataError, read_json
 from stages.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 Ids = npt.NDArray[np.int32]
 _WORD_JOINER = "\u2060"
@@ -48,6 +50,8 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         raise DataError(f"{folder}: no tokenizer.json; a model folder needs weights, config.json and tokenizer files")
     settings = folder / "tokenizer_config.json"
     named = read_json(settings).get("tokenizer_class") if settings.exists() else None
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # seconds; who only neutralises does without
+
     loader: Any = PreTrainedTokenizerFast if named in _PLAIN_CLASSES else AutoTokenizer
     tokenizer = loader.from_pretrained(folder, trust_remote_code=False)
     if not tokenizer.chat_template:
