@@ -21,7 +21,12 @@ from pathlib import Path
 from stages.core.journal import Journal
 with Journal(Path(sys.argv[1])) as journal:
     for start in range(len(journal), 100_000, 7):
-        journal.append({str(n): {"text": "é" * (n % 50)} for n in range(start, start + 7)})
+        entries = {str(n): {"text": "é" * (n % 50)} for n in range(start, start + 7)}
+        if start % 2:
+            journal.append(entries)
+        else:  # the kernel has what write() was given, synced or not
+            for key, value in entries.items():
+                journal.write(key, value)
         print(len(journal), flush=True)
 """
 
@@ -50,9 +55,21 @@ def test_a_known_key_or_a_bad_one_is_refused(tmp_path: Path) -> None:
         journal.append({"a": 1})
         with pytest.raises(ValueError, match="already answered"):
             journal.append({"b": 1, "a": 2})
+        with pytest.raises(ValueError, match="already answered"):
+            journal.write("a", 2)
         with pytest.raises(ValueError, match="journal key"):
             journal.append({'a"': 1})
         assert len(journal) == 1
+
+
+def test_one_entry_at_a_time_and_a_batch_give_the_same_bytes(tmp_path: Path) -> None:
+    entries = {f"k{n}:0": {"text": HOSTILE, "tokens": n} for n in range(150)}
+    whole = written(tmp_path / "batch", entries)
+    with Journal(tmp_path / "single") as journal:
+        for key, value in entries.items():
+            journal.write(key, value)
+            assert journal[key] == value
+    assert (tmp_path / "single").read_bytes() == whole
 
 
 def test_a_torn_end_is_healed_wherever_it_is_cut(tmp_path: Path) -> None:
