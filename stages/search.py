@@ -22,7 +22,7 @@ from stages.core.io import write_json, write_jsonl
 from stages.core.params import Score, load_params
 from stages.core.policy import open_policy
 from stages.core.prompts import VARIANTS
-from stages.core.scoring import Candidates, Scorer
+from stages.core.scoring import Candidates, Rounds, Scorer
 from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
 from stages.lineage.record import recorded
 
@@ -37,12 +37,13 @@ class PRMPick:
     """A PRM as a scorer of candidate steps; a negative first-pass label rejects one, as published."""
 
     def __init__(self, folder: Path, settings: Score) -> None:
-        self._scorer = Scorer(folder, settings.preset, settings.dtype, settings.token_budget)
+        self._rounds = Rounds(Scorer(folder, settings.preset, settings.dtype, settings.token_budget))
 
     def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-        """All candidates of all rounds in one batch."""
-        scores = self._scorer.score_candidates([Candidates(r.problem, r.prefix, r.steps) for r in rounds])
-        return [[Scored(step.reward, step.has_error) for step in steps] for steps in scores]
+        """All candidates of all open problems in one batch, over the trunks that the round before left."""
+        asked = {r.name: Candidates(r.problem, r.prefix, r.steps) for r in rounds}
+        scores = self._rounds.score(asked)
+        return [[Scored(step.reward, step.has_error) for step in scores[r.name]] for r in rounds]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

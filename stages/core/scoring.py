@@ -1,14 +1,16 @@
 """The PRM as a scorer: probabilities of every step's labels and its reward, whole solutions in one forward pass.
 
 Per step: P(``<+>``) of the first-pass labels, and P(``<+>``) at Correctness given the *predicted* first labels (paper
-algorithm 1). All label combinations are branches of one tree, so both passes cost one forward pass.
+algorithm 1). All label combinations are branches of one tree, so both passes cost one forward pass. ``Rounds`` keeps
+what the model computed of each problem's trunk from one round of candidates to the next.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,7 @@ from stages.core.model import DTYPES, load_model, resolve
 from stages.core.passes import PRESETS, Prompter, Query, Reading
 from stages.core.prompts import VARIANTS, Variant
 from stages.core.tokens import load_tokenizer
-from stages.core.tree import Backend, Tree, batch_trees, pack
+from stages.core.tree import Backend, Tree, TreeBatch, Trunk, batch_onto, batch_trees, grown, known_nodes, pack
 
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
@@ -100,14 +102,6 @@ class Scorer:
         ]
         return self._score(groups, on_done)
 
-    def score_candidates(self, rounds: Sequence[Candidates]) -> list[list[StepScore]]:
-        """Scores of the candidates of every open problem, all problems together."""
-        groups = [
-            [Query(f"candidate {i} of problem {n}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
-            for n, c in enumerate(rounds)
-        ]
-        return self._score(groups, None)
-
     def _score(self, groups: list[list[Query]], on_done: Callable[[int], None] | None) -> list[list[StepScore]]:
         out: list[list[StepScore]] = [[] for _ in groups]
         length = [sum(len(t) for q in group[-1:] for t in (q.problem, *q.prefix, q.step)) for group in groups]
@@ -135,10 +129,39 @@ class Scorer:
             )
         return tree, readings
 
+    def _onto(self, trunks: dict[str, Trunk], groups: dict[str, list[Query]]) -> dict[str, list[StepScore]]:
+        """Scores of every group's queries; ``trunks`` is what is known, and afterwards what these groups left."""
+        made = {key: self._tree(queries) for key, queries in groups.items() if queries}
+        keys = list(made)
+        before = {key: trunks.get(key) or self._no_trunk() for key in keys}
+        trunks.clear()
+        out: dict[str, list[StepScore]] = {key: [] for key in groups}
+        sizes = [len(made[key][0]) - known_nodes(made[key][0], before[key].ids) for key in keys]
+        for chosen in pack(sizes, self._budget):
+            names = [keys[item] for item in chosen]
+            trees, old = [made[name][0] for name in names], [before[name] for name in names]
+            with torch.inference_mode():
+                batch = batch_onto(trees, old).to(self._model.device, self._dtype)
+                logits = self._log_probabilities(batch)
+                trunks.update(zip(names, grown(trees, old, batch), strict=True))
+            for name, tree in zip(names, trees, strict=True):
+                mine, logits = logits[: len(tree.reads)], logits[len(tree.reads) :]
+                out[name] = self._judge(groups[name], made[name][1], mine)
+        return out
+
+    def _no_trunk(self) -> Trunk:
+        config: Any = self._model.config
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
+        layers = (nothing,) * config.num_hidden_layers
+        return Trunk(np.empty(0, dtype=np.int32), layers, layers)
+
     @torch.inference_mode()
     def _logits(self, trees: Sequence[Tree]) -> npt.NDArray[np.float64]:
+        return self._log_probabilities(batch_trees(trees, self._backend).to(self._model.device, self._dtype))
+
+    def _log_probabilities(self, batch: TreeBatch) -> npt.NDArray[np.float64]:
         """Per reading: log-probabilities (whole vocabulary) of ``<+>`` and ``<->``, and of the most likely token."""
-        batch = batch_trees(trees, self._backend).to(self._model.device, self._dtype)
         logits = read_logits(self._model, batch)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         ids = self._prompter.ids
@@ -167,6 +190,26 @@ class Scorer:
                     float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
                 )
         return StepScore(stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated["correctness"])
+
+
+class Rounds:
+    """Rounds of a search over trunks that stay: a problem's candidates cost their own tokens and the last step's."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self._scorer = scorer
+        self._trunks: dict[str, Trunk] = {}
+
+    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        """Scores of the candidates of every open problem, all problems together; a key that is left out is done.
+
+        Keys name the problems from round to round. What is known of a trunk counts only as far as its tokens agree, so
+        any order of calls is right, and the usual one cheap.
+        """
+        groups = {
+            key: [Query(f"{key}, candidate {i}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
+            for key, c in rounds.items()
+        }
+        return self._scorer._onto(self._trunks, groups)
 
 
 def _variant(folder: Path) -> Variant:

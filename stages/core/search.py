@@ -42,7 +42,8 @@ _PATIENCE = 2  # rounds in a row without an accepted candidate before the best o
 class Round:
     """Distinct candidate steps of one open problem. ``counts``: how many samples each stands for."""
 
-    key: str
+    name: str
+    number: int
     problem: str
     prefix: tuple[str, ...]
     steps: tuple[str, ...]
@@ -76,7 +77,7 @@ class RandomPick:
         """The highest of ``count`` uniform numbers for each step."""
         return [
             [
-                Scored(self._uniform(f"{r.key}/{step}") ** (1 / count))
+                Scored(self._uniform(f"{r.name}/{r.number}/{step}") ** (1 / count))
                 for step, count in zip(r.steps, r.counts, strict=True)
             ]
             for r in rounds
@@ -127,7 +128,8 @@ def search(
         ]
         rounds = [
             Round(
-                f"{_name(one)}/{number}",
+                _name(one),
+                number,
                 one.problem.problem,
                 tuple(one.steps),
                 tuple(candidate.step for candidate in found),

@@ -8,7 +8,7 @@ assumed about where a tokenizer cuts. ``depth`` is the position id; node k is vi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stages.core.attention import CascadePlan, DensePlan
+from stages.core.attention import CascadePlan, DensePlan, Past
 from stages.core.tokens import Ids
 
 Backend = Literal["auto", "cascade", "dense"]
@@ -121,6 +121,15 @@ def _common(left: Ids, right: Ids) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Trunk:
+    """What a model knows of a trunk: its ids and, per layer, keys and values (key heads, nodes, head size)."""
+
+    ids: Ids
+    keys: tuple[torch.Tensor, ...]
+    values: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TreeBatch:
     """Several trees as one row of ``slots`` tokens for one forward pass."""
 
@@ -139,21 +148,79 @@ class TreeBatch:
         )
 
 
+def known_nodes(tree: Tree, ids: Ids) -> int:
+    """How many of the trunk's first nodes an earlier pass over ``ids`` (a trunk too) leaves nothing to ask of."""
+    shared = _common(tree.ids[tree.split.trunk], ids)
+    read = np.flatnonzero(np.isin(tree.split.trunk[:shared], tree.reads))
+    return int(read[0]) if len(read) else shared
+
+
 def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
     """Lay trees out for one forward pass; no real slot sees padding."""
     dense = backend == "dense" or (backend == "auto" and max(len(tree) for tree in trees) <= _SHORT)
-    places, slots, plan = _dense(trees) if dense else _cascade(trees)
+    return _batch(trees, *(_dense(trees) if dense else _cascade(trees, [0] * len(trees))))
+
+
+def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk]) -> TreeBatch:
+    """Lay trees out without the nodes that their ``trunks`` know (at the start of each tree's own trunk)."""
+    known = [known_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
+    places, slots, plan = _cascade(trees, known)
+    before = _rounded(max(known))
+    order = np.arange(plan.length)
+    mask = np.zeros((len(trees), plan.length, before + plan.length), dtype=np.bool_)
+    mask[:, :, :before] = (np.arange(before)[None, :] < np.asarray(known)[:, None])[:, None]
+    mask[:, :, before:] = order[None, :] <= order[:, None]
+    layers = range(max(len(trunk.keys) for trunk in trunks))
+    keys = tuple(_stack([trunk.keys for trunk in trunks], layer, known, before) for layer in layers)
+    values = tuple(_stack([trunk.values for trunk in trunks], layer, known, before) for layer in layers)
+    past = Past(keys, values, torch.from_numpy(mask)[:, None])
+    return _batch(trees, places, slots, replace(plan, past=past))
+
+
+def _stack(parts: Sequence[Sequence[torch.Tensor]], layer: int, known: Sequence[int], length: int) -> torch.Tensor:
+    """One layer's keys or values of every trunk, padded: (trunks, key heads, length, head size)."""
+    heads, _, size = parts[0][layer].shape
+    stacked = parts[0][layer].new_zeros(len(parts), heads, length, size)
+    for row, (layers, nodes) in enumerate(zip(parts, known, strict=True)):
+        stacked[row, :, :nodes] = layers[layer][:, :nodes]
+    return stacked
+
+
+def grown(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch) -> list[Trunk]:
+    """The trunks after a pass over ``batch_onto(trees, trunks)``: each tree's own, whole."""
+    assert isinstance(batch.plan, CascadePlan) and batch.plan.past is not None  # noqa: PT018, S101
+    fresh = batch.plan.past.fresh
+    out = []
+    for row, (tree, trunk) in enumerate(zip(trees, trunks, strict=True)):
+        nodes = tree.split.trunk
+        known = known_nodes(tree, trunk.ids)
+        new = len(nodes) - known
+        keys, values = (
+            tuple(
+                torch.cat([old[layer][:, :known], fresh[layer][part][row, :, :new]], dim=1) for layer in sorted(fresh)
+            )
+            for part, old in enumerate((trunk.keys, trunk.values))
+        )
+        out.append(Trunk(tree.ids[nodes], keys, values))
+    return out
+
+
+def _batch(
+    trees: Sequence[Tree], places: list[npt.NDArray[np.int64]], slots: int, plan: CascadePlan | DensePlan
+) -> TreeBatch:
     ids, positions = np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64)
     for tree, place in zip(trees, places, strict=True):
-        ids[place], positions[place] = tree.ids, tree.depth
+        here = place >= 0
+        ids[place[here]], positions[place[here]] = tree.ids[here], tree.depth[here]
     reads = np.concatenate([place[tree.reads] for tree, place in zip(trees, places, strict=True)])
     return TreeBatch(torch.from_numpy(ids)[None], torch.from_numpy(positions)[None], torch.from_numpy(reads), plan)
 
 
-_Layout = tuple[list[npt.NDArray[np.int64]], int, "CascadePlan | DensePlan"]
+_Places = list[npt.NDArray[np.int64]]
+"""Per tree the slot of each node, -1 for one that an earlier pass computed."""
 
 
-def _dense(trees: Sequence[Tree]) -> _Layout:
+def _dense(trees: Sequence[Tree]) -> tuple[_Places, int, DensePlan]:
     length = _rounded(max(len(tree) for tree in trees))
     mask = np.zeros((len(trees), length, length), dtype=np.bool_)
     mask[:] = np.eye(length, dtype=np.bool_)
@@ -163,17 +230,18 @@ def _dense(trees: Sequence[Tree]) -> _Layout:
     return places, len(trees) * length, DensePlan(torch.from_numpy(mask)[:, None])
 
 
-def _cascade(trees: Sequence[Tree]) -> _Layout:
-    length = _rounded(max(len(tree.split.trunk) for tree in trees))
+def _cascade(trees: Sequence[Tree], known: Sequence[int]) -> tuple[_Places, int, CascadePlan]:
+    before = _rounded(max(known))
+    length = _rounded(max(len(tree.split.trunk) - nodes for tree, nodes in zip(trees, known, strict=True)))
     longest = max((stop - start for tree in trees for start, stop, _ in tree.split.branches), default=0)
     width = max(_BIN, _rounded(longest))
     owners: list[int] = []
     sees: list[npt.NDArray[np.int32]] = []  # per bin and slot: how many trunk nodes are visible
     ends: list[npt.NDArray[np.int32]] = []  # per bin and slot: the end of its subtree within the bin
     places = []
-    for row, tree in enumerate(trees):
-        place = np.empty(len(tree), dtype=np.int64)
-        place[tree.split.trunk] = np.arange(len(tree.split.trunk)) + row * length
+    for row, (tree, nodes) in enumerate(zip(trees, known, strict=True)):
+        place = np.full(len(tree), -1, dtype=np.int64)
+        place[tree.split.trunk[nodes:]] = np.arange(len(tree.split.trunk) - nodes) + row * length
         filled = width
         for start, stop, attached in tree.split.branches:
             if filled + stop - start > width:
@@ -187,12 +255,14 @@ def _cascade(trees: Sequence[Tree]) -> _Layout:
             place[start:stop] = np.arange(here.start, here.stop) + len(trees) * length + (len(owners) - 1) * width
             filled = here.stop
         places.append(place)
-    seen = np.asarray(sees, dtype=np.int32).reshape(-1, width)
+    seen = np.asarray(sees, dtype=np.int32).reshape(-1, width)[:, :, None]
     stop_at = np.asarray(ends, dtype=np.int32).reshape(-1, width)
     order = np.arange(width, dtype=np.int32)
     own = (order[None, None, :] <= order[None, :, None]) & (order[None, :, None] < stop_at[:, None, :])
-    to_trunk = np.arange(length, dtype=np.int32)[None, None, :] < seen[:, :, None]
-    mask = torch.from_numpy(np.concatenate([to_trunk, own], axis=2))[:, None]
+    behind = np.asarray([known[owner] for owner in owners], dtype=np.int32)[:, None, None]
+    to_known = np.arange(before, dtype=np.int32) < np.minimum(seen, behind)
+    to_fresh = np.arange(length, dtype=np.int32) + behind < seen
+    mask = torch.from_numpy(np.concatenate([to_known, to_fresh, own], axis=2))[:, None]
     slots = len(trees) * length + len(owners) * width
     return places, slots, CascadePlan(len(trees), length, width, torch.tensor(owners, dtype=torch.int64), mask)
 

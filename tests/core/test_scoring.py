@@ -16,7 +16,7 @@ from stages.core.io import DataError, write_json
 from stages.core.passes import PRESETS, Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.score_lines import read_solutions, render_scores, score_lines
-from stages.core.scoring import MODEL_FILE, Candidates, Scorer, Solution, StepScore
+from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution, StepScore
 from stages.core.tokens import add_label_tokens
 from stages.core.tree import TreeBatch, batch_trees
 from tests.models import (
@@ -188,17 +188,52 @@ def test_scores_follow_the_two_passes(variant: str, preset: str, tmp_path: Path)
                     predicted.append(bool(two[0] >= two[1]))
 
 
-def test_candidates_score_as_solutions_do(tmp_path: Path) -> None:
-    save_prm(tmp_path)
+WAYS = ("one way", "another way", "one way or none")
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, tmp_path: Path) -> None:
+    save_prm(tmp_path, variant)
     scorer = Scorer(tmp_path)
-    problem, steps = PROBLEMS[1]
-    ways = ("one way", "another way", "one way or none")
-    together = scorer.score_candidates([Candidates(problem, tuple(steps[:2]), ways), Candidates("P", (), ("a", "b"))])
-    assert [len(scored) for scored in together] == [3, 2]
-    for way, score in zip(ways, together[0], strict=True):
-        alone = scorer.score([Solution("x", problem, (*steps[:2], way))])[0][-1]
-        assert score.reward == pytest.approx(alone.reward, abs=1e-5)
-        assert score.math == pytest.approx(alone.math, abs=1e-5)
+    rounds = Rounds(Scorer(tmp_path, token_budget=400))
+    prefixes: dict[str, list[str]] = {str(number): [] for number in range(len(PROBLEMS))}
+    for turn in range(4):
+        asked = {
+            key: Candidates(PROBLEMS[int(key)][0], tuple(steps), WAYS[: 1 + (turn + int(key)) % 3])
+            for key, steps in prefixes.items()
+        }
+        scored = rounds.score(asked)
+        assert scored.keys() == asked.keys()
+        for key, one in asked.items():
+            for step, score in zip(one.steps, scored[key], strict=True):
+                alone = scorer.score([Solution("x", one.problem, (*one.prefix, step))])[0][-1]
+                assert score.reward == pytest.approx(alone.reward, abs=1e-5)
+                assert score.math == pytest.approx(alone.math, abs=1e-5)
+        for key, steps in prefixes.items():
+            if (turn, key) != (1, "0"):  # a round without a choice asks after the same prefix again
+                steps.append(PROBLEMS[int(key)][1][turn] if turn < len(PROBLEMS[int(key)][1]) else asked[key].steps[-1])
+        if turn == 2:
+            del prefixes["1"]
+
+
+def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    rounds = Rounds(Scorer(tmp_path))
+    slots: list[int] = []
+
+    def counted(model: Any, batch: TreeBatch) -> torch.Tensor:
+        slots.append(batch.input_ids.shape[1])
+        return read_logits(model, batch)
+
+    monkeypatch.setattr("stages.core.scoring.read_logits", counted)
+    problem = "a long story " * 100
+    for turn in range(3):
+        rounds.score({"p": Candidates(problem, ("one step",) * turn, WAYS)})
+    assert slots[0] > 5 * slots[1]
+    assert slots[2] < 2 * slots[1]
+    assert rounds.score({"p": Candidates("another story", (), ("a",)), "none": Candidates("x", (), ())})["none"] == []
+    rounds.score({"p": Candidates(problem, (), WAYS)})
+    assert slots[-1] > 5 * slots[1]  # of the other story the common opening alone is known
 
 
 def test_published_prompts_to_the_letter() -> None:

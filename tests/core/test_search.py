@@ -202,10 +202,11 @@ def test_random_pick_chooses_samples_not_steps() -> None:
     """Seven draws of one step and one of another: the first is taken seven times out of eight."""
     picks = 0
     for i in range(2000):
-        common, rare = RandomPick(7)([Round(f"p{i}", "q", (), ("common", "rare"), (7, 1))])[0]
+        common, rare = RandomPick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
         picks += common.reward > rare.reward
     assert abs(picks / 2000 - 7 / 8) < 0.03
-    assert RandomPick(7)([Round("p", "q", (), ("a",), (1,))]) != RandomPick(8)([Round("p", "q", (), ("a",), (1,))])
+    one = Round("p", 1, "q", (), ("a",), (1,))
+    assert RandomPick(7)([one]) != RandomPick(8)([one])
 
 
 def test_chunks_go_on_where_they_were_ended(tmp_path: Path) -> None:
