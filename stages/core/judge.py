@@ -74,7 +74,7 @@ class ServerJudge:
 
     def __init__(self, folder: Path, params: Label) -> None:
         model = model_identity(folder)
-        self._client = ServerClient(params.base_url, params.concurrency, params.timeout_s, params.retries)
+        self._client = ServerClient([params.base_url], params.concurrency, params.timeout_s, params.retries)
         self._client.model = self._client.served_model(model.get("repo"))
         self._sampled = Sampled(params.temperature, params.top_p, params.max_tokens)
         self.identity = {"engine": "openai", "model": model, "served": self._client.model}

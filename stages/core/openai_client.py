@@ -12,13 +12,17 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import openai
 
 from stages.core.io import DataError, TransientError
+from stages.core.replicas import Replica, Replicas
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
@@ -48,11 +52,12 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the server wrote; ``tokens`` counts the completion's."""
+    """What the server wrote; ``tokens`` counts the completion's, ``prompt_tokens`` what the server read."""
 
     text: str
     tokens: int
     finish: Literal["stop", "length"]
+    prompt_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,35 +69,61 @@ class Failure:
 
 
 Sink = Callable[[str, "Reply | Failure"], None]
+Clients = dict[str, openai.AsyncOpenAI]
 
 
-@dataclass(slots=True)
 class ServerClient:
-    """``concurrency`` calls at a time, ``timeout_s`` each, up to ``retries`` more tries after a transient failure."""
+    """Calls to one server or several equal ones: at most ``concurrency`` at a time each, ``timeout_s`` a call.
 
-    base_url: str
-    concurrency: int
-    timeout_s: float
-    retries: int
-    model: str = ""
-    _given_up: int = field(default=0, init=False)
+    A transient failure lowers what its server is given at a time and is tried up to ``retries`` more times, at
+    whichever server has room.
+    """
+
+    def __init__(self, base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, model: str = ""):
+        self.model = model
+        self._replicas = Replicas(base_urls, concurrency)
+        self._most = concurrency * len(base_urls)
+        self._timeout_s, self._retries = timeout_s, retries
+        self._given_up = 0
 
     def served_model(self, wanted: str | None = None) -> str:
-        """The model that the server offers: ``wanted`` where given, else its only one; ``DataError`` otherwise."""
+        """The model that the servers offer: ``wanted`` where given, else their only one; ``DataError`` otherwise.
 
-        async def ask() -> list[str]:
-            async with self._open() as client:
-                return [model.id async for model in await self._patiently(client.models.list)]
+        A server that cannot be reached is left out while another one answers.
+        """
+        offers = asyncio.run(self._offers())
+        model = wanted or next(iter(offers.values()))[0]
+        for url, offered in offers.items():
+            if model not in offered or (wanted is None and len(offered) > 1):
+                raise DataError(
+                    f"{url}: serves {sorted(offered)}, expected {wanted or 'exactly one model, everywhere the same'}; "
+                    "start the server with that model (vLLM: --served-model-name)"
+                )
+        return model
 
-        offered = asyncio.run(ask())
-        if wanted is None and len(offered) == 1:
-            return offered[0]
-        if wanted is None or wanted not in offered:
-            raise DataError(
-                f"{self.base_url}: serves {sorted(offered)}, expected {wanted or 'exactly one model'}; "
-                "start the server with that model (vLLM: --served-model-name)"
-            )
-        return wanted
+    async def _offers(self) -> dict[str, list[str]]:
+        """Per server that answers, the models that it offers; raises where none does."""
+
+        async def ask(url: str) -> list[str]:
+            async with self._open(url) as client:
+                return [model.id async for model in await client.models.list()] or ["(no model)"]
+
+        replicas = self._replicas.all
+        tries = self._retries if len(replicas) == 1 else min(self._retries, 2)  # do not wait long for a dead one
+        asked = (self._patiently(lambda url=replica.url: ask(url), tries, replica.url) for replica in replicas)  # type: ignore[misc]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        offers: dict[str, list[str]] = {}
+        for replica, offered in zip(replicas, found, strict=True):
+            if isinstance(offered, TransientError):
+                replica.rest(time.monotonic())
+                print(f"{offered}\n{replica.url} is left out for now", file=sys.stderr)
+            elif isinstance(offered, BaseException):
+                raise offered
+            else:
+                offers[replica.url] = offered
+        if not offers:
+            raise next(error for error in found if isinstance(error, TransientError))
+        return offers
 
     def chat(self, requests: Iterable[Request], sampled: Sampled, sink: Sink) -> None:
         """One user turn each; ``sink`` gets every result as it comes, in no fixed order.
@@ -136,9 +167,9 @@ class ServerClient:
             settings["extra_body"] = {"include_stop_str_in_output": True}  # vLLM's name
         return settings
 
-    def _open(self) -> openai.AsyncOpenAI:
+    def _open(self, url: str) -> openai.AsyncOpenAI:
         key = os.environ.get("OPENAI_API_KEY") or "none"
-        return openai.AsyncOpenAI(base_url=self.base_url, api_key=key, timeout=self.timeout_s, max_retries=0)
+        return openai.AsyncOpenAI(base_url=url, api_key=key, timeout=self._timeout_s, max_retries=0)
 
     def _run(
         self,
@@ -148,14 +179,25 @@ class ServerClient:
     ) -> None:
         waiting = iter(requests)
 
-        async def work(client: openai.AsyncOpenAI) -> None:
-            for request in waiting:
-                sink(request.key, await self._outcome(client, call, request))
+        async def finish(clients: Clients, request: Request, replica: Replica, slots: asyncio.Semaphore) -> None:
+            try:
+                sink(request.key, await self._outcome(clients, call, request, replica))
+            finally:
+                slots.release()
 
         async def work_all() -> None:
-            async with self._open() as client, asyncio.TaskGroup() as group:
-                for _ in range(self.concurrency):
-                    group.create_task(work(client))
+            slots = asyncio.Semaphore(self._most)  # calls that wait for another try count too
+            async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
+                urls = [replica.url for replica in self._replicas.all]
+                clients = {url: await stack.enter_async_context(self._open(url)) for url in urls}
+                while True:
+                    await slots.acquire()
+                    replica = await self._replicas.acquire()
+                    request = next(waiting, None)  # taken, and its prompt built, when it can be sent
+                    if request is None:
+                        self._replicas.release(replica, 0.0, None)
+                        return
+                    group.create_task(finish(clients, request, replica, slots))
 
         try:
             asyncio.run(work_all())
@@ -164,12 +206,31 @@ class ServerClient:
 
     async def _outcome(
         self,
-        client: openai.AsyncOpenAI,
+        clients: Clients,
         call: Callable[[openai.AsyncOpenAI, Request], Awaitable[Reply | Failure]],
         request: Request,
+        first: Replica | None,
     ) -> Reply | Failure:
+        async def once() -> Reply | Failure:
+            nonlocal first
+            replica, first = first or await self._replicas.acquire(), None
+            fine: bool | None = None
+            began = time.monotonic()
+            try:
+                result = await call(clients[replica.url], request)
+                fine = True
+                return result
+            except openai.BadRequestError:
+                fine = True  # about this prompt, not about the server
+                raise
+            except Exception:
+                fine = False
+                raise
+            finally:
+                self._replicas.release(replica, began, fine)
+
         try:
-            result = await self._patiently(lambda: call(client, request))
+            result = await self._patiently(once, self._retries, " or ".join(clients))
         except openai.BadRequestError as error:
             said = error.message.lower()
             too_long = "context length" in said or "maximum context" in said or "too long" in said
@@ -182,8 +243,8 @@ class ServerClient:
         self._given_up = 0
         return result
 
-    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        for attempt in range(self.retries + 1):
+    async def _patiently(self, call: Callable[[], Awaitable[T]], retries: int, where: str) -> T:
+        for attempt in range(retries + 1):
             try:
                 return await call()
             except openai.BadRequestError:
@@ -191,10 +252,10 @@ class ServerClient:
             except (openai.APIError, json.JSONDecodeError, IndexError, TypeError, AttributeError) as error:
                 # The last three: a body of the right type with parts missing, as a dying server sends it.
                 if _permanent(error):
-                    raise DataError(f"{self.base_url}: {error}; check the address, OPENAI_API_KEY and model") from error
-                if attempt == self.retries:
+                    raise DataError(f"{where}: {error}; check the address, OPENAI_API_KEY and model") from error
+                if attempt == retries:
                     raise TransientError(
-                        f"{self.base_url}: {type(error).__name__}: {error} ({attempt + 1} tries); see whether the "
+                        f"{where}: {type(error).__name__}: {error} ({attempt + 1} tries); see whether the "
                         "server runs. What was answered is kept: the same command goes on from there"
                     ) from error
                 await asyncio.sleep(_wait(attempt, error))
@@ -220,8 +281,8 @@ def _reply(text: str, usage: Any, finish: str | None) -> Reply:
     if not isinstance(text, str):
         raise TypeError(f"the server sent {type(text).__name__} for a text")
     clean = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be stored
-    tokens = usage.completion_tokens if usage is not None else 0
-    return Reply(clean, tokens, "length" if finish == "length" else "stop")
+    wrote, read = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (0, 0)
+    return Reply(clean, wrote, "length" if finish == "length" else "stop", read)
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:

@@ -45,7 +45,7 @@ class ServerPolicy:
     def __init__(self, base_url: str, concurrency: int) -> None:
         from stages.core.openai_client import ServerClient  # the embedded policy needs no client
 
-        self._client = ServerClient(base_url, concurrency, timeout_s=600.0, retries=8)
+        self._client = ServerClient([base_url], concurrency, timeout_s=600.0, retries=8)
         self._client.model = self._client.served_model()
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:

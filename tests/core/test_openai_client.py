@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from stages.core.io import DataError, TransientError
@@ -20,7 +22,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ask(server: JudgeServer, retries: int = 6, timeout_s: float = 10.0) -> dict[str, Reply | Failure]:
-    client = ServerClient(server.url, 8, timeout_s, retries, server.model)
+    client = ServerClient([server.url], 8, timeout_s, retries, server.model)
     found: dict[str, Reply | Failure] = {}
     client.chat(REQUESTS, SAMPLED, found.__setitem__)
     return found
@@ -91,7 +93,7 @@ def test_a_wrong_key_or_model_stops_at_once(fault: str) -> None:
 
 def test_the_served_model_is_checked() -> None:
     with judge_server(JudgeServer(echo)) as server:
-        client = ServerClient(server.url, 1, 5.0, 0)
+        client = ServerClient([server.url], 1, 5.0, 0)
         assert client.served_model() == "tiny-judge"
         assert client.served_model("tiny-judge") == "tiny-judge"
         with pytest.raises(DataError, match="expected big-judge"):
@@ -101,8 +103,72 @@ def test_the_served_model_is_checked() -> None:
 def test_raw_text_is_completed() -> None:
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(echo)) as server:
-        client = ServerClient(server.url, 4, 5.0, 2, server.model)
+        client = ServerClient([server.url], 4, 5.0, 2, server.model)
         client.complete(REQUESTS[:5], Sampled(0.7, 0.95, 9, ("\n\n",), include_stop=True), found.__setitem__)
     assert [reply.text[:8] for _, reply in sorted(found.items()) if isinstance(reply, Reply)] == [
         f"prompt {n}" for n in range(5)
     ]
+
+
+def test_more_room_than_requests_and_more_requests_than_room_both_end() -> None:
+    with judge_server(JudgeServer(echo)) as server:
+        for concurrency in (1, 64):
+            found: dict[str, Reply | Failure] = {}
+            ServerClient([server.url], concurrency, 10.0, 2, server.model).chat(REQUESTS, SAMPLED, found.__setitem__)
+            assert len(found) == len(REQUESTS)
+        assert server.calls == 2 * len(REQUESTS)
+
+
+def test_an_overloaded_server_gets_fewer_calls_at_a_time() -> None:
+    at_once: list[int] = []
+
+    def busy(prompt: str, seed: int) -> str:
+        at_once.append(1)
+        time.sleep(0.01)
+        at_once.pop()
+        return echo(prompt, seed)
+
+    refused = 0
+
+    def fault(number: int) -> str:
+        nonlocal refused
+        if len(at_once) >= 4:
+            refused += 1
+            return "429"
+        return "none"
+
+    requests = [Request(f"k{n}:0", f"prompt {n}") for n in range(150)]
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(busy, fault=fault)) as server:
+        client = ServerClient([server.url], 64, 10.0, 20, server.model)
+        client.chat(requests, SAMPLED, found.__setitem__)
+        assert server.calls == len(requests) + refused
+    assert sum(isinstance(reply, Reply) for reply in found.values()) == len(requests)
+    assert 0 < refused < len(requests)
+    assert client._replicas.all[0].limit < 64
+
+
+def test_several_servers_share_the_work_and_a_dead_one_is_left_out() -> None:
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(echo)) as first, judge_server(JudgeServer(echo)) as second:
+        with judge_server(JudgeServer(echo)) as gone:
+            pass
+        client = ServerClient([first.url, gone.url, second.url], 4, 10.0, 5)
+        client.model = client.served_model()
+        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+        assert first.calls + second.calls == len(REQUESTS)
+        assert min(first.calls, second.calls) > 0
+        second.model = "another"
+        with pytest.raises(DataError, match="everywhere the same"):
+            client.served_model()
+    assert all(isinstance(reply, Reply) for reply in found.values())
+
+
+def test_a_server_that_dies_under_way_costs_no_answer() -> None:
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(echo)) as alive, judge_server(JudgeServer(echo)) as dying:
+        dying.fault = lambda number: "reset" if number >= 5 else "none"
+        client = ServerClient([alive.url, dying.url], 4, 10.0, 6, alive.model)
+        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+    assert len(found) == len(REQUESTS)
+    assert all(isinstance(reply, Reply) for reply in found.values())
