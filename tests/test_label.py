@@ -61,7 +61,7 @@ def outs() -> dict[str, bytes]:
 
 def test_a_server_labels_what_ratings_leave_open(project: Path) -> None:
     with judge_server(JudgeServer(grade)) as server:
-        set_params(project, engine="openai", base_url=server.url, concurrency=4)
+        set_params(project, engine="openai", base_urls=[server.url], concurrency=4)
         label()
         first = outs()
         calls = server.calls
@@ -101,7 +101,7 @@ def test_a_kill_loses_nothing_and_ends_with_the_same_bytes(project: Path) -> Non
         return grade(prompt, seed)
 
     with judge_server(JudgeServer(slow)) as server:
-        set_params(project, engine="openai", base_url=server.url, concurrency=2)
+        set_params(project, engine="openai", base_urls=[server.url], concurrency=2)
         with run_stage() as process:
             while server.calls < 12 and process.poll() is None:
                 time.sleep(0.01)
@@ -121,7 +121,7 @@ def test_a_kill_loses_nothing_and_ends_with_the_same_bytes(project: Path) -> Non
 
 
 def test_a_dead_server_ends_with_the_status_that_asks_for_another_try(project: Path) -> None:
-    set_params(project, engine="openai", base_url="http://127.0.0.1:9/v1", retries=0)
+    set_params(project, engine="openai", base_urls=["http://127.0.0.1:9/v1"], retries=0)
     with pytest.raises(SystemExit) as caught:
         label()
     assert caught.value.code == EXIT_TRANSIENT

@@ -1,29 +1,29 @@
-"""The LLM judge: one interface, two engines, every answer in the journal before it counts.
+"""The LLM judge: one interface, three engines, every answer in the journal before it counts.
 
 An engine is handed keys ``<prompt digest>:<attempt>`` and a way to build each prompt; it asks for those that the
-journal lacks and appends the answers in batches. What the journal holds of a call is ``{"text", "tokens", "finish"}``
-or ``{"outcome", "message"}`` (too long, refused). An engine error is reported, never written down: it is asked again
-by the next run.
+journal lacks and writes down each answer as it comes. What the journal holds of a call is ``{"text", "tokens",
+"prompt_tokens", "finish"}`` or ``{"outcome", "message"}`` (too long, refused). An engine error is reported, never
+written down: it is asked again by the next run.
 
 Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 from stages.core.io import DataError, digest_of, read_json, sha256_file
 from stages.core.journal import Journal
+from stages.core.metering import Meter
 from stages.core.openai_client import Failure, Reply, Request, Sampled, ServerClient
 from stages.core.params import Label
-from stages.core.progress import Progress
 from stages.core.prompts import LABEL_TOKENS
+from stages.core.vllm_server import vllm_servers
 
-_BATCH = 64
-_LONGEST_UNSYNCED_S = 1.0
+_SERVED_NAME = "judge"
 _PREFILL_CELLS = 1 << 25  # rows x tokens^2 of one in-process batch: its attention takes 128 MiB a head in float32
 # What chat templates in use read as structure; a step that says one of these must not end its own turn.
 FOREIGN_SPECIALS: tuple[str, ...] = (
@@ -48,8 +48,8 @@ class Judge(Protocol):
     identity: dict[str, Any]
     specials: tuple[str, ...]
 
-    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
-        """Bring every key into the journal; returns key -> message of those that met an engine error."""
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
+        """Bring every key into the journal as far as ``meter`` allows; returns key -> message of engine errors."""
 
 
 def model_identity(folder: Path) -> dict[str, Any]:
@@ -64,46 +64,82 @@ def model_identity(folder: Path) -> dict[str, Any]:
     return {"files": digest_of({path.relative_to(folder).as_posix(): sha256_file(path) for path in files})}
 
 
-def open_judge(folder: Path, params: Label) -> Judge:
-    """The engine that ``params`` names, for the model in ``folder``."""
-    return ServerJudge(folder, params) if params.engine == "openai" else LocalJudge(folder, params)
+@contextmanager
+def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
+    """The engine that ``params`` names, for the model in ``folder``; a server of its own writes to ``logs``.
+
+    vLLM starts when the first answer is missing, and ends with the block.
+    """
+    if params.engine == "transformers":
+        yield LocalJudge(folder, params)
+        return
+    model = model_identity(folder)
+    with ExitStack() as stack:
+        if params.engine == "vllm":
+            name = model.get("repo", _SERVED_NAME)
+
+            def connect() -> ServerClient:
+                urls = stack.enter_context(vllm_servers(folder, name, params.max_model_len, params.vllm, logs))
+                return _client(urls, params, name)
+
+            identity = {"engine": "vllm", "model": model, "dtype": params.vllm.dtype}
+        else:
+            client = _client(params.base_urls, params, model.get("repo"))
+            identity = {"engine": "openai", "model": model, "served": client.model}
+
+            def connect() -> ServerClient:
+                return client
+
+        yield ServerJudge(connect, identity, params)
+
+
+def _client(urls: Sequence[str], params: Label, wanted: str | None) -> ServerClient:
+    client = ServerClient(urls, params.concurrency, params.timeout_s, params.retries)
+    client.model = client.served_model(wanted)
+    return client
 
 
 class ServerJudge:
-    """A judge behind an OpenAI-compatible server; one fsync for up to 64 answers or a second."""
+    """A judge behind OpenAI-compatible servers; each answer is in the journal as soon as it is here."""
 
-    def __init__(self, folder: Path, params: Label) -> None:
-        model = model_identity(folder)
-        self._client = ServerClient([params.base_url], params.concurrency, params.timeout_s, params.retries)
-        self._client.model = self._client.served_model(model.get("repo"))
+    def __init__(self, connect: Callable[[], ServerClient], identity: dict[str, Any], params: Label) -> None:
+        self._connect = connect
+        self._client: ServerClient | None = None
         self._sampled = Sampled(params.temperature, params.top_p, params.max_tokens)
-        self.identity = {"engine": "openai", "model": model, "served": self._client.model}
+        self.identity = identity
         self.specials = FOREIGN_SPECIALS
 
-    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Ask for what is missing, many at once."""
-        missing = [key for key in keys if key not in journal]
-        progress.resume(len(keys) - len(missing))
-        held: dict[str, Any] = {}
+        missing = []
+        for key in keys:
+            if key in journal:
+                meter.resumed(key, journal[key])
+            else:
+                missing.append(key)
         failed: dict[str, str] = {}
-        synced = time.monotonic()
+
+        def requests() -> Iterator[Request]:
+            for key in missing:
+                if not meter.take():
+                    return
+                yield Request(key, prompt_of(key))
 
         def keep(key: str, result: Reply | Failure) -> None:
-            nonlocal synced
-            progress.advance()
             if isinstance(result, Failure) and result.outcome == "engine_error":
                 failed[key] = result.message
+                meter.failed()
                 return
-            held[key] = _kept(result)
-            if len(held) >= _BATCH or time.monotonic() - synced > _LONGEST_UNSYNCED_S:
-                journal.append(held)
-                held.clear()
-                synced = time.monotonic()
+            said = _kept(result)
+            journal.write(key, said)
+            meter.answered(key, said)
 
-        try:
-            self._client.chat((Request(key, prompt_of(key)) for key in missing), self._sampled, keep)
-        finally:
-            journal.append(held)
+        if missing:
+            self._client = self._client or self._connect()
+            try:
+                self._client.chat(requests(), self._sampled, keep)
+            finally:
+                journal.sync()
         return failed
 
 
@@ -123,16 +159,19 @@ class LocalJudge:
         self.identity = {"engine": "transformers", "model": model_identity(folder), "batch_size": params.batch_size}
         self.specials = tuple(dict.fromkeys((*FOREIGN_SPECIALS, *self._generator.specials)))
 
-    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, progress: Progress) -> dict[str, str]:
+    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Generate what is missing, batch by batch; lengths alike in a batch, to pad little."""
         lengths = {key: self._generator.count_tokens(self._generator.chat_prompt(prompt_of(key))) for key in keys}
         for batch in self._batches(lengths):
             missing = {key for key in batch if key not in journal}
-            progress.resume(len(batch) - len(missing))
-            if missing:
-                answers = dict(self._answers(batch, prompt_of, lengths))
+            for key in batch:
+                if key not in missing:
+                    meter.resumed(key, journal[key])
+            if missing and meter.take(len(missing)):
+                answers = {key: said for key, said in self._answers(batch, prompt_of, lengths) if key in missing}
                 journal.append({key: answers[key] for key in batch if key in missing})
-                progress.advance(len(missing))
+                for key, said in answers.items():
+                    meter.answered(key, said)
         return {}
 
     def _batches(self, lengths: dict[str, int]) -> Iterator[list[str]]:
@@ -155,10 +194,16 @@ class LocalJudge:
         prompts = [self._generator.chat_prompt(prompt_of(key)) for key in fitting]
         completions = self._generator.generate(prompts, fitting, self._sampling)
         for key, completion in zip(fitting, completions, strict=True):
-            yield key, {"text": completion.text, "tokens": completion.tokens, "finish": completion.finish}
+            said = {"text": completion.text, "tokens": completion.tokens, "prompt_tokens": lengths[key]}
+            yield key, said | {"finish": completion.finish}
 
 
 def _kept(result: Reply | Failure) -> dict[str, Any]:
     if isinstance(result, Failure):
         return {"outcome": result.outcome, "message": result.message}
-    return {"text": result.text, "tokens": result.tokens, "finish": result.finish}
+    return {
+        "text": result.text,
+        "tokens": result.tokens,
+        "prompt_tokens": result.prompt_tokens,
+        "finish": result.finish,
+    }

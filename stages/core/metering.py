@@ -7,6 +7,7 @@ hours are those of this run.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,16 @@ EXIT_BUDGET = 69
 
 class BudgetSpentError(RuntimeError):
     """The budget allows no further call; everything answered is kept."""
+
+
+@contextmanager
+def budget_status() -> Iterator[None]:
+    """Turn a ``BudgetSpentError`` into its message and exit status 69."""
+    try:
+        yield
+    except BudgetSpentError as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(EXIT_BUDGET) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,11 +61,31 @@ class Prepare(_Section):
     max_quarantined_share: Share
 
 
+class Vllm(_Section):
+    """A vLLM server that a stage starts and ends."""
+
+    command: Annotated[list[str], Field(min_length=1)]
+    replicas: Positive
+    dtype: Literal["float32", "bfloat16"]
+    tensor_parallel: Positive
+    gpu_memory_utilization: Share
+    max_num_batched_tokens: Positive
+    max_num_seqs: Positive
+    options: list[str]
+    start_timeout_s: Seconds
+
+
 class Label(_Section):
     """The LLM judge."""
 
-    engine: Literal["openai", "transformers"]
-    base_url: str
+    engine: Literal["openai", "vllm", "transformers"]
+    preset: Literal["repaired", "official"]
+    base_urls: Annotated[list[str], Field(min_length=1)]
+    vllm: Vllm
+    max_calls: Count
+    max_tokens_total: Count
+    max_hours: Annotated[float, Field(ge=0.0)]
+    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
     concurrency: Positive
     batch_size: Positive
     timeout_s: Seconds
@@ -74,8 +94,8 @@ class Label(_Section):
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
     max_tokens: Positive
     max_model_len: Positive
-    parse_attempts: Positive
-    disagreement_rounds: Count
+    parse_attempts: Annotated[int, Field(ge=1, le=8)]
+    disagreement_rounds: Annotated[int, Field(ge=0, le=7)]
     prm800k_limit: Count
     mistral_per_rating: Count
     seed: Seed

@@ -6,14 +6,30 @@ import pytest
 
 from stages.core.io import DataError, write_json
 from stages.core.journal import Journal
-from stages.core.judge import LocalJudge, ServerJudge, model_identity
+from stages.core.judge import Judge, LocalJudge, model_identity, open_judge
+from stages.core.metering import Budget, Meter
 from stages.core.params import Label
-from stages.core.progress import Progress
 from tests.servers import JudgeServer, judge_server
 
 PARAMS = {
     "engine": "transformers",
-    "base_url": "http://127.0.0.1:9/v1",
+    "preset": "repaired",
+    "base_urls": ["http://127.0.0.1:9/v1"],
+    "vllm": {
+        "command": ["vllm", "serve"],
+        "replicas": 1,
+        "dtype": "float32",
+        "tensor_parallel": 1,
+        "gpu_memory_utilization": 0.9,
+        "max_num_batched_tokens": 4096,
+        "max_num_seqs": 16,
+        "options": [],
+        "start_timeout_s": 60.0,
+    },
+    "max_calls": 0,
+    "max_tokens_total": 0,
+    "max_hours": 0.0,
+    "price_per_million_tokens": 0.0,
     "concurrency": 4,
     "batch_size": 4,
     "timeout_s": 5.0,
@@ -40,11 +56,12 @@ def prompt_of(key: str) -> str:
     return "Tom has 5 apples. " * (100 if number == 7 else 1 + number % 3) + key
 
 
-def ask(judge: LocalJudge | ServerJudge, path: Path, keys: list[str] = KEYS) -> bytes:
-    with Journal(path) as journal, Progress("test", len(keys)) as progress:
-        assert judge.ask(keys, prompt_of, journal, progress) == {}
+def ask(judge: Judge, path: Path, keys: list[str] = KEYS) -> bytes:
+    meter = Meter()
+    with Journal(path) as journal:
+        assert judge.ask(keys, prompt_of, journal, meter) == {}
         assert all(key in journal for key in keys)
-        assert progress.done == len(keys)
+        assert meter.calls == len(keys)
     return path.read_bytes()
 
 
@@ -81,8 +98,10 @@ def test_another_attempt_gives_another_answer(tiny: Path, tmp_path: Path) -> Non
 
 
 def test_the_server_judge_asks_only_for_what_is_missing(tiny: Path, tmp_path: Path) -> None:
-    with judge_server(JudgeServer(lambda prompt, seed: f"{len(prompt)} {seed}")) as server:
-        judge = ServerJudge(tiny, params(engine="openai", base_url=server.url))
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: f"{len(prompt)} {seed}")) as server,
+        open_judge(tiny, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
+    ):
         assert judge.identity["served"] == "tiny-judge"
         first = sorted(ask(judge, tmp_path / "j", KEYS[:6]).splitlines())
         assert server.calls == 6
@@ -98,15 +117,32 @@ def test_engine_errors_are_reported_and_never_written(
 ) -> None:
     monkeypatch.setattr("stages.core.openai_client._FIRST_WAIT_S", 0.01)
     with judge_server(JudgeServer(lambda prompt, seed: "x")) as server:
-        judge = ServerJudge(tiny, params(engine="openai", base_url=server.url, concurrency=1, retries=1))
+        settings = params(engine="openai", base_urls=[server.url], concurrency=1, retries=1)
         server.fault = lambda n: "500" if n in (3, 4) else "none"
-        with Journal(tmp_path / "j") as journal, Progress("test", len(KEYS)) as progress:
-            failed = judge.ask(KEYS, prompt_of, journal, progress)
+        with open_judge(tiny, settings, tmp_path) as judge, Journal(tmp_path / "j") as journal:
+            failed = judge.ask(KEYS, prompt_of, journal, Meter())
             assert list(failed) == ["p3:0"]
             assert "p3:0" not in journal
             assert len(journal) == len(KEYS) - 1
-            assert judge.ask(KEYS, prompt_of, journal, progress) == {}
+            assert judge.ask(KEYS, prompt_of, journal, Meter()) == {}
             assert "p3:0" in journal
+
+
+@pytest.mark.parametrize("engine", ["openai", "transformers"])
+def test_a_budget_stops_between_calls_and_a_larger_one_goes_on(tiny: Path, tmp_path: Path, engine: str) -> None:
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: "x")) as server,
+        open_judge(tiny, params(engine=engine, base_urls=[server.url]), tmp_path) as judge,
+        Journal(tmp_path / "j") as journal,
+    ):
+        meter = Meter(Budget(max_calls=6))
+        assert judge.ask(KEYS, prompt_of, journal, meter) == {}
+        held = len(journal)
+        assert held == meter.calls == (6 if engine == "openai" else 4)  # whole batches of four in process
+        assert meter.stopped == "max_calls 6"
+        meter = Meter(Budget(max_calls=10))
+        judge.ask(KEYS, prompt_of, journal, meter)
+        assert (len(journal), meter.calls, meter.stopped) == (10, 10, "")
 
 
 def test_a_model_is_named_by_its_commit_or_its_bytes(tmp_path: Path) -> None:

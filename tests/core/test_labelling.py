@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from stages.core.journal import Journal
-from stages.core.labelling import Labelling, Prompts, Verdict, choose
+from stages.core.labelling import Labelling, Prompts, Verdict, Verdicts, choose
+from stages.core.metering import Meter
 from stages.core.params import Label
 from stages.core.parsing import Scores
-from stages.core.progress import Progress
 from stages.core.records import STEPS, TRAJECTORIES
 from tests.core.test_judge import params
 
@@ -31,7 +31,7 @@ class Scripted:
         self.waves: list[list[str]] = []
 
     def ask(
-        self, keys: Sequence[str], prompt_of: Callable[[str], str], journal: Journal, progress: Progress
+        self, keys: Sequence[str], prompt_of: Callable[[str], str], journal: Journal, meter: Meter
     ) -> dict[str, str]:
         self.waves.append(list(keys))
         failed = {}
@@ -57,21 +57,29 @@ def table(*rows: tuple[str, int | None, str]) -> tuple[pl.DataFrame, pl.DataFram
 
 def run(
     tmp_path: Path, reply: Reply, rows: list[tuple[str, int | None, str]], settings: Label
-) -> tuple[list[Verdict], Scripted, Labelling]:
+) -> tuple[Verdicts, Scripted, Labelling]:
     steps, trajectories = table(*rows)
     judge = Scripted(reply)
     chosen = choose(steps, settings)
-    prompts = Prompts(steps, trajectories, [row for row, v in enumerate(chosen) if v is None], judge)
+    prompts = Prompts(steps, trajectories, chosen, judge.specials, settings.preset)
     with Journal(tmp_path / "j") as journal:
         labelling = Labelling(steps, prompts, judge, journal, settings, chosen)
         verdicts = labelling.run()
     return verdicts, judge, labelling
 
 
+def rows_of(verdicts: Verdicts) -> list[Verdict | None]:
+    return [verdicts[row] for row in range(len(verdicts))]
+
+
+def decided(verdicts: Verdicts) -> list[Verdict]:
+    return [verdict for verdict in rows_of(verdicts) if verdict is not None]
+
+
 def test_ratings_are_taken_and_only_the_rest_is_asked(tmp_path: Path) -> None:
     rows = [("prm800k", 1, "a"), ("prm800k", 0, "b"), ("prm800k", None, "c"), ("prm800k", -1, "d")]
     verdicts, judge, _ = run(tmp_path, lambda *_: MIXED, rows, params())
-    assert [(v.outcome, v.scores) for v in verdicts] == [
+    assert [(v.outcome, v.scores) for v in decided(verdicts)] == [
         ("given", Scores(1, 1, 1)),
         ("given", Scores(1, 1, 0)),
         ("unrated", None),
@@ -82,7 +90,7 @@ def test_ratings_are_taken_and_only_the_rest_is_asked(tmp_path: Path) -> None:
 
 def test_unparsed_answers_are_asked_again_up_to_the_limit(tmp_path: Path) -> None:
     verdicts, judge, _ = run(tmp_path, lambda *_: "no idea", [("rlhflow_mistral", 1, "a")], params(parse_attempts=3))
-    assert (verdicts[0].outcome, verdicts[0].scores, verdicts[0].attempts) == ("unparsed", None, [0, 1, 2])
+    assert verdicts[0] == Verdict("unparsed", None, (0, 1, 2))
     assert len(judge.waves) == 3
 
 
@@ -90,13 +98,14 @@ def test_all_ones_against_minus_one_is_asked_again_in_rounds_of_attempts(tmp_pat
     said = {0: ONES, 3: "?", 4: ONES, 6: MIXED}
     settings = params(parse_attempts=3, disagreement_rounds=2)
     verdicts, _, _ = run(tmp_path, lambda _, attempt: said[attempt], [("prm800k", -1, "a")], settings)
-    assert verdicts == [Verdict("parsed", Scores(0, 1, 1), [0, 3, 4, 6])]
+    assert decided(verdicts) == [Verdict("parsed", Scores(0, 1, 1), (0, 3, 4, 6))]
 
 
 def test_a_lasting_disagreement_keeps_its_scores_for_the_filter_to_drop(tmp_path: Path) -> None:
     settings = params(parse_attempts=2, disagreement_rounds=2)
     verdicts, _, _ = run(tmp_path, lambda *_: ONES, [("prm800k", -1, "a"), ("rlhflow_mistral", -1, "b")], settings)
-    assert verdicts == [Verdict("parsed", Scores(1, 1, 1), [0, 2, 4]), Verdict("parsed", Scores(1, 1, 1), [0])]
+    ones = Scores(1, 1, 1)
+    assert decided(verdicts) == [Verdict("parsed", ones, (0, 2, 4)), Verdict("parsed", ones, (0,))]
 
 
 @pytest.mark.parametrize("outcome", ["too_long", "refused"])
@@ -108,7 +117,7 @@ def test_outcomes_never_become_scores(tmp_path: Path, outcome: str) -> None:
         rows,
         params(),
     )
-    assert [(v.outcome, v.scores) for v in verdicts] == [(outcome, None), ("parsed", Scores(0, 1, 1))]
+    assert [(v.outcome, v.scores) for v in decided(verdicts)] == [(outcome, None), ("parsed", Scores(0, 1, 1))]
     with Journal(tmp_path / "j") as journal:
         labelling.journal = journal
         assert labelling.answer(0, 0).detail == "m"
@@ -116,7 +125,7 @@ def test_outcomes_never_become_scores(tmp_path: Path, outcome: str) -> None:
 
 def test_engine_errors_are_outcomes_too(tmp_path: Path) -> None:
     verdicts, _, _ = run(tmp_path, lambda *_: None, [("prm800k", -1, "a")], params())
-    assert verdicts == [Verdict("engine_error", None, [0])]
+    assert decided(verdicts) == [Verdict("engine_error", None, (0,))]
 
 
 def test_equal_prompts_are_paid_for_once(tmp_path: Path) -> None:
@@ -153,13 +162,13 @@ def test_the_choice_among_monte_carlo_steps_is_the_published_one() -> None:
     picked = []
     for rating in (1, -1):
         picked += published.sample([n for n, row in enumerate(rows) if row[1] == rating], 20)
-    assert [n for n, verdict in enumerate(chosen) if verdict is None] == sorted(picked)
-    assert {v.outcome for v in chosen if v is not None} == {"not_sampled"}
+    assert [n for n, verdict in enumerate(rows_of(chosen)) if verdict is None] == sorted(picked)
+    assert {v.outcome for v in decided(chosen)} == {"not_sampled"}
 
 
 def test_a_limit_on_human_steps_is_a_seeded_choice() -> None:
     steps, _ = table(*[("prm800k", -1, str(n)) for n in range(50)], ("prm800k", 1, "x"))
     chosen = [choose(steps, params(prm800k_limit=10, seed=seed)) for seed in (1, 1, 2)]
-    asked = [[n for n, verdict in enumerate(one) if verdict is None] for one in chosen]
+    asked = [[n for n, verdict in enumerate(rows_of(one)) if verdict is None] for one in chosen]
     assert asked[0] == asked[1] != asked[2]
     assert len(asked[0]) == 10
