@@ -34,7 +34,7 @@ _TEXT = [
 
 
 @functools.cache
-def _plain_core() -> str:
+def _plain_core(texts: tuple[str, ...], size: int) -> str:
     core = Tokenizer(models.BPE())
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -44,16 +44,18 @@ def _plain_core() -> str:
     )
     core.decoder = decoders.ByteLevel()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    core.train_from_iterator(
-        _TEXT, trainers.BpeTrainer(vocab_size=480, initial_alphabet=alphabet, show_progress=False, min_frequency=1)
-    )
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False, min_frequency=1)
+    core.train_from_iterator(texts, trainer)
     return core.to_str()
 
 
-def plain_tokenizer() -> PreTrainedTokenizerFast:
-    """A byte-level BPE that cuts as Qwen's does, with no prompt chunks and no label tokens yet."""
+def plain_tokenizer(texts: Sequence[str] = (), size: int = 480) -> PreTrainedTokenizerFast:
+    """A byte-level BPE of ``size`` tokens learned on the prompts and ``texts``, that cuts as Qwen's does.
+
+    It has no prompt chunks and no label tokens yet.
+    """
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=Tokenizer.from_str(_plain_core()),
+        tokenizer_object=Tokenizer.from_str(_plain_core((*_TEXT, *texts), size)),
         eos_token="<|im_end|>",  # noqa: S106
         pad_token="<|endoftext|>",  # noqa: S106
         additional_special_tokens=["<|im_start|>"],

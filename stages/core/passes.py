@@ -83,6 +83,10 @@ class Reading:
     mark: int
 
 
+Encoded = tuple[Ids, tuple[int, ...]]
+"""A query's prompt with every mark masked, and where the marks' tokens stand in it."""
+
+
 class Prompter:
     """Turns queries into trees of prompts for one variant, tokenizer and preset."""
 
@@ -108,7 +112,7 @@ class Prompter:
         user = prompts.user_turn(clean[0], self.preset.system)
         return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead)
 
-    def encode(self, queries: Sequence[Query]) -> list[tuple[Ids, tuple[int, ...]]]:
+    def encode(self, queries: Sequence[Query]) -> list[Encoded]:
         """Per query the prompt with every mark masked, and where the marks' tokens stand in it.
 
         Every other prompt of the query differs from it in these tokens only: special tokens cut the text before
@@ -139,11 +143,17 @@ class Prompter:
         With ``gold`` (per query the true label of every mark) the second pass is given the gold first labels, as in
         training; without, every combination of first labels is a branch, so that any prediction finds its reward.
         """
+        return self.tree_of(self.encode(queries), self.passes, gold)
+
+    def tree_of(
+        self, encoded: Sequence[Encoded], passes: Sequence[Pass], gold: Sequence[Sequence[bool]] | None = None
+    ) -> tuple[Tree, list[Reading]]:
+        """As ``tree``, for encoded queries and some of the passes."""
         sequences: list[Ids] = []
         reads: list[tuple[int, int]] = []
         readings: list[Reading] = []
-        for number, (ids, slots) in enumerate(self.encode(queries)):
-            for step in self.passes:
+        for number, (ids, slots) in enumerate(encoded):
+            for step in passes:
                 every = itertools.product((True, False), repeat=len(step.given))
                 for given in every if gold is None else (tuple(gold[number][: len(step.given)]),):
                     for mark in step.asked:

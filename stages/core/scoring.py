@@ -1,8 +1,8 @@
 """The PRM as a scorer: probabilities of every step's labels and its reward, whole solutions in one forward pass.
 
 Per step: P(``<+>``) of the first-pass labels, and P(``<+>``) at Correctness given the *predicted* first labels (paper
-algorithm 1). All label combinations are branches of one tree, so both passes cost one forward pass. ``Rounds`` keeps
-what the model computed of each problem's trunk from one round of candidates to the next.
+algorithm 1): the second pass goes on below the first one's branches, on keys and values that are there already.
+``Rounds`` keeps what the model computed of each problem's trunk from one round of candidates to the next.
 """
 
 from __future__ import annotations
@@ -16,13 +16,25 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stages.core.attention import read_logits, use_trees
+from stages.core.attention import Kept, read_logits, use_trees
 from stages.core.io import DataError, read_json
+from stages.core.layout import (
+    Backend,
+    Suffix,
+    TreeBatch,
+    Trunk,
+    batch_below,
+    batch_onto,
+    batch_trees,
+    grown,
+    known_nodes,
+    pack,
+)
 from stages.core.model import DTYPES, load_model, resolve
-from stages.core.passes import PRESETS, Prompter, Query, Reading
+from stages.core.passes import PRESETS, Encoded, Prompter, Query, Reading
 from stages.core.prompts import VARIANTS, Variant
 from stages.core.tokens import load_tokenizer
-from stages.core.tree import Backend, Tree, TreeBatch, Trunk, batch_onto, batch_trees, grown, known_nodes, pack
+from stages.core.tree import Tree
 
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
@@ -68,6 +80,18 @@ class StepScore:
         return not all(self.labels.values()) if self.labels else self.reward < 0.5
 
 
+_Found = dict[tuple[int, tuple[bool, ...], int], npt.NDArray[np.float64]]
+"""(query, labels given, mark) -> log-probabilities, see ``Scorer._log_probabilities``."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    queries: list[Query]
+    encoded: list[Encoded]
+    tree: Tree
+    readings: list[Reading]
+
+
 class Scorer:
     """A PRM folder (``pathfinder.json`` names its variant), loaded and switched to trees."""
 
@@ -87,6 +111,9 @@ class Scorer:
         self._model = load_model(path, dtype)
         use_trees(self._model)
         self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
+        # Two passes: the second goes on below the first. More (labels one by one): every combination in one tree.
+        self._later = len(self._prompter.passes) == 2
+        self._together = self._prompter.passes[:1] if self._later else self._prompter.passes
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
 
     def score(
@@ -108,45 +135,28 @@ class Scorer:
         order = sorted(range(len(groups)), key=lambda i: (length[i], i))  # alike in length together: little padding
         for start in range(0, len(order), _CHUNK):
             chunk = [index for index in order[start : start + _CHUNK] if groups[index]]
-            trees = [self._tree(groups[index]) for index in chunk]
-            for batch in pack([len(tree) for tree, _ in trees], self._budget):
-                logits = self._logits([trees[item][0] for item in batch])
-                for item in batch:
-                    tree, readings = trees[item]
-                    mine, logits = logits[: len(tree.reads)], logits[len(tree.reads) :]
-                    out[chunk[item]] = self._judge(groups[chunk[item]], readings, mine)
+            asked = [self._ask(groups[index]) for index in chunk]
+            for batch in pack([len(one.tree) for one in asked], self._budget):
+                for item, scores in zip(batch, self._answer([asked[item] for item in batch]), strict=True):
+                    out[chunk[item]] = scores
                 if on_done is not None:
                     on_done(len(batch))
             if on_done is not None and len(chunk) < len(order[start : start + _CHUNK]):
                 on_done(len(order[start : start + _CHUNK]) - len(chunk))
         return out
 
-    def _tree(self, queries: list[Query]) -> tuple[Tree, list[Reading]]:
-        tree, readings = self._prompter.tree(queries)
-        if len(tree) and int(tree.depth.max()) >= self._longest:
-            raise DataError(
-                f"{queries[-1].name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
-            )
-        return tree, readings
-
     def _onto(self, trunks: dict[str, Trunk], groups: dict[str, list[Query]]) -> dict[str, list[StepScore]]:
         """Scores of every group's queries; ``trunks`` is what is known, and afterwards what these groups left."""
-        made = {key: self._tree(queries) for key, queries in groups.items() if queries}
+        made = {key: self._ask(queries) for key, queries in groups.items() if queries}
         keys = list(made)
         before = {key: trunks.get(key) or self._no_trunk() for key in keys}
         trunks.clear()
         out: dict[str, list[StepScore]] = {key: [] for key in groups}
-        sizes = [len(made[key][0]) - known_nodes(made[key][0], before[key].ids) for key in keys]
-        for chosen in pack(sizes, self._budget):
+        for chosen in pack([len(made[k].tree) - known_nodes(made[k].tree, before[k].ids) for k in keys], self._budget):
             names = [keys[item] for item in chosen]
-            trees, old = [made[name][0] for name in names], [before[name] for name in names]
-            with torch.inference_mode():
-                batch = batch_onto(trees, old).to(self._model.device, self._dtype)
-                logits = self._log_probabilities(batch)
-                trunks.update(zip(names, grown(trees, old, batch), strict=True))
-            for name, tree in zip(names, trees, strict=True):
-                mine, logits = logits[: len(tree.reads)], logits[len(tree.reads) :]
-                out[name] = self._judge(groups[name], made[name][1], mine)
+            onto = [before[name] for name in names]
+            out |= zip(names, self._answer([made[name] for name in names], onto), strict=True)
+            trunks |= zip(names, onto, strict=True)
         return out
 
     def _no_trunk(self) -> Trunk:
@@ -156,26 +166,70 @@ class Scorer:
         layers = (nothing,) * config.num_hidden_layers
         return Trunk(np.empty(0, dtype=np.int32), layers, layers)
 
-    @torch.inference_mode()
-    def _logits(self, trees: Sequence[Tree]) -> npt.NDArray[np.float64]:
-        return self._log_probabilities(batch_trees(trees, self._backend).to(self._model.device, self._dtype))
+    def _ask(self, queries: list[Query]) -> _Asked:
+        encoded = self._prompter.encode(queries)
+        tree, readings = self._prompter.tree_of(encoded, self._together)
+        if len(tree) and int(tree.depth.max()) + max(slots[-1] - slots[0] for _, slots in encoded) >= self._longest:
+            raise DataError(
+                f"{queries[-1].name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
+            )
+        return _Asked(queries, encoded, tree, readings)
 
-    def _log_probabilities(self, batch: TreeBatch) -> npt.NDArray[np.float64]:
+    @torch.inference_mode()
+    def _answer(self, asked: Sequence[_Asked], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
+        """Both passes over a group; ``trunks`` are taken as known and replaced by what is known afterwards."""
+        trees = [one.tree for one in asked]
+        kept: Kept | None = {} if self._later or trunks is not None else None
+        batch = batch_trees(trees, self._backend) if trunks is None else batch_onto(trees, trunks)
+        batch = batch.to(self._model.device, self._dtype)
+        logits = self._log_probabilities(batch, kept)
+        found: list[_Found] = []
+        for one in asked:
+            mine, logits = logits[: len(one.readings)], logits[len(one.readings) :]
+            found.append({(r.query, r.given, r.mark): row for r, row in zip(one.readings, mine, strict=True)})
+        if self._later and kept is not None:
+            self._second_pass(asked, found, batch, kept, trunks or ())
+        if trunks is not None and kept is not None:
+            trunks[:] = grown(trees, trunks, batch, kept)
+        return [
+            [self._step_score(query.name, number, answers) for number, query in enumerate(one.queries)]
+            for one, answers in zip(asked, found, strict=True)
+        ]
+
+    def _second_pass(
+        self, asked: Sequence[_Asked], found: list[_Found], batch: TreeBatch, kept: Kept, trunks: Sequence[Trunk]
+    ) -> None:
+        """Read the later pass given the predicted labels, below the nodes where its prompts leave the first one's."""
+        (first, later), places = self._prompter.passes, [one.tree.reads for one in asked]
+        suffixes: list[Suffix] = []
+        wanted: list[tuple[int, int, tuple[bool, ...]]] = []
+        for index, one in enumerate(asked):
+            node_of = {
+                r.query: int(n) for r, n in zip(one.readings, places[index], strict=True) if r.mark == first.asked[0]
+            }
+            for number, (ids, slots) in enumerate(one.encoded):
+                given = tuple(good >= bad for good, bad, _ in (found[index][number, (), m] for m in first.asked))
+                tail = self._prompter.prompt(ids, slots, given, later.asked)[slots[0] :]
+                reads = tuple(slots[mark] - 1 - slots[0] for mark in later.asked)
+                suffixes.append(Suffix(index, node_of[number], tail, slots[0], reads))
+                wanted.append((index, number, given))
+        below = batch_below([one.tree for one in asked], batch, kept, suffixes, trunks)
+        logits = self._log_probabilities(below.to(self._model.device, self._dtype))
+        rows = iter(logits)
+        for index, number, given in wanted:
+            for mark in later.asked:
+                found[index][number, given, mark] = next(rows)
+
+    def _log_probabilities(self, batch: TreeBatch, kept: Kept | None = None) -> npt.NDArray[np.float64]:
         """Per reading: log-probabilities (whole vocabulary) of ``<+>`` and ``<->``, and of the most likely token."""
-        logits = read_logits(self._model, batch)
+        logits = read_logits(self._model, batch, kept)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         ids = self._prompter.ids
         two = torch.stack((logits[:, ids.good], logits[:, ids.bad], logits.max(dim=-1).values), dim=-1)
         two = two - logits.logsumexp(dim=-1, keepdim=True)
         return two.double().cpu().numpy()
 
-    def _judge(self, queries: list[Query], readings: list[Reading], logits: npt.NDArray[np.float64]) -> list[StepScore]:
-        found = {(r.query, r.given, r.mark): row for r, row in zip(readings, logits, strict=True)}
-        return [self._step_score(queries[number].name, number, found) for number in range(len(queries))]
-
-    def _step_score(
-        self, name: str, number: int, found: dict[tuple[int, tuple[bool, ...], int], npt.NDArray[np.float64]]
-    ) -> StepScore:
+    def _step_score(self, name: str, number: int, found: _Found) -> StepScore:
         preset, labels = self._prompter.preset, self._prompter.labels
         predicted: list[bool] = []
         stated: dict[str, float] = {}

@@ -22,10 +22,11 @@ from transformers import PreTrainedModel
 
 from stages.core.attention import read_logits
 from stages.core.io import DataError
+from stages.core.layout import batch_trees, pack
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import Label
 from stages.core.tokens import LabelIds
-from stages.core.tree import Tree, batch_trees, pack
+from stages.core.tree import Tree
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,12 @@ import torch
 from stages.core import prompts
 from stages.core.attention import DensePlan, read_logits, use_trees
 from stages.core.io import DataError, write_json
+from stages.core.layout import TreeBatch, batch_trees
 from stages.core.passes import PRESETS, Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.score_lines import read_solutions, render_scores, score_lines
 from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution, StepScore
 from stages.core.tokens import add_label_tokens
-from stages.core.tree import TreeBatch, batch_trees
 from tests.models import (
     exact_norms,  # noqa: F401  (a fixture)
     plain_tokenizer,
@@ -105,23 +105,22 @@ def test_real_problems(mirror: Path) -> None:
 def _causal(batch: TreeBatch) -> TreeBatch:
     assert isinstance(batch.plan, DensePlan)
     length = batch.plan.mask.shape[-1]
-    return replace(
-        batch, plan=DensePlan(torch.ones(length, length, dtype=torch.bool).tril().expand_as(batch.plan.mask))
-    )
+    causal = torch.ones(length, length, dtype=torch.bool).tril().expand_as(batch.plan.mask)
+    return replace(batch, plan=replace(batch.plan, mask=causal))
 
 
 def _end_too_late(batch: TreeBatch) -> TreeBatch:
     assert isinstance(batch.plan, DensePlan)
     mask = batch.plan.mask.clone()
     mask[..., 1:, :] |= batch.plan.mask[..., :-1, :]  # a node also sees what the node before it sees
-    return replace(batch, plan=DensePlan(mask))
+    return replace(batch, plan=replace(batch.plan, mask=mask))
 
 
 def _blind_to_parent(batch: TreeBatch) -> TreeBatch:
     assert isinstance(batch.plan, DensePlan)
     length = batch.plan.mask.shape[-1]
     near = torch.diag(torch.ones(length - 1, dtype=torch.bool), -1)
-    return replace(batch, plan=DensePlan(batch.plan.mask & ~near))
+    return replace(batch, plan=replace(batch.plan, mask=batch.plan.mask & ~near))
 
 
 def _running_positions(batch: TreeBatch) -> TreeBatch:
@@ -221,19 +220,23 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
     rounds = Rounds(Scorer(tmp_path))
     slots: list[int] = []
 
-    def counted(model: Any, batch: TreeBatch) -> torch.Tensor:
+    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
         slots.append(batch.input_ids.shape[1])
-        return read_logits(model, batch)
+        return read_logits(model, batch, kept)
+
+    def cost(asked: dict[str, Candidates]) -> int:
+        slots.clear()
+        rounds.score(asked)
+        return sum(slots)
 
     monkeypatch.setattr("stages.core.scoring.read_logits", counted)
     problem = "a long story " * 100
-    for turn in range(3):
-        rounds.score({"p": Candidates(problem, ("one step",) * turn, WAYS)})
-    assert slots[0] > 5 * slots[1]
-    assert slots[2] < 2 * slots[1]
-    assert rounds.score({"p": Candidates("another story", (), ("a",)), "none": Candidates("x", (), ())})["none"] == []
-    rounds.score({"p": Candidates(problem, (), WAYS)})
-    assert slots[-1] > 5 * slots[1]  # of the other story the common opening alone is known
+    first, second, third = (cost({"p": Candidates(problem, ("one step",) * turn, WAYS)}) for turn in range(3))
+    assert first > 3 * second
+    assert third < 1.2 * second
+    other = cost({"p": Candidates("another story", (), WAYS), "none": Candidates("x", (), ())})
+    assert other < first
+    assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # of the other story the opening alone is known
 
 
 def test_published_prompts_to_the_letter() -> None:

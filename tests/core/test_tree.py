@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from stages.core.attention import CascadePlan, DensePlan
-from stages.core.tree import Tree, batch_trees, build_tree, pack
+from stages.core.layout import batch_trees, pack
+from stages.core.tree import Tree, build_tree
 
 
 def random_prompts(seed: int, count: int) -> list[np.ndarray]:
@@ -67,27 +68,33 @@ def test_both_layouts_show_each_node_its_ancestors(seed: int) -> None:
                 shown = shown[np.argsort(positions[shown], kind="stable")]
                 assert ids[shown].tolist() == tree.ids[path].tolist()
                 assert positions[shown].tolist() == list(range(len(path)))
-        assert seen.any(axis=1).all(), "a slot that sees nothing would be NaN"
 
 
 def slot_visibility(plan: CascadePlan | DensePlan, slots: int) -> np.ndarray:
     """(slots, slots): what each slot of a row attends to under a plan."""
-    seen = np.zeros((slots, slots), dtype=bool)
+    places = len(plan.places.take)
+    seen = np.zeros((places, places), dtype=bool)
     mask = plan.mask.numpy()[:, 0]
     if isinstance(plan, DensePlan):
         for row, block in enumerate(mask):
             here = slice(row * block.shape[0], (row + 1) * block.shape[0])
             seen[here, here] = block
-        return seen
-    cut = plan.trunks * plan.length
-    for row in range(plan.trunks):
-        here = slice(row * plan.length, (row + 1) * plan.length)
-        seen[here, here] = np.tril(np.ones((plan.length, plan.length), dtype=bool))
-    for row, owner in enumerate(plan.owner.tolist()):
-        here = slice(cut + row * plan.width, cut + (row + 1) * plan.width)
-        seen[here, owner * plan.length : (owner + 1) * plan.length] = mask[row][:, : plan.length]
-        seen[here, here] = mask[row][:, plan.length :]
-    return seen
+    else:
+        cut = plan.trunks * plan.length
+        for row in range(plan.trunks):
+            here = slice(row * plan.length, (row + 1) * plan.length)
+            seen[here, here] = np.tril(np.ones((plan.length, plan.length), dtype=bool))
+        for row, owner in enumerate(plan.owner.tolist()):
+            here = slice(cut + row * plan.width, cut + (row + 1) * plan.width)
+            seen[here, owner * plan.length : (owner + 1) * plan.length] = mask[row][:, : plan.length]
+            seen[here, here] = mask[row][:, plan.length :]
+    assert seen.any(axis=1).all(), "a place that sees nothing would be NaN"
+    back = plan.places.back.numpy()
+    assert plan.places.take.numpy()[back].tolist() == list(range(slots))
+    padding = np.setdiff1d(np.arange(places), back)
+    assert not seen[np.ix_(back, padding)].any(), "padding must not be seen"
+    between: np.ndarray = seen[np.ix_(back, back)]
+    return between
 
 
 def test_packs_hold_the_budget_and_everything_once() -> None:
