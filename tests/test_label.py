@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -13,9 +14,11 @@ import polars as pl
 import pytest
 
 from stages.core.io import EXIT_TRANSIENT, DataError, read_json, read_parquet
+from stages.core.metering import EXIT_BUDGET
 from stages.core.records import ANSWERS, LABELS, STEPS
+from tests.fast_judge import counts, fast_judge
 from tests.servers import JudgeServer, judge_server
-from tests.stage_inputs import write_params, write_raw
+from tests.stage_inputs import ROOT, write_params, write_raw
 
 OUT = Path("artifacts/labels")
 MODEL = Path("artifacts/raw/models/judge")
@@ -87,37 +90,94 @@ def test_a_server_labels_what_ratings_leave_open(project: Path) -> None:
     assert (joined["attempts"] == joined["len"]).all()
     parsed = answers.filter(pl.col("outcome") == "parsed")
     assert metrics["parsed_share"] == pytest.approx(len(parsed) / len(answers))
+    assert {name: entry["read"] for name, entry in metrics["sources"].items()} == {
+        "prm800k": 30,
+        "rlhflow_mistral": 24,
+    }
+    for entry in metrics["sources"].values():
+        assert entry["read"] == entry["kept"] + sum(entry["dropped"].values())
     assert set(metrics["agreement"]) == {"prm800k:-1", "rlhflow_mistral:+1", "rlhflow_mistral:-1"}
 
 
 def run_stage() -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
     return subprocess.Popen([sys.executable, "-m", "stages.label"], env=environment, stderr=subprocess.PIPE)
 
 
-def test_a_kill_loses_nothing_and_ends_with_the_same_bytes(project: Path) -> None:
-    def slow(prompt: str, seed: int) -> str:
-        time.sleep(0.02)
-        return grade(prompt, seed)
+def journal_lines() -> int:
+    found = list(Path(".pathfinder/label").glob("*/journal.jsonl"))
+    return found[0].read_bytes().count(b"\n") if found else 0
 
-    with judge_server(JudgeServer(slow)) as server:
-        set_params(project, engine="openai", base_urls=[server.url], concurrency=2)
-        with run_stage() as process:
-            while server.calls < 12 and process.poll() is None:
-                time.sleep(0.01)
-            process.send_signal(signal.SIGKILL)
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.benchmarks])])
+def test_killed_runs_pay_for_nothing_twice_and_end_with_the_same_bytes(project: Path, kills: int) -> None:
+    """SIGKILL at random moments. What is asked again is what was under way, never more than ``concurrency`` calls."""
+    shutil.rmtree("artifacts/raw")
+    write_raw(project, lines=6 + 8 * kills)
+    from stages.prepare import main as prepare
+
+    prepare()
+    MODEL.mkdir(parents=True)
+    (MODEL / "weights").write_text("1", encoding="utf-8")
+    rng, concurrency = random.Random(kills), 4
+    again: list[int] = []
+    with fast_judge(str(ROOT), seconds=0.02) as url:
+        base = f"{url}/v1"
+        set_params(project, engine="openai", base_urls=[base], concurrency=concurrency, mistral_per_rating=1000)
+        for _ in range(kills):
+            with run_stage() as process:
+                if rng.random() < 0.85:  # under way; else while it starts
+                    goal = counts(url)[0] + rng.randrange(1, 30)
+                    while counts(url)[0] < goal and process.poll() is None:
+                        time.sleep(0.002)
+                time.sleep(rng.random() * 0.2)
+                process.send_signal(signal.SIGKILL)
+            assert process.returncode == -signal.SIGKILL
+            time.sleep(0.1)  # what the dead process had sent still reaches the server
+            again.append(counts(url)[0] - journal_lines() - sum(again))
+            assert 0 <= again[-1] <= concurrency
         assert not OUT.exists()
         with run_stage() as process:
             _, errors = process.communicate()
         assert process.returncode == 0, errors.decode()
-        killed = outs()
-        answers = read_json(Path("metrics/label.json"))["calls"]
-        # an answer is in the journal within 64 answers or a second; what a kill can cost is that much at most
-        assert answers <= server.calls <= answers + 12 + 2
+        calls, distinct = counts(url)
+        killed, paid = outs(), read_json(Path("metrics/label.json"))["calls"]
+        assert distinct == paid == journal_lines()
+        assert calls == paid + sum(again)
         shutil.rmtree(".pathfinder")
         shutil.rmtree(OUT)
         label()
+        assert counts(url) == (calls + paid, paid)
     assert outs() == killed
+    print(f"\n{kills} kills: {paid} answers, {sum(again)} calls under way asked again, 0 duplicate, 0 lost; same bytes")
+
+
+def test_a_spent_budget_keeps_everything_and_a_larger_one_goes_on(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with judge_server(JudgeServer(grade)) as server:
+        paid = {"engine": "openai", "base_urls": [server.url], "concurrency": 4}
+        for budget in ({"max_calls": 10}, {"max_calls": 15, "price_per_million_tokens": 1000.0}):
+            set_params(project, **paid, **budget)
+            with pytest.raises(SystemExit) as caught:
+                label()
+            assert caught.value.code == EXIT_BUDGET
+            assert server.calls == budget["max_calls"] == journal_lines()
+            assert not OUT.exists()
+        told = capsys.readouterr().err
+        assert "stopped by max_calls 10. Paid so far: 10 calls, 80 tokens. Left: 12 of the 22 calls" in told
+        assert "15 calls, 120 tokens, cost 0.12" in told
+        set_params(project, **paid, max_tokens_total=200)
+        with pytest.raises(SystemExit):
+            label()
+        assert 25 <= server.calls <= 25 + 3  # calls under way end
+        set_params(project, **paid)
+        label()
+        stopped = outs()
+        assert server.calls == read_json(Path("metrics/label.json"))["calls"]
+        shutil.rmtree(".pathfinder")
+        label()
+    assert outs() == stopped
 
 
 def test_a_dead_server_ends_with_the_status_that_asks_for_another_try(project: Path) -> None:

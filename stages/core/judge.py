@@ -136,6 +136,7 @@ class ServerJudge:
 
         if missing:
             self._client = self._client or self._connect()
+            meter.begin()
             try:
                 self._client.chat(requests(), self._sampled, keep)
             finally:

@@ -57,6 +57,7 @@ class Meter:
     tokens: int = 0
     stopped: str = ""  # the limit that stopped the run
     _started: float = field(default_factory=time.monotonic)
+    _began: float = field(default_factory=time.monotonic)
     _in_flight: int = 0
     _fresh_tokens: int = 0
     _texts: int = 0
@@ -77,6 +78,13 @@ class Meter:
                 f"{self._cost(self.tokens)}. Left: {total - done:,} of the {total:,} calls of this wave, and what "
                 "they entail. Every answer is kept: the same command with a larger budget goes on from here"
             )
+
+    def begin(self) -> None:
+        """Calls start now: a server that had to be started first does not enter the rates (but the hours)."""
+        if not self._fresh_tokens:
+            self._began = time.monotonic()
+        if self._progress is not None:
+            self._progress.begin()
 
     def take(self, calls: int = 1) -> bool:
         """Whether ``calls`` more may start; they then count as under way."""
@@ -128,7 +136,7 @@ class Meter:
         return tokens
 
     def _note(self, progress: Progress) -> str:
-        elapsed = max(time.monotonic() - self._started, 1e-9)
+        elapsed = max(time.monotonic() - self._began, 1e-9)
         notes = [f"{self._fresh_tokens / elapsed:.0f} tokens/s"]
         if self._texts:
             notes.append(f"parsed {100 * self._parsed / self._texts:.1f} %")

@@ -45,6 +45,12 @@ class Progress:
         elif time.monotonic() - self._start > _QUIET_S:
             self._say()
 
+    def begin(self) -> None:
+        """Start the clock of the rate now: what came before (a server's start) was preparation."""
+        self._start = time.monotonic()
+        if self._bar is not None:
+            self._bar.unpause()
+
     def resume(self, done: int) -> None:
         """Count ``done`` items that an earlier run finished; they do not enter the rate."""
         self._resumed += done

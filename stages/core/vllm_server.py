@@ -165,7 +165,7 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadlin
                 f"{url}: vLLM did not answer in time (vllm.start_timeout_s); {log} ends with\n{_tail(log)}"
             )
         time.sleep(_POLL_S)
-        progress.advance(max(int(progress.total - left) - progress.done, 0), _last_line(log))
+        progress.advance(max(int(progress.total - left) - progress.done, 0), f"log: {log}")
 
 
 def _free_port() -> int:
@@ -179,7 +179,3 @@ def _tail(log: Path) -> str:
         handle.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
         text = handle.read().decode("utf-8", "replace")
     return "".join(character if character.isprintable() or character == "\n" else " " for character in text)
-
-
-def _last_line(log: Path) -> str:
-    return (_tail(log).strip().splitlines() or [""])[-1][:100]
