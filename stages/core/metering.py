@@ -56,8 +56,8 @@ class Meter:
     calls: int = 0
     tokens: int = 0
     stopped: str = ""  # the limit that stopped the run
-    _started: float = field(default_factory=time.monotonic)
-    _began: float = field(default_factory=time.monotonic)
+    _started: float = field(default_factory=lambda: time.monotonic())
+    _began: float = field(default_factory=lambda: time.monotonic())
     _in_flight: int = 0
     _fresh_tokens: int = 0
     _texts: int = 0
@@ -142,7 +142,7 @@ class Meter:
             notes.append(f"parsed {100 * self._parsed / self._texts:.1f} %")
         if self._judged:
             notes.append(f"agrees {100 * self._agreed / self._judged:.1f} %")
-        ahead = self.tokens + self.tokens / self.calls * (progress.total - progress.done)
+        ahead = self.tokens + self.tokens / self.calls * (progress.total - progress.done - 1)
         if self.budget.price_per_million_tokens:
             notes.append(f"cost {self._money(self.tokens):.2f} of about {self._money(ahead):.2f}")
         return ", ".join(notes)

@@ -172,3 +172,43 @@ def test_a_limit_on_human_steps_is_a_seeded_choice() -> None:
     asked = [[n for n, verdict in enumerate(rows_of(one)) if verdict is None] for one in chosen]
     assert asked[0] == asked[1] != asked[2]
     assert len(asked[0]) == 10
+
+
+def test_the_official_preset_reads_and_asks_as_the_published_scripts_do(tmp_path: Path) -> None:
+    prompts: list[str] = []
+
+    def reply(prompt: str, attempt: int) -> str:
+        prompts.append(prompt)
+        if "<current_step>\n                    lost\n" in prompt:
+            return "no idea"  # a Mistral step: three more rounds of three
+        if "thought" in prompt:
+            return "<think>Score A: 0 Score B: 1 Score C: 1</think> **Score A:** 1 **Score B:** 1 **Score C:** 1"
+        return "Score A: 7 Score B: 1 Score C: 0.5" if "digits" in prompt else ONES
+
+    rows: list[tuple[str, int | None, str]] = [
+        ("prm800k", -1, "thought"),
+        ("prm800k", -1, "digits"),
+        ("prm800k", -1, "ones"),
+        ("rlhflow_mistral", 1, "lost"),
+    ]
+    settings = params(preset="official", parse_attempts=3, disagreement_rounds=2)
+    verdicts, _, labelling = run(tmp_path, reply, rows, settings)
+    assert decided(verdicts) == [
+        Verdict("parsed", Scores(0, 1, 1), (0,)),
+        Verdict("parsed", Scores(0, 1, 0), (0,)),
+        Verdict("parsed", Scores(1, 1, 1), (0, 3, 6)),
+        Verdict("unparsed", None, tuple(range(9))),
+    ]
+    assert any("\n                [Math Problem]\n" in prompt for prompt in prompts)  # 16 spaces, 20 for Mistral
+    with Journal(tmp_path / "j") as journal:
+        labelling.journal = journal
+        assert [labelling.answer(place, 0).detail for place in range(4)] == ["", "not_binary", "", "no_scores"]
+
+
+def test_a_place_is_found_by_its_prompt_and_equal_prompts_by_their_first_place(tmp_path: Path) -> None:
+    rows: list[tuple[str, int | None, str]] = [("prm800k", -1, f"step {n % 40}") for n in range(100)]
+    _, judge, labelling = run(tmp_path, lambda *_: MIXED, rows, params())
+    prompts = labelling.prompts
+    assert [prompts.place(prompts.key(place, 3)) for place in range(100)] == [n % 40 for n in range(100)]
+    assert [prompts.of_key(prompts.key(place, 0)) for place in range(100)] == [prompts.text(n) for n in range(100)]
+    assert [len(wave) for wave in judge.waves] == [40]
