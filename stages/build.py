@@ -1,7 +1,8 @@
 """Make the training set: one tree a trajectory, split by problem, its overlap with every benchmark reported.
 
 Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}; params: build, search.sets
-Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/overlap.parquet, metrics/build.json
+Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,removed}.parquet,
+        metrics/build.json
 Run     python -m stages.build
 
 A problem and everything near it falls on one side of the split (paper section 3.3; the published script splits over
@@ -12,15 +13,27 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from stages.core.benchmarks import read_prmbench, read_processbench, read_search
+from stages.core.benchmarks import read_prmbench, read_prmbench_originals, read_processbench, read_search
 from stages.core.io import DataError, read_json, read_parquet, write_json, write_parquet
-from stages.core.overlap import BenchmarkText, Hit, groups, problem_hits, shared_steps
+from stages.core.overlap import (
+    BenchmarkText,
+    Figures,
+    Hit,
+    StepIndex,
+    StepMatch,
+    best_of,
+    counts,
+    groups,
+    problem_figures,
+    problem_hits,
+    step_figures,
+)
 from stages.core.params import Build, load_params
 from stages.core.progress import Progress
 from stages.core.records import CLEAN, STEPS, TRAJECTORIES, TREES
@@ -30,7 +43,7 @@ STEPS_FOLDER = Path("artifacts/steps")
 CLEAN_FILE = Path("artifacts/clean/clean.parquet")
 RAW = Path("artifacts/raw")
 TRAIN = Path("artifacts/train")
-OVERLAP = Path("artifacts/overlap/overlap.parquet")
+OVERLAP = Path("artifacts/overlap")
 METRICS = Path("metrics/build.json")
 HITS: dict[str, Any] = {
     "problem_id": pl.String(),
@@ -38,6 +51,21 @@ HITS: dict[str, Any] = {
     "benchmark_id": pl.String(),
     "kind": pl.String(),
     "similarity": pl.Float64(),
+}
+STEP_HITS: dict[str, Any] = {
+    "step_digest": pl.String(),  # of the training step: first 16 hexadecimal digits of sha256(normalise(step))
+    "benchmark": pl.String(),
+    "benchmark_id": pl.String(),
+    "step_index": pl.Int64(),  # of the benchmark's step, from 0
+    "kind": pl.String(),
+    "similarity": pl.Float64(),
+}
+REMOVED: dict[str, Any] = {
+    "tree_id": pl.String(),
+    "problem_id": pl.String(),
+    "source": pl.String(),
+    "benchmark": pl.String(),
+    "records": pl.Int64(),
 }
 
 
@@ -76,45 +104,104 @@ def records_of(trees: pl.DataFrame) -> int:
 
 
 def benchmark_texts(sets: Sequence[str]) -> list[BenchmarkText]:
-    """Every item of ProcessBench, PRMBench and the search ``sets``."""
+    """Every item of ProcessBench, PRMBench (as published, and the solutions it was made from) and the search sets."""
     items = [
         BenchmarkText(f"processbench/{item.subset}", item.id, item.problem, item.steps)
         for item in read_processbench(RAW / "processbench").items
     ]
-    items += [
-        BenchmarkText(f"prmbench/{item.classification}", item.idx, item.problem, item.steps)
-        for item in read_prmbench(RAW / "prmbench").items
-    ]
+    prmbench = {
+        "prmbench": read_prmbench(RAW / "prmbench").items,
+        "prmbench-original": read_prmbench_originals(RAW / "prmbench"),
+    }
+    for name, rows in prmbench.items():
+        items += [BenchmarkText(f"{name}/{item.classification}", item.idx, item.problem, item.steps) for item in rows]
     return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(RAW / "search", sets).items]
 
 
-def overlap_figures(hits: Sequence[Hit], items: Sequence[BenchmarkText], training: pl.DataFrame) -> dict[str, Any]:
-    """For each benchmark: items, items whose problem is exact or near in the training data, steps and shared steps."""
-    branches = training["branches"].explode().struct.field("step") if len(training) else pl.Series([], dtype=pl.String)
-    steps = shared_steps([*training["steps"].explode().drop_nulls(), *branches.drop_nulls()], items)
-    exact = {(hit.benchmark, hit.benchmark_id) for hit in hits if hit.kind == "exact"}
-    near = {(hit.benchmark, hit.benchmark_id) for hit in hits} - exact
-    sizes = Counter(item.benchmark for item in items)
-    exact_counts, near_counts = (Counter(name for name, _ in found) for found in (exact, near))
+def step_texts(trees: pl.DataFrame) -> Iterator[str]:
+    """Every step that stands in the trees, followed or rated."""
+    yield from trees["steps"].explode().drop_nulls().unique(maintain_order=True)
+    if len(trees):
+        yield from trees["branches"].explode().struct.field("step").unique(maintain_order=True)
+
+
+Part = tuple[str, bool]
+"""A part of the training data: its source, and whether it stays in the training set."""
+
+
+def step_matches(trees: pl.DataFrame, kept: pl.Series, index: StepIndex) -> dict[Part, dict[int, StepMatch]]:
+    """For each part of the trees: the benchmark steps that it holds. ``kept`` are the ids of the trees that stay."""
+    parts = trees.with_columns(kept=pl.col("tree_id").is_in(kept.implode()))
     return {
-        name: {
-            "items": sizes[name],
-            "exact_problems": exact_counts[name],
-            "near_problems": near_counts[name],
-            "steps": steps[name][0],
-            "shared_steps": steps[name][1],
-        }
+        (str(source), bool(stays)): index.match(step_texts(rows))
+        for (source, stays), rows in parts.partition_by("source", "kept", as_dict=True, maintain_order=True).items()
+    }
+
+
+def overlap_figures(
+    items: Sequence[BenchmarkText],
+    trees: pl.DataFrame,
+    chosen: pl.DataFrame,
+    hits: Sequence[Hit],
+    index: StepIndex,
+    parts: Mapping[Part, Mapping[int, StepMatch]],
+) -> dict[str, Any]:
+    """For each benchmark: its items and steps, how many of them all the trees hold, each source, and the chosen ones.
+
+    An item or a step that is both exact and near counts as exact.
+    """
+
+    def figures(frame: pl.DataFrame, chosen_parts: Iterable[Mapping[int, StepMatch]]) -> tuple[Figures, Figures]:
+        problems = set(frame["problem_id"])
+        found = problem_figures(hit for hit in hits if hit.problem_id in problems)
+        return found, step_figures(index, best_of(chosen_parts))
+
+    sources = sorted(set(trees["source"]))
+    whole = figures(trees, parts.values())
+    stays = figures(chosen, (found for (_, kept), found in parts.items() if kept))
+    each = {
+        name: figures(trees.filter(source=name), (found for (source, _), found in parts.items() if source == name))
+        for name in sources
+    }
+    sizes = Counter(item.benchmark for item in items)
+    steps = Counter(item.benchmark for item, _, _ in index.occurrences)
+    short = Counter(item.benchmark for item, _, number in index.occurrences if index.is_short[number])
+    return {
+        name: {"items": sizes[name], "steps": steps[name], "short_steps": short[name]}
+        | counts(*whole, name)
+        | {"kept": counts(*stays, name), "sources": {source: counts(*each[source], name) for source in sources}}
         for name in sizes
     }
 
 
-def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.DataFrame, dict[str, int]]:
-    """The trees that stay, and the records dropped by reason."""
-    dropped: dict[str, int] = {}
+def step_rows(index: StepIndex, matches: Mapping[int, StepMatch]) -> pl.DataFrame:
+    """Each benchmark step that the training data hold, with its best match."""
+    found = [(item, place, match) for item, place, number in index.occurrences if (match := matches.get(number))]
+    rows = [(m.digest, item.benchmark, item.id, place, m.kind, m.similarity) for item, place, m in found]
+    return pl.DataFrame(rows, schema=STEP_HITS, orient="row")
+
+
+def removed_rows(trees: pl.DataFrame, hits: Sequence[Hit]) -> pl.DataFrame:
+    """The trees whose problem a benchmark holds, one row a benchmark."""
+    pairs = sorted({(hit.problem_id, hit.benchmark) for hit in hits})
+    held = pl.DataFrame(pairs, schema={"problem_id": pl.String(), "benchmark": pl.String()}, orient="row")
+    rows = trees.with_columns(records=pl.col("branches").list.len().cast(pl.Int64))
+    return rows.join(held, on="problem_id", maintain_order="left_right").select(*REMOVED)
+
+
+def removed_figures(removed: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Problems and records removed for each benchmark; one that several hold counts for each."""
+    rows = removed.group_by("benchmark").agg(pl.col("problem_id").n_unique(), pl.col("records").sum()).sort("benchmark")
+    return {name: {"problems": problems, "records": records} for name, problems, records in rows.iter_rows()}
+
+
+def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """The trees that stay, and those dropped by reason."""
+    dropped: dict[str, pl.DataFrame] = {}
 
     def note(reason: str, kept: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
-        if lost := records_of(before) - records_of(kept):
-            dropped[reason] = lost
+        if len(kept) < len(before):
+            dropped[reason] = before.filter(~pl.col("tree_id").is_in(kept["tree_id"].implode()))
         return kept
 
     if params.remove_overlap:
@@ -128,15 +215,26 @@ def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.
     return trees, dropped
 
 
+def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """Records read, kept and dropped by reason."""
+    losses = {reason: records_of(rows) for reason, rows in dropped.items()}
+    return {
+        "read": records_of(trees),
+        "kept": records_of(chosen),
+        "dropped": {reason: records for reason, records in losses.items() if records},
+        "quarantined": {},
+    }
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     every = load_params()
     params, sets = every.build, every.search.sets
-    with recorded("build"), Progress("build", 4, "parts") as progress:
+    with recorded("build"), Progress("build", 5, "parts") as progress:
         if not read_json(Path("metrics/validate.json"))["success"]:
             raise DataError("metrics/validate.json: the data did not pass validation; mend it before building on it")
         trees = read_trees()
-        progress.advance(note="overlap with the benchmarks")
+        progress.advance(note="problems that the benchmarks hold")
         problems = dict(zip(trees["problem_id"], trees["problem"], strict=True))
         items = benchmark_texts(sets)
         hits = problem_hits(problems, items, params.near_duplicate_jaccard)
@@ -151,24 +249,36 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise DataError(
                 f"the split leaves {len(train)} training and {len(test)} test trees; change build.test_share"
             )
+        progress.advance(note="steps that the benchmarks hold")
+        index = StepIndex(items, params.near_duplicate_jaccard)
+        parts = step_matches(trees, chosen["tree_id"], index)
+        removed = removed_rows(dropped.get("overlap", trees.clear()), hits)
         progress.advance(note="write")
         write_parquet(TRAIN / "train.parquet", train)
         write_parquet(TRAIN / "test.parquet", test)
-        write_parquet(OVERLAP, pl.DataFrame([_row(hit) for hit in hits], schema=HITS, orient="row"))
+        write_parquet(OVERLAP / "overlap.parquet", pl.DataFrame([_row(h) for h in hits], schema=HITS, orient="row"))
+        write_parquet(OVERLAP / "steps.parquet", step_rows(index, best_of(parts.values())))
+        write_parquet(OVERLAP / "removed.parquet", removed)
         write_json(
             METRICS,
-            {
-                "read": records_of(trees),
-                "kept": records_of(chosen),
-                "dropped": dropped,
-                "quarantined": {},
+            accounting(trees, chosen, dropped)
+            | {
+                "sources": {
+                    name: accounting(trees.filter(source=name), chosen.filter(source=name), _of(name, dropped))
+                    for name in sorted(set(trees["source"]))
+                },
                 "train": _size(train),
                 "test": _size(test),
                 "near_duplicate_problems": len(group) - len(set(group.values())),
-                "overlap": overlap_figures(hits, items, chosen),
+                "overlap": overlap_figures(items, trees, chosen, hits, index, parts),
+                "removed": removed_figures(removed),
             },
         )
         progress.advance()
+
+
+def _of(source: str, frames: Mapping[str, pl.DataFrame]) -> dict[str, pl.DataFrame]:
+    return {reason: frame.filter(source=source) for reason, frame in frames.items()}
 
 
 def _row(hit: Hit) -> tuple[str, str, str, str, float]:

@@ -9,9 +9,12 @@ import yaml
 
 from stages import build
 from stages.core.io import DataError, read_json, write_json, write_jsonl, write_parquet
-from stages.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, problem_id
+from stages.core.prompts import digest
+from stages.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 
 PROBLEMS = 40
+LONG = "We add the apples of the first day and the apples of the second day, which are twice as many as the first."
+NEAR = LONG.replace("We add", "Now add")
 
 
 def problem(i: int) -> str:
@@ -28,6 +31,8 @@ def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             name = f"{source}-00000000-{i}"
             text = problem(i)
             trajectories.append((name, source, f"{source}.jsonl", i + 1, problem_id(text), text, ["one", f"two {i}"]))
+            if source == "prm800k":
+                trajectories[-1][-1].append(LONG)
             for step in range(2):
                 identity = f"{name}-{step}-0"
                 steps.append((identity, name, source, step, 0, f"step {step} of {i}", 1))
@@ -40,7 +45,13 @@ def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path, rows, schema in frames:
         write_parquet(Path(path), pl.DataFrame(rows, schema=schema, orient="row"))
     write_json(Path("metrics/validate.json"), {"success": True})
-    item = {"id": "gsm8k-0", "generator": "g", "problem": problem(3).upper(), "steps": ["one", "new"], "label": -1}
+    item = {
+        "id": "gsm8k-0",
+        "generator": "g",
+        "problem": problem(3).upper(),
+        "steps": ["one", "new", NEAR],
+        "label": -1,
+    }
     write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"final_answer_correct": True}])
     row = {
         "idx": "r0",
@@ -89,23 +100,66 @@ def test_no_problem_stands_on_both_sides_and_nothing_is_lost(inputs: Path) -> No
     assert build.records_of(train) + build.records_of(test) == figures()["kept"] == 4 * PROBLEMS
 
 
-def test_overlap_is_found_reported_and_removed_on_request(inputs: Path) -> None:
+NOTHING = {"exact_problems": 0, "near_problems": 0, "exact_steps": 0, "exact_short_steps": 0, "near_steps": 0}
+HELD = {problem_id(problem(3)), problem_id(problem(5))}
+
+
+def test_overlap_is_found_and_reported_by_benchmark_and_source(inputs: Path) -> None:
     build.main()
     overlap = figures()["overlap"]
+    both = NOTHING | {"exact_problems": 1, "exact_steps": 1, "exact_short_steps": 1}
     assert overlap["processbench/gsm8k"] == {
         "items": 1,
-        "exact_problems": 1,
-        "near_problems": 0,
-        "steps": 2,
-        "shared_steps": 1,
+        "steps": 3,
+        "short_steps": 2,
+        **both,
+        "near_steps": 1,
+        "kept": both | {"near_steps": 1},
+        "sources": {"prm800k": both | {"near_steps": 1}, "rlhflow_mistral": both},
     }
     assert overlap["search/math"]["exact_problems"] == 1
-    assert overlap["prmbench/circular"]["exact_problems"] == 0
+    assert overlap["prmbench/circular"] | NOTHING == overlap["prmbench/circular"]
+    assert set(overlap) == {"processbench/gsm8k", "prmbench/circular", "prmbench-original/circular", "search/math"}
+    steps = pl.read_parquet("artifacts/overlap/steps.parquet")
+    assert dict(steps.schema) == build.STEP_HITS
+    assert steps.select("benchmark_id", "step_index", "kind").rows() == [
+        ("gsm8k-0", 0, "exact"),
+        ("gsm8k-0", 2, "near"),
+    ]
+    assert steps["step_digest"].to_list() == [digest(normalise(text)) for text in ("one", LONG)]
+    assert figures()["removed"] == {}
+    assert pl.read_parquet("artifacts/overlap/removed.parquet").is_empty()
+
+
+def test_overlap_is_removed_on_request_and_what_was_removed_is_recorded(inputs: Path) -> None:
     change(remove_overlap=True)
     build.main()
-    assert figures()["dropped"] == {"overlap": 8}
-    held = {problem_id(problem(3)), problem_id(problem(5))}
-    assert not held & (set(trees("train")["problem_id"]) | set(trees("test")["problem_id"]))
+    found = figures()
+    assert found["dropped"] == {"overlap": 8}
+    assert found["removed"] == {
+        "processbench/gsm8k": {"problems": 1, "records": 4},
+        "search/math": {"problems": 1, "records": 4},
+    }
+    removed = pl.read_parquet("artifacts/overlap/removed.parquet")
+    assert dict(removed.schema) == build.REMOVED
+    assert set(removed["problem_id"]) == HELD
+    assert removed["records"].sum() == 8
+    assert not HELD & (set(trees("train")["problem_id"]) | set(trees("test")["problem_id"]))
+    for name in ("processbench/gsm8k", "search/math"):
+        assert found["overlap"][name]["exact_problems"] == 1
+        assert found["overlap"][name]["kept"]["exact_problems"] == 0
+
+
+def test_every_source_accounts_for_its_records(inputs: Path) -> None:
+    change(remove_overlap=True, mistral_records=11, max_records=60)
+    build.main()
+    found = figures()
+    for key in ("read", "kept"):
+        assert sum(source[key] for source in found["sources"].values()) == found[key]
+    for source in found["sources"].values():
+        assert source["read"] == source["kept"] + sum(source["dropped"].values())
+    assert found["sources"]["prm800k"]["dropped"].keys() == {"overlap", "limit"}
+    assert found["sources"]["rlhflow_mistral"]["dropped"].keys() >= {"overlap", "mix"}
 
 
 def test_the_mix_and_the_limit_take_whole_trees(inputs: Path) -> None:

@@ -139,7 +139,7 @@ def _data_stages() -> None:
             {"read": 100, "kept": 90, "dropped": {"unrated": 9}, "quarantined": {"null_text": 1}},
         )
     side = {"records": 45, "trees": 9, "problems": 9, "sources": {"prm800k": 40, "rlhflow_mistral": 5}}
-    hits = {"items": 10, "exact_problems": 2, "near_problems": 1, "steps": 40, "shared_steps": 4}
+    hits = {"items": 10, "exact_problems": 2, "near_problems": 1, "steps": 40, "exact_steps": 4}
     build: dict[str, Any] = {"read": 90, "kept": 90, "dropped": {}, "quarantined": {}, "train": side, "test": side}
     write_json(Path("metrics/build.json"), build | {"overlap": {"processbench/math": hits}})
 

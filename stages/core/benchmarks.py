@@ -187,6 +187,17 @@ def _prmbench_items(path: Path, number: int, row: Any) -> list[PRMBenchItem]:
     return [PRMBenchItem(f"{CORRECT}_{idx}", CORRECT, *original, ()), item]
 
 
+def read_prmbench_originals(folder: Path) -> list[PRMBenchItem]:
+    """The PRM800K solutions that PRMBench's rows were made from: what a training set may hold word for word."""
+    originals: dict[str, PRMBenchItem] = {}
+    for path in sorted(path for path in folder.glob("*.jsonl*") if path.is_file()):
+        for number, row in _rows(path):
+            at, item = f"{path}: row {number}", _prmbench_items(path, number, row)[-1]
+            problem, steps = _typed(at, row, "original_question", str), _texts(at, row, "original_process")
+            originals.setdefault(item.idx, PRMBenchItem(item.idx, item.classification, problem, steps, ()))
+    return list(originals.values())
+
+
 def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[SearchProblem]:
     """Problems of ``sets``, ``limit`` a set (0: all). A missing set is a ``DataError``: averages need them all."""
     problems: list[SearchProblem] = []

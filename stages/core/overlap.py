@@ -1,31 +1,38 @@
-"""Overlap between training data and benchmarks: equal and nearly equal problems, equal steps.
+"""Overlap between training data and benchmarks: equal and nearly equal problems, equal and nearly equal steps.
 
-Two texts are near when the Jaccard similarity of their word 3-shingles reaches a threshold. MinHash signatures find the
-candidates (datasketch's LSH), the exact similarity decides, so the result does not depend on the signatures' luck
-except for what they miss.
+Two texts are near when the Jaccard similarity of their word 3-shingles reaches a threshold. Problems are few and are
+compared with each other, too: MinHash signatures find the candidates (datasketch's LSH), the exact similarity decides.
+Steps are many and compared with the benchmarks' alone: ``stages.core.near`` finds every near pair.
+
+A step of fewer than ``SHORT`` words and signs ("So x = 2.") says too little to be near another: it counts only where it
+is equal, and is counted apart, for it may be equal by chance.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from datasketch import MinHash, MinHashLSH
 
+from stages.core.near import SHINGLE, WORD, NearTexts
+from stages.core.prompts import digest
 from stages.core.records import normalise
 
-_WORD = re.compile(r"\w+|[^\w\s]")
-_SHINGLE = 3
-_PERMUTATIONS = 128
+SHORT = 10
+Figures = Mapping[str, Mapping[str, int]]
+_BANDS, _ROWS = 20, 6
+"""LSH bands and rows: a pair of similarity 0.8 becomes a candidate with probability 0.998, one of 0.3 with 0.014."""
+_PERMUTATIONS = _BANDS * _ROWS
+_CHUNK = 50_000
 
 
 def shingles(text: str) -> frozenset[str]:
     """Runs of three words or signs of the normalised text; the whole text where it is shorter."""
-    words = _WORD.findall(normalise(text))
-    if len(words) <= _SHINGLE:
+    words = WORD.findall(normalise(text))
+    if len(words) <= SHINGLE:
         return frozenset([" ".join(words)])
-    return frozenset(" ".join(words[i : i + _SHINGLE]) for i in range(len(words) - _SHINGLE + 1))
+    return frozenset(" ".join(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1))
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
@@ -39,7 +46,7 @@ class NearIndex:
 
     def __init__(self, threshold: float) -> None:
         self.threshold = threshold
-        self._lsh = MinHashLSH(threshold=threshold, num_perm=_PERMUTATIONS)
+        self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
         self._shingles: dict[str, frozenset[str]] = {}
 
     def add(self, key: str, text: str) -> None:
@@ -118,12 +125,123 @@ def problem_hits(problems: Mapping[str, str], items: Sequence[BenchmarkText], th
     return hits
 
 
-def shared_steps(training: Iterable[str], items: Sequence[BenchmarkText]) -> dict[str, tuple[int, int]]:
-    """For each benchmark: ``(steps, steps whose normalised text stands in the training data too)``."""
-    known = {normalise(step) for step in training}
-    counts: dict[str, tuple[int, int]] = {}
-    for item in items:
-        steps, shared = counts.get(item.benchmark, (0, 0))
-        found = sum(normalise(step) in known for step in item.steps)
-        counts[item.benchmark] = (steps + len(item.steps), shared + found)
-    return counts
+@dataclass(frozen=True, slots=True)
+class StepMatch:
+    """The training step that is nearest to a benchmark's: ``digest`` is the first 16 hexadecimal digits of the sha256
+    of its normalised text, ``kind`` is exact or near. The higher of two matches is the better one."""
+
+    is_exact: bool
+    similarity: float
+    digest: str
+
+    @property
+    def kind(self) -> str:
+        """As in the tables."""
+        return "exact" if self.is_exact else "near"
+
+    def rank(self) -> tuple[bool, float, str]:
+        """Sorts the better match last, whatever the order in which they were found."""
+        return self.is_exact, self.similarity, self.digest
+
+
+class StepIndex:
+    """The steps of ``items``, distinct when normalised, asked for their matches among training steps."""
+
+    def __init__(self, items: Sequence[BenchmarkText], threshold: float) -> None:
+        self.texts: dict[str, int] = {}
+        self.occurrences = [
+            (item, place, self.texts.setdefault(normalise(step), len(self.texts)))
+            for item in items
+            for place, step in enumerate(item.steps)
+        ]
+        """Every step of every item: the item, the step's place from 0, its number among the distinct texts."""
+        self.is_short = [is_short(text) for text in self.texts]
+        self._long = [number for number, short in enumerate(self.is_short) if not short]
+        every = list(self.texts)
+        self._near = NearTexts([every[number] for number in self._long], threshold)
+
+    def match(self, training: Iterable[str]) -> dict[int, StepMatch]:
+        """For each distinct benchmark step that ``training`` holds: its best match. Training texts are streamed."""
+        best: dict[int, StepMatch] = {}
+
+        def note(number: int, match: StepMatch) -> None:
+            if number not in best or match.rank() > best[number].rank():
+                best[number] = match
+
+        for texts in _chunks(training):
+            different = []
+            for text in texts:
+                number = self.texts.get(text)
+                if number is not None:
+                    note(number, StepMatch(True, 1.0, digest(text)))
+                if not is_short(text):
+                    different.append(text)
+            for asked, place, similarity in self._near.ask(different):
+                number = self._long[place]
+                if self.texts.get(different[asked]) != number and (number not in best or not best[number].is_exact):
+                    note(number, StepMatch(False, similarity, digest(different[asked])))
+        return best
+
+
+def is_short(normalised: str) -> bool:
+    """Whether a text has too few words and signs to be near another."""
+    return len(WORD.findall(normalised)) < SHORT
+
+
+def _chunks(training: Iterable[str]) -> Iterator[list[str]]:
+    """Normalised texts, equal neighbours and repeats within a chunk left out."""
+    texts: dict[str, None] = {}
+    for step in training:
+        texts[normalise(step)] = None
+        if len(texts) == _CHUNK:
+            yield list(texts)
+            texts.clear()
+    yield list(texts)
+
+
+def best_of(matches: Iterable[Mapping[int, StepMatch]]) -> dict[int, StepMatch]:
+    """The best match of each benchmark step over several parts of the training data."""
+    best: dict[int, StepMatch] = {}
+    for part in matches:
+        for number, match in part.items():
+            if number not in best or match.rank() > best[number].rank():
+                best[number] = match
+    return best
+
+
+def step_figures(index: StepIndex, matches: Mapping[int, StepMatch]) -> dict[str, dict[str, int]]:
+    """For each benchmark with steps: how many stand in the training data, equal (of these, short ones) or near."""
+    figures: dict[str, dict[str, int]] = {}
+    for item, _, number in index.occurrences:
+        found = figures.setdefault(item.benchmark, dict.fromkeys(STEP_FIGURES, 0))
+        if match := matches.get(number):
+            found[f"{match.kind}_steps"] += 1
+            found["exact_short_steps"] += match.is_exact and index.is_short[number]
+    return figures
+
+
+STEP_FIGURES = ("exact_steps", "exact_short_steps", "near_steps")
+
+
+def problem_figures(hits: Iterable[Hit]) -> dict[str, dict[str, int]]:
+    """For each benchmark that is hit: items whose problem stands in the training data, equal or else near."""
+    kinds: dict[tuple[str, str], str] = {}
+    for hit in hits:
+        key = hit.benchmark, hit.benchmark_id
+        kinds[key] = "exact" if "exact" in (hit.kind, kinds.get(key)) else "near"
+    figures: dict[str, dict[str, int]] = {}
+    for (benchmark, _), kind in kinds.items():
+        figures.setdefault(benchmark, dict.fromkeys(PROBLEM_FIGURES, 0))[f"{kind}_problems"] += 1
+    return figures
+
+
+PROBLEM_FIGURES = ("exact_problems", "near_problems")
+
+
+def counts(problems: Figures, steps: Figures, benchmark: str) -> dict[str, int]:
+    """One benchmark's row of both kinds of figures."""
+    return {
+        **dict.fromkeys((*PROBLEM_FIGURES, *STEP_FIGURES), 0),
+        **problems.get(benchmark, {}),
+        **steps.get(benchmark, {}),
+    }

@@ -77,9 +77,9 @@ def overlap(build: Metrics | None) -> list[Block]:
             found["exact_problems"],
             found["near_problems"],
             found["steps"],
-            found["shared_steps"],
+            found["exact_steps"],
         )
-        share = 100 * found["shared_steps"] / found["steps"] if found["steps"] else 0.0
+        share = 100 * found["exact_steps"] / found["steps"] if found["steps"] else 0.0
         rows.append((name, *(f"{count:,}" for count in counts), f"{share:.1f}"))
     headers = ("benchmark", "items", "same problem", "near problem", "steps", "same steps", "same steps, %")
     removed = {reason: count for reason, count in build["dropped"].items() if reason.startswith("overlap")}

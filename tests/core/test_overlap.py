@@ -2,10 +2,23 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stages.core.overlap import BenchmarkText, groups, jaccard, problem_hits, shared_steps, shingles
+from stages.core.near import WORD, NearTexts
+from stages.core.overlap import (
+    BenchmarkText,
+    StepIndex,
+    best_of,
+    groups,
+    jaccard,
+    problem_hits,
+    shingles,
+    step_figures,
+)
+from stages.core.prompts import digest
+from stages.core.records import normalise
 
 LONG = " ".join(f"word{i}" for i in range(60))
 
@@ -35,9 +48,51 @@ def test_groups_do_not_depend_on_the_order() -> None:
     assert groups(dict(shuffled), 0.8) == groups(texts, 0.8)
 
 
-def test_shared_steps_are_counted_by_benchmark() -> None:
-    items = [BenchmarkText("a", "1", "p", ("One  step.", "two")), BenchmarkText("b", "1", "p", ("three",))]
-    assert shared_steps(["one step.", "THREE"], items) == {"a": (2, 1), "b": (1, 1)}
+def test_steps_match_exactly_or_nearly_and_short_ones_only_exactly() -> None:
+    changed = LONG.replace("word30", "other")
+    items = [
+        BenchmarkText("a", "1", "p", ("One  step.", "two", LONG)),
+        BenchmarkText("b", "1", "p", (LONG, "something else entirely with nothing in common but its length, say")),
+    ]
+    index = StepIndex(items, 0.8)
+    near = index.match(["one step.", "twos", changed])
+    assert step_figures(index, near) == {
+        "a": {"exact_steps": 1, "exact_short_steps": 1, "near_steps": 1},
+        "b": {"exact_steps": 0, "exact_short_steps": 0, "near_steps": 1},
+    }
+    assert near[2].digest == digest(normalise(changed))
+    assert near[2].similarity == jaccard(shingles(LONG), shingles(changed))
+    both = index.match(["  " + LONG.upper(), changed])
+    assert both[2].kind == "exact", "an equal step is better than a near one"
+    assert best_of([near, both]) == best_of([both, near])
+    assert step_figures(index, best_of([near, both]))["b"]["exact_steps"] == 1
+
+
+WORDS = st.sampled_from(["so", "x", "=", "2", "then", "<+>", "the", "sum", "of", "é", "\x07", "{", "we"])
+TEXTS = st.lists(st.lists(WORDS, min_size=3, max_size=14).map(" ".join).map(normalise), max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, TEXTS, st.sampled_from([0.5, 0.8, 1.0]))
+def test_the_join_finds_every_near_pair_and_no_other(held: list[str], asked: list[str], threshold: float) -> None:
+    held, asked = ([text for text in texts if len(WORD.findall(text)) >= 3] for texts in (held, asked))
+    expected = {
+        (i, j, value)
+        for i, left in enumerate(asked)
+        for j, right in enumerate(held)
+        if (value := jaccard(shingles(left), shingles(right))) >= threshold
+    }
+    assert set(NearTexts(held, threshold).ask(asked)) == expected
+
+
+def test_the_join_does_not_depend_on_how_many_are_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    texts = [" ".join(rng.choice("ab") for _ in range(rng.randint(3, 9))) for _ in range(400)]
+    whole = set(NearTexts(texts[:200], 0.7).ask(texts[200:]))
+    monkeypatch.setattr("stages.core.near._TEXTS", 7)
+    monkeypatch.setattr("stages.core.near._ROWS", 11)
+    assert set(NearTexts(texts[:200], 0.7).ask(texts[200:])) == whole
+    assert len(whole) > 20
 
 
 @settings(max_examples=50, deadline=None)

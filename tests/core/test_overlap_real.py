@@ -22,5 +22,6 @@ def test_prm800k_holds_most_problems_of_prmbench_s_phase_one(mirror: Path) -> No
     held = Counter(name for name, _ in {(hit.benchmark, hit.benchmark_id) for hit in hits})
     assert len(typed) == 400
     assert held["prmbench"] > 200
-    assert held["math500"] == 0, "phase 1 train was kept apart from MATH-500; its test file was not"
+    assert held["math500"] == 1, "phase 1 train was kept apart from MATH-500 but for one problem with another number"
+    assert {hit.kind for hit in hits if hit.benchmark == "math500"} == {"near"}
     assert all(hit.similarity >= 0.8 for hit in hits)

@@ -1,0 +1,156 @@
+"""Which of very many texts are near some of a smaller set: an exact join on word 3-shingles, in arrays.
+
+Two texts are near when the Jaccard similarity of their shingle sets reaches a threshold. The join is complete (prefix
+filtering, Chaudhuri et al. 2006, "A primitive operator for similarity joins"): near texts share a shingle among the
+rarest of each, so only such pairs are compared. Cost is linear in the texts asked; memory depends on the smaller set.
+Shingles are 64-bit mixtures of word numbers; a chance collision among ten million is of the order of 1e-5.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+WORD = re.compile(r"\w+|[^\w\s]")
+"""A word or a sign of a normalised text."""
+SHINGLE = 3
+_TEXTS = 8192  # asked at a time
+_ROWS = 4_000_000  # compared at a time
+_MIX = tuple(np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
+
+Array = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Near = tuple[int, int, float]
+"""A text asked (its place), a text of the index (its place), their similarity."""
+
+
+class NearTexts:
+    """Normalised texts of at least three words each, asked for those near other texts."""
+
+    def __init__(self, texts: Sequence[str], threshold: float) -> None:
+        self.threshold = threshold
+        self._words: dict[str, int] = {}
+        owner, hashes = self._sets(texts, self._words)
+        self._shingles, ids, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        rarity = np.empty(len(counts), dtype=np.int64)
+        rarity[np.argsort(counts, kind="stable")] = np.arange(len(counts))
+        self._rank = rarity
+        rank = rarity[ids]
+        self._sizes = np.bincount(owner, minlength=len(texts)).astype(np.int64)
+        order = np.lexsort((rank, owner))
+        owner, rank = owner[order], rank[order]
+        self._keys = owner * len(counts) + rank
+        first = _places(self._sizes) < self._sizes[owner] - self._least(self._sizes)[owner] + 1
+        by_rank = np.argsort(rank[first], kind="stable")
+        self._posted = owner[first][by_rank]
+        self._posts = np.searchsorted(rank[first][by_rank], np.arange(len(counts) + 1))
+
+    def ask(self, texts: Sequence[str]) -> Iterator[Near]:
+        """Every near pair, each once or more, by the asked texts' places."""
+        for start in range(0, len(texts), _TEXTS):
+            for asked, held, similarity in self._ask(texts[start : start + _TEXTS]):
+                yield asked + start, held, similarity
+
+    def _ask(self, texts: Sequence[str]) -> Iterator[Near]:
+        owner, hashes = self._sets(texts, _Fresh(self._words))
+        sizes = np.bincount(owner, minlength=len(texts)).astype(np.int64)
+        place = np.minimum(np.searchsorted(self._shingles, hashes), max(len(self._shingles) - 1, 0))
+        known = self._shingles[place] == hashes if len(self._shingles) else np.zeros(len(hashes), dtype=np.bool_)
+        owner, rank = owner[known], self._rank[place[known]]
+        counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
+        enough = (counts >= self._least(sizes))[owner]  # a near text has no more strange shingles than that
+        owner, rank = owner[enough], rank[enough]
+        counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
+        order = np.lexsort((rank, owner))
+        owner, rank = owner[order], rank[order]
+        starts = np.cumsum(counts) - counts
+        first = np.flatnonzero(_places(counts) < (counts - self._least(sizes) + 1)[owner])
+        postings = self._posts[rank[first] + 1] - self._posts[rank[first]]
+        for rows in _slices(postings):
+            repeat = np.repeat(first[rows], postings[rows])
+            held = self._posted[np.repeat(self._posts[rank[first[rows]]], postings[rows]) + _places(postings[rows])]
+            pairs = np.unique(owner[repeat] * len(self._sizes) + held)
+            left, right = np.divmod(pairs, max(len(self._sizes), 1))
+            short, long = np.minimum(sizes[left], self._sizes[right]), np.maximum(sizes[left], self._sizes[right])
+            fit = short >= self._least(long)
+            left, right = left[fit], right[fit]
+            for some in _slices(counts[left]):
+                yield from self._compare(left[some], right[some], sizes, (rank, starts, counts))
+
+    def _compare(self, left: Array, right: Array, sizes: Array, asked: tuple[Array, Array, Array]) -> Iterator[Near]:
+        """The pairs of places that are near; ``asked`` are the asked texts' shingles, their starts and counts."""
+        rank, starts, counts = asked
+        if not len(left):
+            return
+        lengths = counts[left]
+        mine = rank[np.repeat(starts[left], lengths) + _places(lengths)]
+        keys = np.repeat(right, lengths) * len(self._rank) + mine
+        found = self._keys[np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)] == keys
+        common = np.add.reduceat(found.astype(np.int64), np.cumsum(lengths) - lengths)
+        similarity = common / (sizes[left] + self._sizes[right] - common)
+        near = np.flatnonzero(similarity >= self.threshold)
+        yield from zip(left[near].tolist(), right[near].tolist(), similarity[near].tolist(), strict=True)
+
+    def _least(self, sizes: Array) -> Array:
+        """How many shingles a set of this size must share with a near one: at least one."""
+        least: Array = np.maximum(np.ceil(self.threshold * sizes - 1e-9).astype(np.int64), 1)
+        return least
+
+    @staticmethod
+    def _sets(texts: Sequence[str], words: dict[str, int]) -> tuple[Array, Hashes]:
+        """The texts' shingle sets: ``(place of the text, shingle)``, each (shingles,), ordered by both."""
+        split = [WORD.findall(text) for text in texts]
+        lengths = np.fromiter(map(len, split), dtype=np.int64, count=len(split))
+        numbers = np.fromiter(_numbers(split, words), dtype=np.uint64, count=int(lengths.sum()))
+        owner = np.repeat(np.arange(len(split)), lengths)
+        if len(numbers) < SHINGLE:
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
+        shingle = np.zeros(len(numbers) - SHINGLE + 1, dtype=np.uint64)
+        for offset, odd in enumerate(_MIX):
+            mixed = (numbers[offset : offset + len(shingle)] + np.uint64(1)) * odd
+            shingle = (shingle ^ mixed ^ (mixed >> np.uint64(29))) * _MIX[1]
+        whole = owner[: len(shingle)] == owner[SHINGLE - 1 :]
+        owner, shingle = owner[: len(shingle)][whole], shingle[whole]
+        order = np.lexsort((shingle, owner))
+        owner, shingle = owner[order], shingle[order]
+        new = np.ones(len(owner), dtype=np.bool_)
+        new[1:] = (owner[1:] != owner[:-1]) | (shingle[1:] != shingle[:-1])
+        return owner[new], shingle[new]
+
+
+class _Fresh(dict[str, int]):
+    """Numbers for words that the index does not know, beyond its own; forgotten with this dictionary."""
+
+    def __init__(self, known: dict[str, int]) -> None:
+        self.known = known
+
+    def __missing__(self, word: str) -> int:
+        number = self.known.get(word, -1)
+        self[word] = number if number >= 0 else len(self.known) + len(self)
+        return self[word]
+
+
+def _numbers(split: Iterable[list[str]], words: dict[str, int]) -> Iterator[int]:
+    if isinstance(words, _Fresh):
+        for text in split:
+            yield from map(words.__getitem__, text)
+    else:
+        for text in split:
+            for word in text:
+                yield words.setdefault(word, len(words))
+
+
+def _places(counts: Array) -> Array:
+    """0, 1, … within each run of the given lengths."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _slices(costs: Array) -> Iterator[slice]:
+    """Runs of rows that cost about ``_ROWS`` together."""
+    block = np.cumsum(costs) // _ROWS
+    edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(costs)]
+    yield from (slice(start, end) for start, end in pairwise(edges) if end > start)
