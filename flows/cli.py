@@ -168,6 +168,20 @@ def grade(
         typer.echo(render(benchmark.value, result, output.value).rstrip("\n"))
 
 
+@app.command()
+def record(
+    identity: Annotated[str, typer.Argument(metavar="ID", help="A record's id; or a trajectory's, for its records.")],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show one record's whole life: upstream line, judge answers, label, filter, split, example, contamination."""
+    from stages.lineage.__main__ import main as audit
+
+    with _plain_errors(), _status_passed_on() as status:
+        audit(["record", *(["--json"] if as_json else []), "--", identity])
+    if status:
+        raise typer.Exit(status[0])
+
+
 @lineage.command("up")
 def lineage_up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
     """Print the whole way back from a path to the source files."""

@@ -25,7 +25,7 @@ def test_help_loads_nothing_heavy(project: Project) -> None:
         "assert not heavy, heavy"
     )
     output = project.run("-c", code)
-    assert all(verb in output for verb in ("run", "plan", "profile", "score", "grade", "lineage"))
+    assert all(verb in output for verb in ("run", "plan", "profile", "score", "grade", "record", "lineage"))
 
 
 def test_plan_says_why(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
