@@ -72,7 +72,8 @@ def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
 def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
     """Write every answer to every step; returns the figures about them."""
     outcomes: Counter[str] = Counter()
-    details: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    not_binary = 0
     paid: Counter[str] = Counter()
     prompts, verdicts = labelling.prompts, labelling.verdicts
     counted = np.zeros(len(prompts), np.uint64)  # the answers of each distinct prompt, at its first place
@@ -83,8 +84,9 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
                 answer, bit = labelling.answer(place, attempt), np.uint64(1 << attempt)
                 table.add(identity, attempt, answer.round, prompts.digest(place), answer.text, answer.outcome)
                 outcomes[answer.outcome] += 1
-                if answer.detail and answer.text is not None:
-                    details[answer.detail] += 1
+                if answer.outcome == "unparsed":
+                    reasons[answer.detail] += 1
+                not_binary += answer.outcome == "parsed" and bool(answer.detail)
                 if not counted[first] & bit:
                     counted[first] |= bit
                     paid.update(calls=1, tokens=answer.tokens, prompt_tokens=answer.prompt_tokens)
@@ -95,7 +97,8 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
         "tokens": paid["tokens"],
         "prompt_tokens": paid["prompt_tokens"],
         "answer_outcomes": dict(outcomes),
-        "unparsed_reasons": dict(details),
+        "unparsed_reasons": dict(reasons),
+        "not_binary": not_binary,
         "parsed_share": outcomes["parsed"] / total if total else None,
     }
 

@@ -2,8 +2,8 @@
 
 Every replica has a limit of its own. It starts low and grows by one with every success until the first failure, from
 then on by one for each round of calls; a failure halves it. Calls that were under way when it was halved do not halve
-it again: one congestion is one step down. A replica that fails several times in a row is left out for a while, then
-tried with a single call, as long as another one lives.
+it again: one congestion is one step down. A replica that is lowered three times with no success between is left out for
+a while, then tried with a single call, as long as another one lives.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _FIRST_LIMIT = 8
-_DEAD_AFTER = 3  # failures in a row, with no success between
+_DEAD_AFTER = 3  # steps down with no success between
 _FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
 
@@ -48,11 +48,12 @@ class Replica:
 
     def failed(self, began: float, now: float) -> None:
         """A call that began at ``began`` met an overload, a time-out or a lost connection."""
+        if began < self.lowered_at:
+            return  # of the congestion that was answered already
+        self.growing = False
+        self.limit = max(self.limit / 2, 1.0)
+        self.lowered_at = now
         self.failures += 1
-        if began >= self.lowered_at:
-            self.growing = False
-            self.limit = max(self.limit / 2, 1.0)
-            self.lowered_at = now
         if self.failures >= _DEAD_AFTER:
             self.limit = 1.0
             self.rest(now)

@@ -24,6 +24,9 @@ def test_one_congestion_is_one_step_down_and_the_way_up_is_slow() -> None:
     for _ in range(2):
         replica.failed(began=1.0, now=5.0)
     assert replica.limit == 32.0
+    for _ in range(20):  # the rest of the calls that were under way
+        replica.failed(began=2.0, now=5.0)
+    assert (replica.limit, replica.failures) == (32.0, 1)
     replica.succeeded()
     replica.failed(began=5.0, now=6.0)
     assert replica.limit == (32 + 1 / 32) / 2
