@@ -1,0 +1,156 @@
+"""Paper-sized data through prepare, filter, validate and build, beside the straightforward way, in one run.
+
+Run: PATHFINDER_SCALE=1000000 pytest -m benchmarks -s tests/test_scale.py
+
+The input is the real phase-1 file again and again, the letters of each copy moved on by one place so that no copy is
+near another. Labels come from the ratings, without a judge. Every step is a process of its own; its peak is the
+kernel's (``VmHWM``), its time is the wall clock's, and its CPU
+seconds say what a busy machine hides. ``tests/straightforward.py`` is the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import string
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from stages.core.io import read_jsonl, read_parquet, write_parquet
+from stages.core.records import ANSWERS, LABELS, STEPS
+from tests.stage_inputs import write_params
+
+pytestmark = pytest.mark.benchmarks
+_SIZE = int(os.environ.get("PATHFINDER_SCALE", "50000"))
+_ANSWER = "The step repeats what stands above it and adds nothing.\n" * 8 + "Score A: {}\nScore B: {}\nScore C: {}"
+_WRAPPED = """
+import os, pathlib, runpy, sys
+target, name, *sys.argv[1:] = sys.argv[1:]
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1]
+pathlib.Path(target).write_text(f"{sum(os.times()[:4])} {peak}")
+"""
+
+
+def _moved(value: Any, table: dict[int, int], copy: int) -> Any:
+    """The same line with other words: every problem and step through ``table``, the copy's number behind it."""
+    if isinstance(value, dict):
+        return {
+            key: f"{part.translate(table)} {copy}"
+            if key in ("text", "problem") and isinstance(part, str)
+            else _moved(part, table, copy)
+            for key, part in value.items()
+        }
+    return [_moved(part, table, copy) for part in value] if isinstance(value, list) else value
+
+
+def write_input(mirror: Path, folder: Path, size: int) -> int:
+    """Raw files with at least ``size`` completions below ``folder``; returns their number."""
+    raw, lower, upper = folder / "artifacts" / "raw", string.ascii_lowercase, string.ascii_uppercase
+    for name in ("mistral", "processbench", "prmbench", "search"):
+        shutil.copytree(mirror / name, raw / name)
+    lines = [value for _, value in read_jsonl(mirror / "prm800k" / "phase1_train.jsonl")]
+    count = copy = 0
+    (raw / "prm800k").mkdir()
+    with (raw / "prm800k" / "phase1_train.jsonl").open("w", encoding="utf-8") as handle:
+        while count < size:
+            by = copy % len(lower)
+            table = str.maketrans(lower + upper, lower[by:] + lower[:by] + upper[by:] + upper[:by])
+            for line in lines:
+                count += sum(len(step["completions"] or []) for step in line["label"]["steps"])
+                handle.write(json.dumps(_moved(line, table, copy)) + "\n")
+                if count >= size:
+                    break
+            copy += 1
+    return count
+
+
+def write_labels(folder: Path) -> None:
+    """Labels and answers of the prepared steps, for both sides; every tenth wrong step is called right."""
+    steps = read_parquet(folder / "artifacts/steps/steps.parquet", STEPS)
+    rating, wrong = pl.col("rating"), pl.col("rating") == -1
+    lenient = wrong & (pl.int_range(pl.len()) % 10 == 0)
+    judged = wrong | (pl.col("source") != "prm800k")
+    labels = steps.select(
+        "id",
+        math=pl.when(rating.is_not_null()).then((~wrong | lenient).cast(pl.Int8)),
+        consistency=pl.when(rating.is_not_null()).then(pl.lit(1, pl.Int8)),
+        optimality=pl.when(rating.is_not_null()).then(((rating == 1) | lenient).cast(pl.Int8)),
+        origin=pl.when(rating.is_null())
+        .then(pl.lit("none"))
+        .when(judged)
+        .then(pl.lit("judge"))
+        .otherwise(pl.lit("rating")),
+        outcome=pl.when(rating.is_null())
+        .then(pl.lit("unrated"))
+        .when(judged)
+        .then(pl.lit("parsed"))
+        .otherwise(pl.lit("given")),
+        attempts=(judged & rating.is_not_null()).cast(pl.Int64),
+    ).cast(LABELS)
+    answers = (
+        labels.filter(pl.col("attempts") == 1)
+        .select(
+            "id",
+            attempt=pl.lit(0, pl.Int64),
+            round=pl.lit(0, pl.Int64),
+            prompt_digest=pl.lit("0123456789abcdef" * 4),
+            answer=pl.format(_ANSWER, "math", "consistency", "optimality"),
+            outcome=pl.lit("parsed"),
+        )
+        .cast(ANSWERS)
+    )
+    write_parquet(folder / "artifacts/labels/labels.parquet", labels)
+    write_parquet(folder / "artifacts/labels/answers.parquet", answers)
+    human = pl.col("id").str.starts_with("prm800k")
+    for name, table in (("labels", labels), ("answers", answers)):
+        (folder / "straightforward").mkdir(exist_ok=True)
+        with (folder / "straightforward" / f"{name}.json").open("w", encoding="utf-8") as handle:
+            json.dump(table.filter(human).to_dicts(), handle)
+
+
+def measured(root: Path, folder: Path, module: str, *arguments: str) -> tuple[float, float, float]:
+    """Wall seconds, CPU seconds and peak GiB of ``python -m module`` in ``folder``."""
+    figures = folder / "figures"
+    command = [sys.executable, "-c", _WRAPPED, str(figures), module, *arguments]
+    start = time.perf_counter()
+    subprocess.run(
+        command, cwd=folder, env=os.environ | {"PYTHONPATH": str(root)}, check=True, stdout=subprocess.DEVNULL
+    )
+    wall = time.perf_counter() - start
+    cpu, peak = figures.read_text().split()
+    return wall, float(cpu), int(peak) / 2**20
+
+
+@pytest.mark.parametrize("size", [_SIZE // 4, _SIZE // 2, _SIZE])
+def test_paper_sized_data(size: int, root: Path, mirror: Path, tmp_path: Path) -> None:
+    write_params(tmp_path, search={"sets": ["math"]}, validate={"min_parsed_share": 0.5})
+    count = write_input(mirror, tmp_path, size)
+    rows: list[tuple[Any, ...]] = []
+    for step in ("prepare", "filter", "validate", "build"):
+        ours = measured(root, tmp_path, f"stages.{step}")
+        if step == "prepare":
+            write_labels(tmp_path)
+        rows.append((step, ours, measured(root, tmp_path, "tests.straightforward", step)))
+    rows.append(
+        ("all", *(tuple(f(row[side][at] for row in rows) for at, f in enumerate((sum, sum, max))) for side in (1, 2)))
+    )
+    print(f"\n{count:,} completions: stage | straightforward")
+    for step, ours, other in rows:
+        print(f"  {step:9}" + " |".join("{:8.1f} s {:8.1f} CPU s {:6.2f} GiB".format(*side) for side in (ours, other)))
+    wall, cpu, peak = (theirs / ours for ours, theirs in zip(*rows[-1][1:], strict=True))
+    print(
+        f"  straightforward to stages: {wall:.1f} times the time, {cpu:.1f} times the CPU, {peak:.1f} times the memory"
+    )
+    kept = pl.scan_parquet(tmp_path / "artifacts/clean/clean.parquet").select(pl.len()).collect().item()
+    with (tmp_path / "straightforward" / "clean.json").open(encoding="utf-8") as handle:
+        both = json.load(handle)
+    assert sum(record["id"].startswith("prm800k") for record in both) <= kept <= len(both) + 25
+    shutil.rmtree(tmp_path)
