@@ -25,11 +25,11 @@ from stages.core.overlap import (
     BenchmarkText,
     Figures,
     Hit,
+    NearIndex,
     StepIndex,
     StepMatch,
     best_of,
     counts,
-    groups,
     problem_figures,
     problem_hits,
     step_figures,
@@ -237,10 +237,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         progress.advance(note="problems that the benchmarks hold")
         problems = dict(zip(trees["problem_id"], trees["problem"], strict=True))
         items = benchmark_texts(sets)
-        hits = problem_hits(problems, items, params.near_duplicate_jaccard)
+        near = NearIndex(problems, params.near_duplicate_jaccard)
+        hits = problem_hits(near, items)
         progress.advance(note="split")
         chosen, dropped = select(trees, params, hits)
-        group = groups({key: problems[key] for key in chosen["problem_id"]}, params.near_duplicate_jaccard)
+        group = near.groups(sorted(set(chosen["problem_id"])))
         is_test = pl.Series(
             [draw(params.seed, group[key]) < params.test_share for key in chosen["problem_id"]], dtype=pl.Boolean
         )

@@ -9,8 +9,8 @@ Shingles are 64-bit mixtures of word numbers; a chance collision among ten milli
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ class NearTexts:
 
     def __init__(self, texts: Sequence[str], threshold: float) -> None:
         self.threshold = threshold
-        self._words: dict[str, int] = {}
+        self._words = _Words({})
         owner, hashes = self._sets(texts, self._words)
         self._shingles, ids, counts = np.unique(hashes, return_inverse=True, return_counts=True)
         rarity = np.empty(len(counts), dtype=np.int64)
@@ -56,7 +56,7 @@ class NearTexts:
                 yield asked + start, held, similarity
 
     def _ask(self, texts: Sequence[str]) -> Iterator[Near]:
-        owner, hashes = self._sets(texts, _Fresh(self._words))
+        owner, hashes = self._sets(texts, _Words(self._words))
         sizes = np.bincount(owner, minlength=len(texts)).astype(np.int64)
         place = np.minimum(np.searchsorted(self._shingles, hashes), max(len(self._shingles) - 1, 0))
         known = self._shingles[place] == hashes if len(self._shingles) else np.zeros(len(hashes), dtype=np.bool_)
@@ -101,11 +101,11 @@ class NearTexts:
         return least
 
     @staticmethod
-    def _sets(texts: Sequence[str], words: dict[str, int]) -> tuple[Array, Hashes]:
+    def _sets(texts: Sequence[str], words: _Words) -> tuple[Array, Hashes]:
         """The texts' shingle sets: ``(place of the text, shingle)``, each (shingles,), ordered by both."""
         split = [WORD.findall(text) for text in texts]
         lengths = np.fromiter(map(len, split), dtype=np.int64, count=len(split))
-        numbers = np.fromiter(_numbers(split, words), dtype=np.uint64, count=int(lengths.sum()))
+        numbers = np.fromiter(map(words.__getitem__, chain.from_iterable(split)), np.uint64, int(lengths.sum()))
         owner = np.repeat(np.arange(len(split)), lengths)
         if len(numbers) < SHINGLE:
             return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
@@ -122,8 +122,8 @@ class NearTexts:
         return owner[new], shingle[new]
 
 
-class _Fresh(dict[str, int]):
-    """Numbers for words that the index does not know, beyond its own; forgotten with this dictionary."""
+class _Words(dict[str, int]):
+    """A number for each word: the known one, or a new one beyond them, kept as long as this dictionary."""
 
     def __init__(self, known: dict[str, int]) -> None:
         self.known = known
@@ -132,16 +132,6 @@ class _Fresh(dict[str, int]):
         number = self.known.get(word, -1)
         self[word] = number if number >= 0 else len(self.known) + len(self)
         return self[word]
-
-
-def _numbers(split: Iterable[list[str]], words: dict[str, int]) -> Iterator[int]:
-    if isinstance(words, _Fresh):
-        for text in split:
-            yield from map(words.__getitem__, text)
-    else:
-        for text in split:
-            for word in text:
-                yield words.setdefault(word, len(words))
 
 
 def _places(counts: Array) -> Array:

@@ -42,48 +42,49 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
 
 
 class NearIndex:
-    """Texts by key, asked for those near another text."""
+    """Problems by id, asked for those near another text."""
 
-    def __init__(self, threshold: float) -> None:
-        self.threshold = threshold
+    def __init__(self, problems: Mapping[str, str], threshold: float) -> None:
+        self.problems, self.threshold = problems, threshold
         self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
-        self._shingles: dict[str, frozenset[str]] = {}
-
-    def add(self, key: str, text: str) -> None:
-        """Remember a text under a new key."""
-        self._shingles[key] = pieces = shingles(text)
-        self._lsh.insert(key, _signature(pieces))
+        self._empty = MinHash(num_perm=_PERMUTATIONS, seed=1)
+        self._pieces: dict[str, frozenset[str]] = {}
+        self._signatures: dict[str, MinHash] = {}
+        for key in sorted(problems):
+            self._pieces[key] = pieces = shingles(problems[key])
+            self._signatures[key] = signature = self._signature(pieces)
+            self._lsh.insert(key, signature)
 
     def near(self, text: str) -> list[tuple[str, float]]:
-        """``(key, similarity)`` of every remembered text that reaches the threshold, the nearest first."""
+        """``(id, similarity)`` of every problem that reaches the threshold, the nearest first."""
         pieces = shingles(text)
-        found = [(key, jaccard(pieces, self._shingles[key])) for key in self._lsh.query(_signature(pieces))]
+        return self._checked(pieces, self._lsh.query(self._signature(pieces)))
+
+    def groups(self, keys: Iterable[str]) -> dict[str, str]:
+        """The group of each of these problems: near ones share one, named by its smallest id (union-find)."""
+        parent = {key: key for key in keys}
+
+        def root(key: str) -> str:
+            while parent[key] != key:
+                parent[key] = parent[parent[key]]
+                key = parent[key]
+            return key
+
+        for key in parent:
+            others = [other for other in self._lsh.query(self._signatures[key]) if other < key and other in parent]
+            for other, _ in self._checked(self._pieces[key], others):
+                low, high = sorted((root(key), root(other)))
+                parent[high] = low
+        return {key: root(key) for key in parent}
+
+    def _checked(self, pieces: frozenset[str], candidates: Iterable[str]) -> list[tuple[str, float]]:
+        found = [(key, jaccard(pieces, self._pieces[key])) for key in candidates]
         return sorted((hit for hit in found if hit[1] >= self.threshold), key=lambda hit: (-hit[1], hit[0]))
 
-
-def _signature(pieces: frozenset[str]) -> MinHash:
-    signature = MinHash(num_perm=_PERMUTATIONS, seed=1)
-    signature.update_batch([piece.encode() for piece in sorted(pieces)])
-    return signature
-
-
-def groups(problems: Mapping[str, str], threshold: float) -> dict[str, str]:
-    """The group of each problem (by id): near problems share one, named by its smallest id (union-find)."""
-    parent = {key: key for key in problems}
-
-    def root(key: str) -> str:
-        while parent[key] != key:
-            parent[key] = parent[parent[key]]
-            key = parent[key]
-        return key
-
-    index = NearIndex(threshold)
-    for key in sorted(problems):
-        for other, _ in index.near(problems[key]):
-            low, high = sorted((root(key), root(other)))
-            parent[high] = low
-        index.add(key, problems[key])
-    return {key: root(key) for key in problems}
+    def _signature(self, pieces: frozenset[str]) -> MinHash:
+        signature = self._empty.copy()  # its permutations are costly to draw
+        signature.update_batch([piece.encode() for piece in sorted(pieces)])
+        return signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +108,9 @@ class Hit:
     similarity: float
 
 
-def problem_hits(problems: Mapping[str, str], items: Sequence[BenchmarkText], threshold: float) -> list[Hit]:
+def problem_hits(index: NearIndex, items: Sequence[BenchmarkText]) -> list[Hit]:
     """Every (training problem, benchmark item) pair that is exact or near, in the items' order."""
-    index = NearIndex(threshold)
-    exact: dict[str, str] = {}
-    for key in sorted(problems):
-        index.add(key, problems[key])
-        exact[normalise(problems[key])] = key
+    exact = {normalise(problem): key for key, problem in sorted(index.problems.items())}
     hits, seen = [], dict[str, list[tuple[str, str, float]]]()
     for item in items:
         text = normalise(item.problem)
@@ -185,7 +182,7 @@ class StepIndex:
 
 def is_short(normalised: str) -> bool:
     """Whether a text has too few words and signs to be near another."""
-    return len(WORD.findall(normalised)) < SHORT
+    return len(normalised.split(None, SHORT)) < SHORT and len(WORD.findall(normalised)) < SHORT
 
 
 def _chunks(training: Iterable[str]) -> Iterator[list[str]]:

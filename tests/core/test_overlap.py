@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from stages.core.near import WORD, NearTexts
 from stages.core.overlap import (
     BenchmarkText,
+    NearIndex,
     StepIndex,
     best_of,
-    groups,
     jaccard,
     problem_hits,
     shingles,
@@ -29,14 +29,16 @@ def test_equal_after_normalisation_is_exact_and_a_changed_word_is_near() -> None
         BenchmarkText("b", "2", LONG.replace("word30", "other")),
         BenchmarkText("b", "3", "something else entirely, with nothing in common"),
     ]
-    hits = problem_hits({"p": LONG, "q": "a b c d e f g"}, items, 0.8)
+    hits = problem_hits(NearIndex({"p": LONG, "q": "a b c d e f g"}, 0.8), items)
     assert [(hit.problem_id, hit.benchmark_id, hit.kind) for hit in hits] == [("p", "1", "exact"), ("p", "2", "near")]
 
 
 def test_near_problems_share_a_group_through_a_chain() -> None:
     second = LONG.replace("word10 ", "x ")
     third = second.replace("word50 ", "y ")
-    found = groups({"a": LONG, "b": second, "c": third, "d": "quite another text than those three"}, 0.85)
+    found = NearIndex({"a": LONG, "b": second, "c": third, "d": "quite another text than those three"}, 0.85).groups(
+        "abcd"
+    )
     assert found["a"] == found["b"] == found["c"] != found["d"]
 
 
@@ -45,7 +47,9 @@ def test_groups_do_not_depend_on_the_order() -> None:
     texts = {str(i): LONG.replace(f"word{i} ", f"z{i} ") if i % 2 else f"text number {i} " * 9 for i in range(20)}
     shuffled = list(texts.items())
     rng.shuffle(shuffled)
-    assert groups(dict(shuffled), 0.8) == groups(texts, 0.8)
+    in_order = NearIndex(texts, 0.8).groups(texts)
+    assert NearIndex(dict(shuffled), 0.8).groups(reversed(texts)) == in_order
+    assert len(set(in_order.values())) < len(texts)
 
 
 def test_steps_match_exactly_or_nearly_and_short_ones_only_exactly() -> None:

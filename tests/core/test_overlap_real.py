@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stages.core.benchmarks import read_prmbench, read_search
 from stages.core.io import read_jsonl
-from stages.core.overlap import BenchmarkText, problem_hits
+from stages.core.overlap import BenchmarkText, NearIndex, problem_hits
 
 
 def test_prm800k_holds_most_problems_of_prmbench_s_phase_one(mirror: Path) -> None:
@@ -18,7 +18,7 @@ def test_prm800k_holds_most_problems_of_prmbench_s_phase_one(mirror: Path) -> No
     items = [BenchmarkText("prmbench", item.idx, item.problem) for item in typed]
     math = read_search(mirror / "search", ["math"]).items
     items += [BenchmarkText("math500", problem.id, problem.problem) for problem in math]
-    hits = problem_hits(problems, items, 0.8)
+    hits = problem_hits(NearIndex(problems, 0.8), items)
     held = Counter(name for name, _ in {(hit.benchmark, hit.benchmark_id) for hit in hits})
     assert len(typed) == 400
     assert held["prmbench"] > 200
