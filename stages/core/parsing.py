@@ -1,8 +1,9 @@
 """Reading the judge's answer: three binary scores or a named reason, never a guess.
 
-The answer is the last complete block "Score A … Score B … Score C …" outside any thinking section. What real models
-print around the digits (bold, bullets, braces, quotes, blank lines, a caption in brackets) is passed over; a digit
-other than 0 and 1, a fraction or an echo of the template is not a score.
+The answer is the last block "Score A … Score B … Score C …" outside any thinking section, and it must be complete: a
+block that has begun and breaks off takes nothing from the draft before it. What real models print around the digits
+(bold, bullets, braces, quotes, blank lines, a caption in brackets) is passed over; a digit other than 0 and 1, a
+fraction or an echo of the template is not a score. Measured: docs/parser.md.
 
 Source: paper appendix "Data Annotation Prompt"; ``official_scores`` is the expression of the published
 ``run_inference.py``.
@@ -27,6 +28,11 @@ _MENTION = re.compile(
         (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d))?""",
     re.IGNORECASE | re.VERBOSE,
 )
+# "Score A" at the start of a line, after its decoration, with or without a value: here a block begins.
+_BEGINNING = re.compile(
+    r"^(?:[^\w\n]|_){0,12}(?:\d{1,3}[.)](?:[^\w\n]|_){0,8})?score[\s*_`(\[]{0,8}A(?![A-Za-z0-9])",
+    re.IGNORECASE | re.MULTILINE,
+)
 _OFFICIAL = re.compile(r"Score A:\s*(\d)\s*Score B:\s*(\d)\s*Score C:\s*([01](?:\.\d+)?)", re.DOTALL)
 
 
@@ -48,6 +54,7 @@ class Scores:
 class _Mention:
     letter: str
     value: int | None
+    end: int
 
 
 def outside_thinking(text: str) -> tuple[str, bool]:
@@ -80,7 +87,9 @@ def parse_scores(text: str) -> Scores | Reason:
     for at in range(len(mentions) - 3, -1, -1):
         block = mentions[at : at + 3]
         if [mention.letter for mention in block] == ["A", "B", "C"]:
-            return _settle(block, mentions[at + 3 :])
+            later = mentions[at + 3 :]
+            broken_off = any(mention.letter == "A" for mention in later) or _BEGINNING.search(visible, block[-1].end)
+            return _settle(block, later, broken_off=bool(broken_off))
     return "unfinished_thinking" if unfinished else "incomplete"
 
 
@@ -95,14 +104,16 @@ def official_scores(text: str) -> tuple[int, int, float] | None:
 
 def _read(match: re.Match[str]) -> _Mention:
     value = match["value"]
-    return _Mention(match["letter"].upper(), None if value is None else int(value[0]))
+    return _Mention(match["letter"].upper(), None if value is None else int(value[0]), match.end())
 
 
-def _settle(block: list[_Mention], later: list[_Mention]) -> Scores | Reason:
+def _settle(block: list[_Mention], later: list[_Mention], broken_off: bool) -> Scores | Reason:
     math, consistency, optimality = (mention.value for mention in block)
     if math is None or consistency is None or optimality is None:
         return "not_binary"
     stated = {mention.letter: mention.value for mention in block}
     if any(mention.value is not None and mention.value != stated[mention.letter] for mention in later):
         return "contradicted"
+    if broken_off:
+        return "incomplete"
     return Scores(math, consistency, optimality)

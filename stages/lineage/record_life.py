@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import polars as pl
 
 from stages.core.io import DataError, read_json
 from stages.core.judge import FOREIGN_SPECIALS
+from stages.core.labelling import read_scores
 from stages.core.labels import HUMAN
-from stages.core.parsing import Scores, official_scores, parse_scores
 from stages.core.prompts import (
     BAD,
     GOOD,
@@ -106,8 +107,8 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     answers = rows_of("labels/answers", "id", text)
     if answers is None:
         return NOT_YET
-    official = metrics_of("label").get("preset") == "official"
-    digests = _prompt_digests(problem, prefix, step, official)
+    preset = metrics_of("label").get("preset", "repaired")
+    digests = _prompt_digests(problem, prefix, step, preset == "official")
     if not answers:
         return "not asked" if rows_of("labels/labels", "id", text) else NOT_YET
     return {
@@ -117,7 +118,7 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
                 "attempt": answer["attempt"],
                 "round": answer["round"],
                 "outcome": answer["outcome"],
-                "scores": _scores(answer["answer"], official),
+                "scores": _scores(answer["answer"], preset),
                 "prompt": "as built again"
                 if answer["prompt_digest"] in digests
                 else f"differs: {answer['prompt_digest']}",
@@ -148,13 +149,12 @@ def _tokenizer_specials() -> tuple[str, ...]:
     return tuple(sorted(special, key=lambda token: (-len(token), token)))
 
 
-def _scores(answer: str | None, official: bool) -> Any:
+def _scores(answer: str | None, preset: str) -> Any:
+    """The answer parsed again, as the label stage does under its preset."""
     if answer is None:
         return "no answer"
-    found = official_scores(answer) if official else parse_scores(answer)
-    if isinstance(found, Scores):
-        return {"math": found.math, "consistency": found.consistency, "optimality": found.optimality}
-    return "no match of the published expression" if found is None else found
+    scores, why = read_scores(answer, preset)
+    return why if scores is None else asdict(scores)
 
 
 def _label(text: str) -> Any:

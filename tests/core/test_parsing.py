@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import time
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stages.core.parsing import Scores, official_scores, outside_thinking, parse_scores
+from tests.judge_answers import KINDS, Case, generate
 
 GOOD = [
     ("Score A: 1\nScore B: 0\nScore C: 1", (1, 0, 1)),
@@ -25,7 +27,7 @@ GOOD = [
         "the prompt opened the thought. Score A: 0 Score B: 0 Score C: 0</think>Score A: 1 Score B: 0 Score C: 1",
         (1, 0, 1),
     ),
-    ("Score A: 1 Score B: 1 Score C: 0\nAll in all Score A: 1.", (1, 1, 0)),
+    ("Score A: 1 Score B: 1 Score C: 0\nAll in all I gave Score A a 1, and Score C: 0.", (1, 1, 0)),
 ]
 BAD = [
     ("", "no_scores"),
@@ -42,6 +44,8 @@ BAD = [
     ("Score A: 1² Score B: 1 Score C: 1", "not_binary"),
     ("Score A: \n{0 or 1 only}\nScore B: \n{0 or 1 only}\nScore C:\n{0 or 1 only}", "not_binary"),
     ("Score A: 1 Score B: 1 Score C: 1\nSo, finally, Score B: 0", "contradicted"),
+    ("Score A: 1 Score B: 1 Score C: 0\nOn reflection:\nScore A: 1", "incomplete"),
+    ("Score A: 1 Score B: 1 Score C: 0\nOn reflection:\n- **Score A", "incomplete"),
     ("Score A: 1 Score B: 1 Score C: 1\nScore A: 3 Score B: 1 Score C: 1", "not_binary"),
 ]
 
@@ -67,31 +71,26 @@ def test_official_expression_reads_thoughts_other_digits_and_fractions() -> None
     assert official_scores("**Score A:** 1 Score B: 1 Score C: 1") is None
 
 
-prose = st.text().filter(lambda text: "score" not in text.lower() and "think" not in text.lower())
-before = st.sampled_from(["", "**", "- ", "### ", "* **", "\t", "_", '"'])
-after = st.sampled_from(["", "**", " (Mathematical logic)", "*", " – Consistency", '"', ")"])
-between = st.sampled_from([": ", ":", ":\n", ": \n", " : ", "=", "：", ":**\n\n"])
-shown = st.sampled_from(["{}", "**{}**", "{{{}}}", "[{}]", "`{}`", "$\\boxed{{{}}}$", "({})", '"{}"', "{}.", "\n- {}"])
-end = st.sampled_from(["\n", "\n\n", " \n", ",\n", ";\n", " (see above)\n"])
+@settings(max_examples=300, deadline=None)
+@given(st.randoms(use_true_random=False).map(generate))
+def test_no_answer_is_read_as_other_scores(case: Case) -> None:
+    assert case.accepts(parse_scores(case.text)), case
 
 
-@st.composite
-def answers(draw: st.DrawFn) -> tuple[str, Scores]:
-    digits = [draw(st.integers(0, 1)) for _ in range(3)]
-    lines = [
-        draw(before) + f"Score {letter}" + draw(after) + draw(between) + draw(shown).format(digit) + draw(end)
-        for letter, digit in zip("ABC", digits, strict=True)
-    ]
-    opening = draw(st.sampled_from(["", "<think>", "<think>x</think>", "<think>Score A: 0 Score B: 0 Score C: 0"]))
-    closing = "</think>" if opening.startswith("<think>") and not opening.endswith("</think>") else ""
-    return opening + draw(prose) + closing + draw(prose) + "\n" + "".join(lines), Scores(*digits)
+def test_every_kind_of_answer_occurs_and_cut_ones_are_read_where_they_can_be() -> None:
+    random = Random(1)
+    cases = [generate(random) for _ in range(3000)]
+    assert {case.kind for case in cases} == set(KINDS)
+    assert not [case for case in cases if not case.accepts(parse_scores(case.text))]
+    cut = [parse_scores(case.text) for case in cases if case.is_cut]
+    assert {isinstance(read, Scores) for read in cut} == {True, False}
 
 
-@settings(max_examples=500, deadline=None)
-@given(answers())
-def test_every_decorated_answer_is_read_exactly(case: tuple[str, Scores]) -> None:
-    text, scores = case
-    assert parse_scores(text) == scores
+@given(st.text(), st.text())
+@settings(max_examples=300, deadline=None)
+def test_text_around_a_block_changes_nothing_or_gives_a_reason(before: str, after: str) -> None:
+    read = parse_scores(f"{before}\nScore A: 1\nScore B: 0\nScore C: 1\n{after}")
+    assert read == Scores(1, 0, 1) or isinstance(read, str)
 
 
 @settings(max_examples=500, deadline=None)
