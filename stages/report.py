@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stages.core import comparisons, report_data, report_tables
+from stages.core import comparisons, record_flow, report_data, report_tables
 from stages.core.benchmarks import ProcessBenchItem, read_prmbench, read_processbench
 from stages.core.comparisons import Comparison, Measured, compare
 from stages.core.figures import Bar, interval_chart
@@ -143,7 +143,7 @@ def page_of(results: Results, found: Sequence[Comparison], profile: str) -> Page
     if notice is None:
         sections.append(Section("The paper's tables beside ours", report_tables.beside_paper(results, profile)))
     sections += [
-        Section("Where every record went", report_data.accounting(results)),
+        Section("Where every record went", record_flow.accounting(results)),
         Section("Gates", report_data.validation(read_json(validation) if validation.exists() else None)),
         Section("Overlap with the benchmarks", report_data.overlap(results.stages["build"])),
         Section("Training", report_data.training(results)),

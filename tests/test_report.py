@@ -14,6 +14,7 @@ import pytest
 
 from stages.core import accuracy, prmbench, processbench
 from stages.core.benchmarks import read_prmbench, read_processbench
+from stages.core.figures import Station, flow_chart
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import Report, load_params
 from stages.core.results import VARIANTS, results_table
@@ -132,16 +133,35 @@ def _search(name: str, right: Callable[[], bool]) -> None:
     write_jsonl(Path(f"artifacts/predictions/search/{name}.jsonl"), rows)
 
 
+def _books(read: int, kept: int, dropped: dict[str, int], quarantined: dict[str, int] | None = None) -> dict[str, Any]:
+    return {"read": read, "kept": kept, "dropped": dropped, "quarantined": quarantined or {}}
+
+
 def _data_stages() -> None:
-    for name in ("prepare", "label", "filter", "validate"):
-        write_json(
-            Path(f"metrics/{name}.json"),
-            {"read": 100, "kept": 90, "dropped": {"unrated": 9}, "quarantined": {"null_text": 1}},
-        )
-    side = {"records": 45, "trees": 9, "problems": 9, "sources": {"prm800k": 40, "rlhflow_mistral": 5}}
-    hits = {"items": 10, "exact_problems": 2, "near_problems": 1, "steps": 40, "exact_steps": 4}
-    build: dict[str, Any] = {"read": 90, "kept": 90, "dropped": {}, "quarantined": {}, "train": side, "test": side}
-    write_json(Path("metrics/build.json"), build | {"overlap": {"processbench/math": hits}})
+    """Two sources, 120 records of which 60 end in training."""
+    human, machine = "prm800k", "rlhflow_mistral"
+    stages: dict[str, dict[str, Any]] = {
+        "prepare": _books(120, 100, {"after_unchosen_step": 19}, {HOSTILE: 1})
+        | {"lines": {"read": 30, "quarantined": 2}}
+        | {
+            "sources": {human: _books(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), "mistral": _books(30, 30, {})}
+        },
+        "label": _books(100, 96, {"unrated": 4})
+        | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 30, {})}},
+        "filter": _books(100, 90, {"unrated": 4, "disagrees": 6})
+        | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 24, {"disagrees": 6})}},
+        "validate": _books(90, 90, {}),
+    }
+    row = {"exact_problems": 2, "near_problems": 1, "exact_steps": 4, "near_steps": 3}
+    hits = {"items": 10, "steps": 40} | row | {"sources": {human: row, machine: row | {"near_steps": 0}}}
+    stages["build"] = _books(90, 80, {"overlap": 10}) | {
+        "train": {"records": 60, "trees": 9, "problems": 9, "sources": {human: 50, machine: 10}},
+        "test": {"records": 20, "trees": 4, "problems": 4, "sources": {human: 16, machine: 4}},
+        "overlap": {"processbench/math": hits},
+        "removed": {"processbench/math": {"problems": 3, "records": 10}},
+    }
+    for name, metrics in stages.items():
+        write_json(Path(f"metrics/{name}.json"), metrics)
 
 
 def _everything() -> None:
@@ -213,13 +233,60 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     assert "The paper's tables" not in page
 
 
-def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path) -> None:
+def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) -> None:
     _project(root, "sample")
     _data_stages()
-    write_json(Path("metrics/label.json"), {"read": 100, "kept": 90, "dropped": {"unrated": 8}, "quarantined": {}})
     main([])
     page = Path("reports/report.html").read_text()
-    assert "The books do not balance at: label." in page
+    assert "The books balance: each stage reads what the one before kept" in page
+    assert "30 upstream lines were read, 2 of them quarantined" in page
+    assert "labelled (rating or judge): 96" in page
+    assert "− 6 disagrees" in page
+    assert "training: 120 samples, 2 a record: 60" in page
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]
+    books, split = tables["Where every record went"]
+    assert ["filter", "RLHFlow-Mistral", "30", "24", "6", "0", "disagrees 6"] in books["rows"]
+    assert split["rows"][0] == ["train", "9", "9", "60", "120", "PRM800K 50, RLHFlow-Mistral 10"]
+    assert tables["Overlap with the benchmarks"][0]["rows"] == [
+        ["processbench/math", "10", "2", "1", "40", "4", "3", "17.5"]
+    ]
+    assert "Removed for it: processbench/math 3 problems, 10 records" in page
+    assert page.count("<td class=n>10.0</td>") == 1  # the Mistral steps alone
+
+
+def test_widths_are_proportional_and_nothing_is_drawn_twice() -> None:
+    flow = [Station("read", {"a": 80, "b": 20}, {"lost": 40}), Station("kept", {"a": 50, "b": 10}, {})]
+    drawing = flow_chart(flow)
+    bars = [float(width) for width in re.findall(r'width="([\d.]+)" height="10" fill="var\(--c\d\)"/>', drawing)][2:]
+    assert bars == [bars[0], bars[0] / 4, bars[0] * 5 / 8, bars[0] / 8]
+    bands = re.findall(r'd="M([\d.]+),[\d.]+ C\S+ \S+ ([\d.]+),[\d.]+ L([\d.]+),', drawing)
+    widths = [float(right) - float(left) for _, left, right in bands]
+    assert sum(widths) == pytest.approx(bars[0] + bars[1], abs=0.3)
+    assert widths[0] == pytest.approx(bars[2], abs=0.2)
+    assert flow_chart([]).count("nothing to draw yet") == 1
+
+
+@pytest.mark.parametrize(
+    ("stage", "key", "said"),
+    [
+        ("label", "dropped", "The books do not balance at: label."),
+        ("label", "read", "prepare kept and label read (100 and 101)"),
+        ("filter", "kept", "filter kept and validate read (91 and 90)"),
+        ("validate", "kept", "validate kept and build read (91 and 90)"),
+        ("build", "kept", "build kept and its two sides hold (81 and 80)"),
+    ],
+)
+def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path, stage: str, key: str, said: str) -> None:
+    _project(root, "sample")
+    _data_stages()
+    path = Path(f"metrics/{stage}.json")
+    metrics = json.loads(path.read_text())
+    metrics[key] = {"unrated": 3} if key == "dropped" else metrics[key] + 1
+    write_json(path, metrics)
+    main([])
+    page = Path("reports/report.html").read_text()
+    assert said in page
+    assert "The books balance" not in page
     assert "the accuracies mean nothing" in page
 
 

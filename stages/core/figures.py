@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stages.core.page import escape
 
 _WIDTH = 640
+_FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 500, 260, 92
 _COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)")
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")  # told apart without colour too
 
@@ -28,11 +29,11 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
-    """A station of the flow of records: what stays, and what leaves by reason."""
+class Station:
+    """A station of the flow of records: how many arrive by source, and how many leave after it, by reason."""
 
     name: str
-    kept: int
+    bands: Mapping[str, int]
     left: Mapping[str, int]
 
 
@@ -96,36 +97,74 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
     return _svg(height, parts)
 
 
-def flow_chart(stops: Sequence[Stop]) -> str:
-    """Records from stage to stage: the band's height is the number kept, what leaves is listed beside it."""
-    if not stops:
+def flow_chart(stations: Sequence[Station]) -> str:
+    """Records from station to station, downwards: widths are proportional, each source is a band, losses turn away.
+
+    What goes on from a station is what arrives at the next; the rest of each band leaves between the two.
+    """
+    if not stations:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    tallest = max([1, *(stop.kept + sum(stop.left.values()) for stop in stops)])
-    row, left = 78, 130
-    full = 240.0
+    sources = list(dict.fromkeys(source for station in stations for source in station.bands))
+    most = max(1, *(sum(station.bands.values()) for station in stations))
+    colours = {source: _COLOURS[place % 4] for place, source in enumerate(sources)}
+    parts, top = [], 30
+    for place, source in enumerate(sources):
+        x = 4 + _FLOW_WIDTH / len(sources) * place
+        parts.append(f'<rect x="{x:.1f}" y="4" width="10" height="10" fill="{colours[source]}"/>')
+        parts.append(_text(x + 15, 13, source))
+    for place, station in enumerate(stations):
+        y = top + _FLOW_ROW * place
+        parts.append(_text(4, y + 10, f"{station.name}: {sum(station.bands.values()):,}"))
+        following = stations[place + 1].bands if place + 1 < len(stations) else None
+        parts += _flow(station, following, y + 16, _FLOW_BAR / most, colours)
+        if following is not None:
+            parts += _losses(station.left, y + 44)
+    height = top + _FLOW_ROW * (len(stations) - 1) + 34
+    return _svg(height, parts, _FLOW_WIDTH)
+
+
+def _flow(
+    station: Station, following: Mapping[str, int] | None, y: float, scale: float, colours: Mapping[str, str]
+) -> list[str]:
+    """A station's bar, and its bands down to the next bar: what stays side by side, what leaves to the right of it."""
     parts = []
-    for place, stop in enumerate(stops):
-        y = 10 + row * place
-        width, lost = full * stop.kept / tallest, full * sum(stop.left.values()) / tallest
-        parts.append(_text(left - 10, y + 20, stop.name, "end"))
-        parts.append(
-            f'<rect x="{left}" y="{y}" width="{max(width, 1):.1f}" height="32" fill="var(--c0)" opacity="0.75"/>'
-        )
-        if lost:
-            parts.append(
-                f'<rect x="{left + width:.1f}" y="{y}" width="{max(lost, 1):.1f}" height="32" fill="none" '
-                'stroke="var(--c1)" stroke-dasharray="3 2"/>'
-            )
-        parts.append(_text(left, y + 48, f"{stop.kept:,} kept", "start", "dim"))
-        reasons = sorted(stop.left.items(), key=lambda item: (-item[1], item[0]))
-        for line, (reason, count) in enumerate(reasons[:3]):
-            more = f" (and {len(reasons) - 3} more)" if line == 2 and len(reasons) > 3 else ""
-            parts.append(_text(left + full + 20, y + 12 + 15 * line, f"− {count:,} {reason}{more}"))
-    return _svg(row * len(stops) + 4, parts)
+    x, onward = 4.0, 4.0
+    out = 4.0 + scale * sum((following or {}).values()) + 14
+    for source, count in station.bands.items():
+        width, colour = scale * count, colours[source]
+        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{max(width, 1):.1f}" height="10" fill="{colour}"/>')
+        if following is not None:
+            stays = scale * min(count, following.get(source, 0))
+            parts.append(_band(x, onward, stays, y + 10, y + _FLOW_ROW, colour, 0.45))
+            parts.append(_band(x + stays, out, width - stays, y + 10, y + 44, colour, 0.2))
+            onward, out = onward + stays, out + width - stays
+        x += width
+    return parts
 
 
-def _svg(height: float, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+def _band(start: float, end: float, width: float, y1: float, y2: float, colour: str, opacity: float) -> str:
+    """A band of constant width between two heights, bent in the middle; nothing where it has no width."""
+    if width <= 0:
+        return ""
+    middle, width = (y1 + y2) / 2, max(width, 0.6)
+    down = f"C{start:.1f},{middle:.1f} {end:.1f},{middle:.1f} {end:.1f},{y2:.1f}"
+    right, lower = start + width, end + width
+    back = f"C{lower:.1f},{middle:.1f} {right:.1f},{middle:.1f} {right:.1f},{y1:.1f}"
+    path = f"M{start:.1f},{y1:.1f} {down} L{lower:.1f},{y2:.1f} {back} Z"
+    return f'<path d="{path}" fill="{colour}" opacity="{opacity}"/>'
+
+
+def _losses(left: Mapping[str, int], y: float) -> list[str]:
+    reasons = sorted(left.items(), key=lambda item: (-item[1], item[0]))
+    shown = reasons[: 3 if len(reasons) <= 3 else 2]
+    lines = [f"− {count:,} {reason}" for reason, count in shown]
+    if rest := reasons[len(shown) :]:
+        lines.append(f"− {sum(count for _, count in rest):,} for {len(rest)} more reasons")
+    return [_text(_FLOW_BAR + 32, y - 14 + 14 * place, line) for place, line in enumerate(lines)]
+
+
+def _svg(height: float, parts: Sequence[str], width: int = _WIDTH) -> str:
+    return f'<svg viewBox="0 0 {width} {height:.0f}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:

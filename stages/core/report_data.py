@@ -1,53 +1,14 @@
-"""The report's account of the data: where every record went, what the gates said, what overlaps, how training went."""
+"""The report's account of the data: what the gates said, what overlaps, how training went."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from stages.core.figures import Stop, flow_chart, line_chart
-from stages.core.page import Block, Figure, Table, Text
-from stages.core.results import MISSING, NAMES, Metrics, Results
-
-_TITLES = {
-    "prepare": "read upstream",
-    "label": "labelled",
-    "filter": "consistent",
-    "validate": "past the gates",
-    "build": "training trees",
-}
-
-
-def accounting(results: Results) -> list[Block]:
-    """A drawing and a table: read = kept + dropped + quarantined at every stage."""
-    rows: list[tuple[str, ...]] = []
-    stops, unbalanced = [], []
-    for name, metrics in results.stages.items():
-        if metrics is None:
-            rows.append((name, MISSING, MISSING, MISSING, MISSING, ""))
-            continue
-        dropped, quarantined = metrics["dropped"], metrics["quarantined"]
-        lost = {**dropped, **{f"{reason} (quarantined)": count for reason, count in quarantined.items()}}
-        stops.append(Stop(_TITLES[name], metrics["kept"], lost))
-        if metrics["read"] != metrics["kept"] + sum(lost.values()):
-            unbalanced.append(name)
-        counts = (metrics["read"], metrics["kept"], sum(dropped.values()), sum(quarantined.values()))
-        rows.append((name, *(f"{count:,}" for count in counts), _reasons(lost)))
-    blocks: list[Block] = []
-    if unbalanced:
-        blocks.append(Text(f"The books do not balance at: {', '.join(unbalanced)}.", is_notice=True))
-    if (prepare := results.stages["prepare"]) is not None and "lines" in prepare:
-        read, bad = prepare["lines"]["read"], prepare["lines"]["quarantined"]
-        blocks.append(
-            Text(f"{read:,} upstream lines were read, {bad:,} of them quarantined; they hold the records below.")
-        )
-    words = "; ".join(f"{stop.name}: {stop.kept:,} kept, {sum(stop.left.values()):,} left" for stop in stops)
-    blocks.append(Figure(flow_chart(stops), words or "No stage has run.", "Records from stage to stage."))
-    headers = ("stage", "read", "kept", "dropped", "quarantined", "reasons")
-    blocks.append(Table("read = kept + dropped + quarantined, in records (rated steps).", headers, rows))
-    if (build := results.stages["build"]) is not None:
-        blocks.append(_split(build))
-    return blocks
+from stages.core.figures import line_chart
+from stages.core.page import Block, Figure, Fold, Table, Text
+from stages.core.record_flow import source_name
+from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, Metrics, Results
 
 
 def validation(outcome: Mapping[str, Any] | None) -> list[Block]:
@@ -67,27 +28,48 @@ def validation(outcome: Mapping[str, Any] | None) -> list[Block]:
 
 
 def overlap(build: Metrics | None) -> list[Block]:
-    """Training data that the benchmarks hold too."""
+    """Training data that the benchmarks hold too: in all, by source, and what was removed for it."""
     if build is None:
         return [Text(f"{MISSING}: run the build stage.")]
-    rows = []
-    for name, found in build["overlap"].items():
-        counts = (
-            found["items"],
-            found["exact_problems"],
-            found["near_problems"],
-            found["steps"],
-            found["exact_steps"],
-        )
-        share = 100 * found["exact_steps"] / found["steps"] if found["steps"] else 0.0
-        rows.append((name, *(f"{count:,}" for count in counts), f"{share:.1f}"))
-    headers = ("benchmark", "items", "same problem", "near problem", "steps", "same steps", "same steps, %")
-    removed = {reason: count for reason, count in build["dropped"].items() if reason.startswith("overlap")}
-    said = f"{sum(removed.values()):,} records were removed for it." if removed else "Nothing was removed for it."
-    return [
-        Text(f"Items of each benchmark whose problem, and steps whose text, stands in the training data too. {said}"),
-        Table("Equal after normalisation (“same”), or similar by word 3-shingles (“near”).", headers, rows),
+    if removed := build.get("removed"):
+        each = (f"{name} {row['problems']:,} problems, {row['records']:,} records" for name, row in removed.items())
+        said = "; ".join(each)
+        said = f"Removed for it: {said} (a problem that several benchmarks hold counts for each)."
+    else:
+        said = "Nothing was removed for it; build.remove_overlap does."
+    names = {source: source_name(source) for found in build["overlap"].values() for source in found["sources"]}
+    whole = [(name, *_overlap_row(found, found)) for name, found in build["overlap"].items()]
+    parts = [
+        (name, names[source], *_overlap_row(counts, found))
+        for name, found in build["overlap"].items()
+        for source, counts in found["sources"].items()
     ]
+    columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
+    blocks: list[Block] = [
+        Text(
+            "Items of each benchmark whose problem, and steps whose text, stands in the training data too. Each item "
+            f"and step counts once: the same after normalisation, or near by word 3-shingles. {said}"
+        ),
+        Table("Overlap by benchmark and class, all sources, before any removal.", ("benchmark", *columns), whole),
+    ]
+    if len(names) > 1:
+        caption = "The same by source."
+        blocks.append(Fold(caption, [Table(caption, ("benchmark", "source", *columns), parts)]))
+    return blocks
+
+
+def _overlap_row(counts: Mapping[str, int], found: Mapping[str, Any]) -> tuple[str, ...]:
+    shared = counts["exact_steps"] + counts["near_steps"]
+    share = f"{100 * shared / found['steps']:.1f}" if found["steps"] else NOT_APPLICABLE
+    figures = (
+        found["items"],
+        counts["exact_problems"],
+        counts["near_problems"],
+        found["steps"],
+        counts["exact_steps"],
+        counts["near_steps"],
+    )
+    return *(f"{figure:,}" for figure in figures), share
 
 
 def training(results: Results) -> list[Block]:
@@ -117,17 +99,3 @@ def _label(figures: Any) -> str:
     if isinstance(figures, Mapping):
         return " ".join(f"{key} {value:.3f}" for key, value in figures.items() if isinstance(value, float))
     return f"{figures:.3f}" if isinstance(figures, float) else str(figures)
-
-
-def _split(build: Metrics) -> Table:
-    rows = []
-    for side in ("train", "test"):
-        found = build[side]
-        sources = ", ".join(f"{name} {count:,}" for name, count in sorted(found["sources"].items()))
-        rows.append((side, *(f"{found[key]:,}" for key in ("records", "trees", "problems")), sources))
-    headers = ("side", "records", "trees", "problems", "records by source")
-    return Table("The split is by problem; near-duplicate problems fall on one side.", headers, rows)
-
-
-def _reasons(lost: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count:,}" for name, count in sorted(lost.items(), key=lambda item: (-item[1], item[0])))
