@@ -22,12 +22,13 @@ from stages.core.io import write_json
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.records import TREES
-from stages.core.scoring import MODEL_FILE, Scorer, Solution
+from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution
 from tests.core.test_training import separate_loss
 from tests.models import plain_tokenizer, separate_logits
 
 pytestmark = pytest.mark.benchmarks
 _PROBLEMS = 8
+_ROUNDS = 4
 
 
 def model_256(tokenizer: Any) -> Any:
@@ -78,25 +79,67 @@ def solutions_of(mirror: Path, subset: str) -> list[Solution]:
 def test_scoring_both_passes(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path, subset: str) -> None:
     model, tokenizer, prompter, scorer = setting
     solutions = solutions_of(mirror, subset)
-    rewards: list[float] = []
-
-    @torch.inference_mode()
-    def published() -> None:
-        for solution in solutions:
-            for t, step in enumerate(solution.steps):
-                query = Query("q", solution.problem, solution.steps[:t], step)
-                first = separate_logits(model, tokenizer, prompter, query, (), (0, 1))
-                labels = (first[:, prompter.ids.good] >= first[:, prompter.ids.bad]).tolist()
-                second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
-                rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
-
+    queries = [
+        Query("q", solution.problem, solution.steps[:t], step)
+        for solution in solutions
+        for t, step in enumerate(solution.steps)
+    ]
     scorer.score(solutions[:1])
-    official, mine = seconds(published), seconds(lambda: scorer.score(solutions))
+    rewards: list[float] = []
+    official = seconds(lambda: rewards.extend(published_rewards(model, tokenizer, prompter, queries)))
+    mine = seconds(lambda: scorer.score(solutions))
     ours = [score.reward for scores in scorer.score(solutions) for score in scores]
     assert ours == pytest.approx(rewards, abs=1e-4)
-    steps = len(ours)
-    print(f"\nscoring {subset}: published {steps / official:.1f} steps/s, trees {steps / mine:.1f} steps/s, "
+    print(f"\nscoring {subset}: published {len(ours) / official:.1f} steps/s, trees {len(ours) / mine:.1f} steps/s, "
           f"ratio {official / mine:.2f}")  # fmt: skip
+
+
+@torch.inference_mode()
+def published_rewards(model: Any, tokenizer: Any, prompter: Prompter, queries: list[Query]) -> list[float]:
+    """Two passes over every step's own prompt, one prompt at a time, as the published runners do."""
+    rewards = []
+    for query in queries:
+        first = separate_logits(model, tokenizer, prompter, query, (), (0, 1))
+        labels = (first[:, prompter.ids.good] >= first[:, prompter.ids.bad]).tolist()
+        second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
+        rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
+    return rewards
+
+
+@pytest.mark.parametrize("subset", ["gsm8k", "math"])
+def test_search_rounds(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path, subset: str) -> None:
+    """Eight candidates a round along real solutions: the step that was taken, and seven of other solutions."""
+    model, tokenizer, prompter, scorer = setting
+    solutions = [solution for solution in solutions_of(mirror, subset) if len(solution.steps) >= _ROUNDS][:4]
+    others = [step for solution in solutions_of(mirror, subset) for step in solution.steps]
+    rounds = [
+        {s.id: Candidates(s.problem, s.steps[:t], (s.steps[t], *others[7 * t : 7 * t + 7])) for s in solutions}
+        for t in range(_ROUNDS)
+    ]
+    queries = [
+        Query("q", asked.problem, asked.prefix, step)
+        for turn in rounds
+        for asked in turn.values()
+        for step in asked.steps
+    ]
+    rewards: list[float] = []
+    ours: list[float] = []
+
+    def over_trunks() -> None:
+        going = Rounds(scorer)
+        for turn in rounds:
+            ours.extend(score.reward for scores in going.score(turn).values() for score in scores)
+
+    def from_scratch() -> None:
+        for turn in rounds:
+            Rounds(scorer).score(turn)
+
+    from_scratch()
+    official = seconds(lambda: rewards.extend(published_rewards(model, tokenizer, prompter, queries)))
+    anew, mine = seconds(from_scratch), seconds(over_trunks)
+    assert ours == pytest.approx(rewards, abs=1e-4)
+    print(f"\nsearch {subset}, {_ROUNDS} rounds of {len(solutions)} problems, 8 candidates: trees ratio "
+          f"{official / anew:.2f}, over kept trunks {official / mine:.2f}")  # fmt: skip
 
 
 def test_training_on_rated_steps(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path) -> None:
