@@ -52,8 +52,8 @@ def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, lo
     """
     if shutil.which(settings.command[0]) is None:
         raise DataError(
-            f"{settings.command[0]}: no such command; make vLLM's environment (README.md), correct label.vllm.command, "
-            "or set label.engine to openai and label.base_urls to servers of your own"
+            f"{settings.command[0]}: no such command; make vLLM's environment (README.md) or correct vllm.command in "
+            "params.yaml; with engine openai servers of your own are used"
         )
     logs.mkdir(parents=True, exist_ok=True)
     flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)
