@@ -1,8 +1,11 @@
-"""Gate the data: every expectation about steps, labels and clean records holds, or nothing is built on them.
+"""Gate the data: every expectation about them holds, or nothing is built on them.
 
 Reads   artifacts/{steps,labels,clean}; params: validate
 Writes  reports/validation/{validation.json,index.html}, metrics/validate.json
 Run     python -m stages.validate
+
+``python -m stages.validate train`` is the gate between build and training: it reads artifacts/{train,steps,clean} and
+metrics/build.json, and writes reports/validation_train and metrics/validate_train.json.
 
 A broken gate ends the stage with an error that names expectation, file, number of rows and example ids; the report is
 written all the same. Great Expectations' own Data Docs (they load scripts from the network) go to
@@ -11,28 +14,74 @@ written all the same. Great Expectations' own Data Docs (they load scripts from 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from stages.core.gates import Result, check
-from stages.core.io import DataError, atomic_folder, read_parquet, write_json, write_text
-from stages.core.params import load_params
+from stages.core.gates import Result, Suite, check
+from stages.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
+from stages.core.params import Validate, load_params
 from stages.core.progress import Progress
-from stages.core.suites import SCHEMAS, contents, file_of, shares, structure
+from stages.core.suites import SCHEMAS, agreement, contents, file_of, shares, structure
+from stages.core.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
 from stages.core.validation_page import validation_page
 from stages.lineage.record import recorded
 
-REPORT = Path("reports/validation")
-METRICS = Path("metrics/validate.json")
-DOCS = Path(".pathfinder/data_docs")
+DOCS = Path(".pathfinder")
 _SHOWN = 20
 
+Tables = Mapping[str, pl.DataFrame]
 
-def outcome(results: Sequence[Result], tables: dict[str, pl.DataFrame]) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """One use of the stage: what is read, which of it is gated, and where the outcome goes."""
+
+    stage: str
+    read: tuple[str, ...]
+    schemas: Mapping[str, Mapping[str, Any]]
+    contents: Callable[[Tables, Validate], list[Suite]]
+    figures: Callable[[Tables], dict[str, Any]]
+    records: Callable[[Tables], int]
+
+    @property
+    def report(self) -> Path:
+        """The folder of the report."""
+        return Path("reports") / self.stage.replace("validate", "validation")
+
+    @property
+    def metrics(self) -> Path:
+        """The file of the figures."""
+        return Path("metrics") / f"{self.stage}.json"
+
+
+def _train_contents(tables: Tables, bounds: Validate) -> list[Suite]:
+    return train_contents(tables, tables, int(read_json(BUILD)["kept"]), bounds)
+
+
+def _figures(tables: Tables) -> dict[str, Any]:
+    found = agreement(tables).rename({"rating": "name"})
+    by_rating = {name: {"judged": judged, "share": share} for name, judged, share in found.iter_rows()}
+    return {"shares": asdict(shares(tables)), "agreement": by_rating}
+
+
+BUILD = Path("metrics/build.json")
+LABELLED = Gated("validate", tuple(SCHEMAS), SCHEMAS, contents, _figures, lambda tables: len(tables["clean"]))
+TRAINING = Gated(
+    "validate_train",
+    (*SIDES, "trajectories", "steps", "clean"),
+    TRAIN_SCHEMAS,
+    _train_contents,
+    lambda tables: {},
+    lambda tables: sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES),
+)
+
+
+def outcome(results: Sequence[Result], tables: Tables) -> dict[str, Any]:
     """The results for machines: no time, no order but the suites' own."""
     return {
         "success": all(result.passed for result in results),
@@ -41,9 +90,9 @@ def outcome(results: Sequence[Result], tables: dict[str, pl.DataFrame]) -> dict[
     }
 
 
-def metrics(results: Sequence[Result], tables: dict[str, pl.DataFrame], complete: bool) -> dict[str, Any]:
-    """Accounting (the gate lets all or nothing through) and the figures that have bounds."""
-    records, success = len(tables["clean"]), all(result.passed for result in results)
+def metrics(results: Sequence[Result], records: int) -> dict[str, Any]:
+    """Accounting: the gate lets all or nothing through."""
+    success = all(result.passed for result in results)
     return {
         "success": success,
         "read": records,
@@ -52,15 +101,14 @@ def metrics(results: Sequence[Result], tables: dict[str, pl.DataFrame], complete
         "quarantined": {},
         "gates": len(results),
         "gates_failed": sum(not result.passed for result in results),
-        "shares": asdict(shares(tables)) if complete else None,
     }
 
 
-def refusal(failed: Sequence[str], gates: int) -> str:
+def refusal(failed: Sequence[str], gates: int, report: Path) -> str:
     """The error of a stage that blocks: every broken gate, up to a screenful, and the remedy."""
     more = [f"… and {len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
     remedy = (
-        f"All of them: {REPORT}/index.html. Mend the stage that wrote the file, or, if the data is right and a "
+        f"All of them: {report}/index.html. Mend the stage that wrote the file, or, if the data is right and a "
         "bound is not, change it under `validate` in params.yaml; then run `dvc repro`."
     )
     return "\n".join([f"{len(failed)} of {gates} gates failed:", *failed[:_SHOWN], *more, remedy])
@@ -68,20 +116,30 @@ def refusal(failed: Sequence[str], gates: int) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
+    parser = argparse.ArgumentParser(prog="python -m stages.validate", description="Gate the data.")
+    parser.add_argument("what", nargs="?", choices=("labelled", "train"), default="labelled")
+    gated = TRAINING if parser.parse_args(argv).what == "train" else LABELLED
     bounds = load_params().validate_
-    with recorded("validate"), Progress("validate", 2 * len(SCHEMAS) + 1, "suites") as progress:
-        tables = {name: read_parquet(Path(file_of(name))) for name in SCHEMAS}
-        results = check(structure(tables), DOCS, lambda name: progress.advance(note=name))
+    with recorded(gated.stage):
+        tables = {name: read_parquet(Path(file_of(name))) for name in gated.read}
+        docs = DOCS / gated.stage.replace("validate", "data_docs")
+        results = _checked(f"{gated.stage} structure", structure(tables, gated.schemas), docs)
         complete = all(result.passed for result in results)
         if complete:
-            results += check(contents(tables, bounds), DOCS, lambda name: progress.advance(note=name))
-        found = outcome(results, tables)
-        with atomic_folder(REPORT) as folder:
+            results += _checked(gated.stage, gated.contents(tables, bounds), docs)
+        found = outcome(results, {name: tables[name] for name in gated.schemas})
+        with atomic_folder(gated.report) as folder:
             write_json(folder / "validation.json", found)
             write_text(folder / "index.html", validation_page(found))
-        write_json(METRICS, metrics(results, tables, complete))
+        figures = gated.figures(tables) if complete else {}
+        write_json(gated.metrics, metrics(results, gated.records(tables) if complete else 0) | figures)
         if failed := [str(result) for result in results if not result.passed]:
-            raise DataError(refusal(failed, len(results)))
+            raise DataError(refusal(failed, len(results), gated.report))
+
+
+def _checked(label: str, suites: Sequence[Suite], docs: Path) -> list[Result]:
+    with Progress(label, len(suites), "suites") as progress:
+        return check(suites, docs, lambda name: progress.advance(note=name))
 
 
 if __name__ == "__main__":

@@ -12,16 +12,18 @@ import polars as pl
 import pytest
 
 from stages.core.gates import check
-from stages.core.io import DataError, write_parquet
+from stages.core.io import DataError, write_json, write_parquet
 from stages.core.params import Validate
-from stages.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, problem_id
+from stages.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, TREES, problem_id
 from stages.core.suites import contents, file_of, structure
+from stages.core.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
 from stages.validate import main
 
 Tables = dict[str, pl.DataFrame]
 BOUNDS = Validate(
     min_parsed_share=0.5,
     max_dropped_share=0.7,
+    min_agreement=0.5,
     min_positive_share=0.2,
     max_positive_share=0.95,
     max_text_chars=1000,
@@ -93,6 +95,7 @@ def _shuffled(column: str) -> Callable[[pl.DataFrame], pl.DataFrame]:
     return lambda table: table.with_columns(pl.col(column).reverse())
 
 
+_SCORES = ("math", "consistency", "optimality")
 _RATED = pl.col("origin") == "rating"
 _JUDGED = pl.col("origin") == "judge"
 FAULTS = [
@@ -178,12 +181,125 @@ FAULTS = [
         "share dropped",
     ),
     Fault("one class only", "clean", _set("correctness", 0, pl.lit(True)), "shares", "share of <+>"),
+    Fault(
+        "judge against ratings",
+        "labels",
+        lambda t: t.with_columns(pl.when(_JUDGED).then(1).otherwise(pl.col(c)).cast(pl.Int8).alias(c) for c in _SCORES),
+        "agreement",
+        "the judge agrees with the rating",
+    ),
 ]
 
 
 def _all_dropped() -> pl.DataFrame:
     ids = clean_tables()["labels"].filter(pl.col("origin") != "none")["id"]
     return pl.DataFrame({"id": ids, "reason": ["disagrees"] * len(ids)}, schema=DROPS)
+
+
+def train_tables() -> Tables:
+    """The clean tables as trees, the last two problems held out."""
+    tables = clean_tables()
+    records = tables["clean"].join(tables["steps"].drop("source"), on="id", maintain_order="left")
+    fields = ("id", "step_index", "step", "math", "consistency", "correctness")
+    branches = records.group_by("trajectory_id", maintain_order=True).agg(branches=pl.struct(*fields))
+    trees = tables["trajectories"].join(branches, on="trajectory_id", maintain_order="left")
+    trees = trees.rename({"trajectory_id": "tree_id"}).select(*TREES)
+    return tables | {"train": trees.head(8), "test": trees.tail(2)}
+
+
+def _branches(**fields: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    spoilt = pl.element().struct.with_fields(**fields)
+    return lambda table: table.with_columns(pl.col("branches").list.eval(spoilt)).cast({"branches": TREES["branches"]})
+
+
+def _column(name: str, value: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    return lambda table: table.with_columns(value.alias(name))
+
+
+TRAIN_FAULTS = [
+    Fault("no test set", "test", lambda t: t.clear(), "test_trees", "at least one row"),
+    Fault("branches lost", "train", lambda t: t.drop("branches"), "train_structure", "the columns are"),
+    Fault("branches as text", "train", _column("branches", pl.lit("x")), "train_structure", "branches is"),
+    Fault("tree twice", "train", lambda t: pl.concat([t, t.head(1)]), "train_trees", "tree_id does not repeat"),
+    Fault("tree lost", "train", lambda t: t.tail(7), "train_counts", "train and test hold what build kept"),
+    Fault("a problem on both sides", "test", _shuffled("problem_id"), "test_trees", "problem_id_right is 1"),
+    Fault("tree on both sides", "test", lambda t: t, "test_trees", "on_other_side is 0"),
+    Fault("record on both sides", "train", lambda t: t, "train_records", "on_other_side is 0"),
+    Fault("tree of nobody", "train", _first("tree_id", "nobody"), "train_trees", "trajectory_found is 1"),
+    Fault("trunk changed", "train", _column("steps", pl.lit(["a", "b", "c"])), "train_trees", "trajectory_right is 1"),
+    Fault("trunk cut", "train", _column("steps", pl.col("steps").list.head(0)), "train_trees", "prefix_right is 1"),
+    Fault("null in a trunk", "train", _column("steps", pl.lit([None, "b"])), "train_trees", "null_steps"),
+    Fault(
+        "tree without records",
+        "train",
+        _column("branches", pl.col("branches").list.head(0)),
+        "train_trees",
+        "records is",
+    ),
+    Fault("problem too long", "train", _first("problem", "x" * 1001), "train_trees", "problem_chars"),
+    Fault("source of nobody", "train", _first("source", "web"), "train_trees", "source is prm800k"),
+    Fault("digest cut", "train", _first("problem_id", "abc"), "train_trees", "problem_id is 16 hexadecimal digits"),
+    Fault("label is 2", "train", _branches(math=pl.lit(2, pl.Int8)), "train_records", "math is 0 or 1"),
+    Fault("label lost", "train", _branches(consistency=pl.lit(None, pl.Int8)), "train_records", "consistency is given"),
+    Fault(
+        "reward beside an error",
+        "train",
+        _branches(math=pl.lit(0, pl.Int8), correctness=pl.lit(1, pl.Int8)),
+        "train_records",
+        "math is 1 where correctness == 1",
+    ),
+    Fault("record twice", "train", _branches(id=pl.lit("again")), "train_records", "id does not repeat"),
+    Fault("record of nobody", "test", _branches(id=pl.lit("nobody")), "test_records", "record_found is 1"),
+    Fault("another's record", "train", _shuffled("branches"), "train_records", "tree_right is 1"),
+    Fault("step text changed", "train", _branches(step=pl.lit("another")), "train_records", "record_right is 1"),
+    Fault("step text endless", "train", _branches(step=pl.lit("x" * 1001)), "train_records", "step_chars"),
+    Fault("place negative", "train", _branches(step_index=pl.lit(-1, pl.Int64)), "train_records", "step_index is at"),
+    Fault("nothing right to learn", "train", _branches(correctness=pl.lit(0, pl.Int8)), "train_shares", "share of <+>"),
+]
+MOVED = {"tree on both sides", "record on both sides"}
+
+
+def _kept(tables: Tables) -> int:
+    return sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES)
+
+
+@pytest.mark.parametrize("fault", TRAIN_FAULTS, ids=lambda fault: fault.name)
+def test_every_fault_of_the_training_set_is_caught_by_its_gate(fault: Fault) -> None:
+    tables = train_tables()
+    kept = _kept(tables)
+    tables[fault.table] = fault.spoil(tables[fault.table])
+    if fault.name in MOVED:
+        tables["test"] = pl.concat([tables["test"], tables["train"].head(1)])
+    if fault.suite.endswith("_structure"):
+        suites = structure(tables, TRAIN_SCHEMAS)
+    else:
+        suites = train_contents(tables, tables, kept, BOUNDS)
+    caught = [r for r in check([suite for suite in suites if suite.name == fault.suite]) if not r.passed]
+    assert any(fault.says in r.says for r in caught), [str(r) for r in caught]
+
+
+def test_a_clean_training_set_passes_every_gate() -> None:
+    tables = train_tables()
+    results = check(structure(tables, TRAIN_SCHEMAS) + train_contents(tables, tables, _kept(tables), BOUNDS))
+    assert [str(r) for r in results if not r.passed] == []
+    assert len(results) > 60
+    assert len({fault.name for fault in [*FAULTS, *TRAIN_FAULTS]}) == len(FAULTS) + len(TRAIN_FAULTS) >= 60
+
+
+def test_the_gate_before_training_blocks_and_says_how_many(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = train_tables()
+    _project(tmp_path, root, tables)
+    monkeypatch.chdir(tmp_path)
+    write_json(Path("metrics/build.json"), {"kept": _kept(tables)})
+    main(["train"])
+    figures = json.loads(Path("metrics/validate_train.json").read_text())
+    assert figures["read"] == figures["kept"] == _kept(tables)
+    write_json(Path("metrics/build.json"), {"kept": _kept(tables) + 1})
+    with pytest.raises(DataError, match="train and test hold what build kept"):
+        main(["train"])
+    assert Path("reports/validation_train/index.html").exists()
 
 
 def test_clean_data_passes_every_gate(tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ class Gate:
     broken: pl.Expr | None = None
 
     def offenders(self, table: pl.DataFrame) -> pl.DataFrame:
-        """The rows that break the gate."""
-        if self.broken is None:
+        """The rows that break the gate; none where the table lacks a column that the gate is about."""
+        if self.broken is None or not set(self.broken.meta.root_names()) <= set(table.columns):
             return table.clear()
         picked = reduce(lambda left, right: left & right, (w.as_polars() for w in self.where), pl.lit(True))
         return table.filter(picked & self.broken)

@@ -106,6 +106,7 @@ class Validate(_Section):
 
     min_parsed_share: Share
     max_dropped_share: Share
+    min_agreement: Share
     min_positive_share: Share
     max_positive_share: Share
     max_text_chars: Positive

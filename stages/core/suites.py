@@ -27,7 +27,7 @@ from stages.core.gates import (
     unique,
     within,
 )
-from stages.core.labels import DISAGREES, HUMAN, MONTE_CARLO
+from stages.core.labels import DISAGREES, HUMAN, MONTE_CARLO, drop_reason
 from stages.core.params import Validate
 from stages.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, problem_id
 
@@ -46,6 +46,8 @@ FOLDERS = {
     "answers": "labels",
     "clean": "clean",
     "drops": "clean",
+    "train": "train",
+    "test": "train",
 }
 LABEL_COLUMNS = ("math", "consistency", "optimality")
 ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
@@ -69,11 +71,11 @@ def file_of(name: str) -> str:
     return f"artifacts/{FOLDERS[name]}/{name}.parquet"
 
 
-def structure(tables: Mapping[str, pl.DataFrame]) -> list[Suite]:
+def structure(tables: Mapping[str, pl.DataFrame], schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS) -> list[Suite]:
     """Columns and types of every table; the other suites make sense only where these pass."""
     suites = []
-    for name, table in tables.items():
-        schema = SCHEMAS[name]
+    for name, schema in schemas.items():
+        table = tables[name]
         lists = [column for column, dtype in schema.items() if isinstance(dtype, pl.List)]
         # what a list holds is beyond the pandas types, so the type itself stands as the value
         named = [pl.lit(str(table.schema[column])).alias(column) for column in lists if column in table.columns]
@@ -97,6 +99,7 @@ def contents(tables: Mapping[str, pl.DataFrame], bounds: Validate) -> list[Suite
         Suite("clean", file_of("clean"), "id", links.clean(), _clean_gates(sizes["labels"] - sizes["drops"])),
         Suite("drops", file_of("drops"), "id", links.drops(), _drop_gates(sizes["labels"] - sizes["clean"])),
         Suite("shares", file_of("clean"), "", _one_row(shares(tables)), _share_gates(bounds)),
+        Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds)),
     ]
 
 
@@ -110,6 +113,18 @@ def shares(tables: Mapping[str, pl.DataFrame]) -> Shares:
         parsed=_share(int((outcomes == "parsed").sum()), len(outcomes)),
         dropped=_share(len(dropped), len(labels)),
         positive=_share(int((clean["correctness"] == 1).sum()), len(clean)),
+    )
+
+
+def agreement(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """For each source and rating that the judge was asked about: how many labels, and the share that agrees."""
+    judged = tables["labels"].filter(pl.col("origin") == "judge").drop("origin")
+    rated = tables["steps"].select("id", "source", "rating").join(judged, on="id", maintain_order="left")
+    return (
+        rated.group_by("source", "rating")
+        .agg(judged=pl.len(), agreement=(drop_reason().is_null()).mean())
+        .sort("source", "rating")
+        .select(pl.format("{} {}", "source", "rating").alias("rating"), pl.col("judged").cast(pl.Int64), "agreement")
     )
 
 
@@ -320,6 +335,12 @@ def _share_gates(bounds: Validate) -> tuple[Gate, ...]:
             says=f"share of <+> within {bounds.min_positive_share} and {bounds.max_positive_share}",
         ),
     )
+
+
+def _agreement_gates(bounds: Validate) -> tuple[Gate, ...]:
+    low = bounds.min_agreement
+    says = f"the judge agrees with the rating in at least {low} of the labels of each source and rating"
+    return (present("agreement"), within("agreement", low, None, says=says))
 
 
 def _one_row(figures: Shares) -> pl.DataFrame:
