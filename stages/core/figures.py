@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from stages.core.page import escape
 
 _WIDTH = 640
-_FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 500, 260, 92
+_FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 450, 190, 84
+_FLOW_RIGHT = _FLOW_BAR + 30  # what leaves lies 14 to the right of what stays
 _COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)")
 _DASHES = ("", "6 3", "2 3", "8 3 2 3")  # told apart without colour too
 
@@ -35,6 +36,7 @@ class Station:
     name: str
     bands: Mapping[str, int]
     left: Mapping[str, int]
+    note: str = ""
 
 
 def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> str:
@@ -114,13 +116,14 @@ def flow_chart(stations: Sequence[Station]) -> str:
         parts.append(_text(x + 15, 13, source))
     for place, station in enumerate(stations):
         y = top + _FLOW_ROW * place
-        parts.append(_text(4, y + 10, f"{station.name}: {sum(station.bands.values()):,}"))
+        parts.append(_text(_FLOW_RIGHT, y + 10, f"{station.name}: {sum(station.bands.values()):,}", kind="name"))
         following = stations[place + 1].bands if place + 1 < len(stations) else None
-        parts += _flow(station, following, y + 16, _FLOW_BAR / most, colours)
-        if following is not None:
-            parts += _losses(station.left, y + 44)
-    height = top + _FLOW_ROW * (len(stations) - 1) + 34
-    return _svg(height, parts, _FLOW_WIDTH)
+        parts += _flow(station, following, y, _FLOW_BAR / most, colours)
+        lines = _losses(station.left) if following is not None else []
+        for line, text in enumerate([station.note] * bool(station.note) + lines):
+            parts.append(_text(_FLOW_RIGHT, y + 28 + 15 * line, text))
+    height = top + _FLOW_ROW * (len(stations) - 1) + 36
+    return _svg(height, parts, _FLOW_WIDTH, "flow")
 
 
 def _flow(
@@ -136,7 +139,7 @@ def _flow(
         if following is not None:
             stays = scale * min(count, following.get(source, 0))
             parts.append(_band(x, onward, stays, y + 10, y + _FLOW_ROW, colour, 0.45))
-            parts.append(_band(x + stays, out, width - stays, y + 10, y + 44, colour, 0.2))
+            parts.append(_band(x + stays, out, width - stays, y + 10, y + 50, colour, 0.2))
             onward, out = onward + stays, out + width - stays
         x += width
     return parts
@@ -154,17 +157,19 @@ def _band(start: float, end: float, width: float, y1: float, y2: float, colour: 
     return f'<path d="{path}" fill="{colour}" opacity="{opacity}"/>'
 
 
-def _losses(left: Mapping[str, int], y: float) -> list[str]:
+def _losses(left: Mapping[str, int]) -> list[str]:
+    """Up to three lines: the most frequent reasons, and what is left of them together."""
     reasons = sorted(left.items(), key=lambda item: (-item[1], item[0]))
     shown = reasons[: 3 if len(reasons) <= 3 else 2]
     lines = [f"− {count:,} {reason}" for reason, count in shown]
     if rest := reasons[len(shown) :]:
         lines.append(f"− {sum(count for _, count in rest):,} for {len(rest)} more reasons")
-    return [_text(_FLOW_BAR + 32, y - 14 + 14 * place, line) for place, line in enumerate(lines)]
+    return lines
 
 
-def _svg(height: float, parts: Sequence[str], width: int = _WIDTH) -> str:
-    return f'<svg viewBox="0 0 {width} {height:.0f}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
+def _svg(height: float, parts: Sequence[str], width: int = _WIDTH, kind: str = "") -> str:
+    name = f' class="{kind}"' if kind else ""
+    return f'<svg{name} viewBox="0 0 {width} {height:.0f}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:

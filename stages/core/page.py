@@ -208,7 +208,9 @@ thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-spac
 thead th.n{text-align:right}
 .strong th,.strong td{font-weight:600}
 figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
-svg{max-width:100%;height:auto;min-width:32rem;display:block}
+svg{width:100%;max-width:46rem;height:auto;min-width:32rem;display:block}
+td:not(.n):last-child{min-width:10rem}
+svg.flow{min-width:21rem;max-width:36rem}svg .name{font-weight:600}
 svg text{fill:var(--fg);font:12px system-ui,sans-serif}svg .dim{fill:var(--dim)}
 details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}
 summary{cursor:pointer;overflow-wrap:anywhere}

@@ -55,7 +55,7 @@ def stations(stages: Mapping[str, Metrics | None]) -> list[Station]:
     )
     if prepare is None:
         return []
-    found = [Station("read", _bands(prepare, "read"), _lost(prepare))]
+    found = [Station("read upstream", _bands(prepare, "read"), _lost(prepare))]
     found.append(Station("prepared", _bands(prepare, "kept"), _lost(label)))
     if label is None:
         return found
@@ -72,9 +72,9 @@ def stations(stages: Mapping[str, Metrics | None]) -> list[Station]:
         return found
     train, test = build["train"], build["test"]
     both = {s: train["sources"].get(s, 0) + test["sources"].get(s, 0) for s in {**train["sources"], **test["sources"]}}
-    found.append(Station("in the training set", _named(both), {"held out for testing": test["records"]}))
-    samples = f"training: {_SAMPLES * train['records']:,} samples, {_SAMPLES} a record"
-    return [*found, Station(samples, _named(train["sources"]), {})]
+    found.append(Station("built", _named(both), {"held out for testing": test["records"]}))
+    samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} a record"
+    return [*found, Station("for training", _named(train["sources"]), {}, samples)]
 
 
 def _named(counts: Mapping[str, int]) -> dict[str, int]:
