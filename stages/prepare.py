@@ -1,6 +1,6 @@
 """Read the upstream files into trajectories and rated steps.
 
-Reads   artifacts/raw/prm800k, artifacts/raw/mistral; params: prepare
+Reads   artifacts/raw/{prm800k,mistral,math_shepherd}, as far as the catalogue names them; params: prepare, download
 Writes  artifacts/steps/{trajectories,steps,quarantine}.parquet, metrics/prepare.json
 Run     python -m stages.prepare
 
@@ -34,7 +34,11 @@ from stages.lineage.record import recorded
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
 METRICS = Path("metrics/prepare.json")
-READERS: dict[str, Callable[[Any, Preset], Reading]] = {"prm800k": read_prm800k, "mistral": read_monte_carlo}
+READERS: dict[str, Callable[[Any, Preset], Reading]] = {
+    "prm800k": read_prm800k,
+    "mistral": read_monte_carlo,
+    "math_shepherd": read_monte_carlo,
+}
 
 
 @dataclass(slots=True)
@@ -182,7 +186,9 @@ def _check(folder: str, counts: Counts, limit: float) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
-    params = load_params().prepare
+    every = load_params()
+    params = every.prepare
+    catalogue = {source.name for source in every.download.sources}
     with recorded("prepare"):
         repeats = Repeats()
         with ExitStack() as stack:
@@ -194,6 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             by_folder = {
                 folder: prepare_folder(folder, params.preset, params.max_quarantined_share, tables, repeats)
                 for folder in READERS
+                if folder in catalogue
             }
             trajectories = tables.trajectories.rows
         total = Counts()

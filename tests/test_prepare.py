@@ -6,6 +6,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import yaml
 
 from stages.core.io import DataError, read_json, read_parquet, sha256_file
 from stages.core.records import QUARANTINE, STEPS, TRAJECTORIES
@@ -112,3 +113,45 @@ def test_the_real_files_balance_and_show_their_known_defects(
     steps = read_parquet(OUT / "steps.parquet", STEPS)
     by_source = dict(steps.group_by("source").len().iter_rows())
     assert by_source == {"prm800k": metrics["kept"] - 25, "math_shepherd": 25}
+
+
+def test_math_shepherd_is_a_third_source_where_the_catalogue_names_it(project: Path, mirror: Path) -> None:
+    shutil.copytree(mirror / "mistral", Path("artifacts/raw/math_shepherd"))
+    main()
+    assert set(read_json(Path("metrics/prepare.json"))["sources"]) == {"prm800k", "mistral"}
+    catalogue = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))["download"]["sources"]
+    third = next(dict(source) for source in catalogue if source["name"] == "mistral") | {"name": "math_shepherd"}
+    write_params(project, download={"sources": [*catalogue, third]}, prepare={"max_quarantined_share": 0.2})
+    main()
+    metrics = read_json(Path("metrics/prepare.json"))
+    assert metrics["sources"]["math_shepherd"]["kept"] == 25
+    assert balanced(metrics)
+    shutil.rmtree("artifacts/raw/math_shepherd")
+    with pytest.raises(DataError, match="artifacts/raw/math_shepherd: no file with records"):
+        main()
+
+
+def test_flags_and_reasons_to_finish_are_counted_and_decide_nothing(project: Path) -> None:
+    path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
+    main()
+    before = read_json(Path("metrics/prepare.json"))["kept"]
+    line = prm800k_line("Odd?", [("a", -1), ("b", 1)], [("c", 0)])
+    line["is_initial_screening_question"] = True
+    line["label"]["finish_reason"] = "give_up"
+    line["label"]["steps"][0]["completions"][0]["flagged"] = True
+    line["label"]["steps"][1] |= {"chosen_completion": None, "human_completion": {"text": "d", "rating": None}}
+    strange = prm800k_line("Odder?", [("a", 1)])
+    strange["label"]["finish_reason"] = "<script>"
+    path.write_bytes(path.read_bytes() + b"".join(json.dumps(v).encode() + b"\n" for v in (line, strange)))
+    main()
+    metrics = read_json(Path("metrics/prepare.json"))
+    assert metrics["kept"] == before + 4
+    assert metrics["notes"] == {
+        "finish_give_up": 1,
+        "finish_solution": 6,
+        "finish_unknown": 1,
+        "flagged": 1,
+        "human_completions": 1,
+        "initial_screening": 1,
+        "unchosen_steps": 1,
+    }

@@ -12,18 +12,27 @@ from stages.core.upstream import Preset, Rated, Reading, UnreadableError, text_p
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
+_FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # the format's own; others are counted as unknown
 
 
 def read_prm800k(value: Any, preset: Preset) -> Reading:
-    """One line: every completion is a record after the steps chosen before it; raises ``UnreadableError``."""
+    """One line: every completion is a record after the steps chosen before it; raises ``UnreadableError``.
+
+    Flags, reasons to finish, human and unchosen steps are counted in ``notes`` and decide nothing.
+    """
     problem, steps = _frame(value)
     reading = Reading(SOURCE, problem)
     for flag in ("is_quality_control_question", "is_initial_screening_question"):
         if value.get(flag):
             reading.notes[flag.removeprefix("is_").removesuffix("_question")] += 1
+    finish = value["label"].get("finish_reason")
+    reading.notes[f"finish_{finish}" if finish in _FINISHES else "finish_unknown"] += 1
     ended = False
     for position, step in enumerate(steps):
         completions = _completions(step, position)
+        reading.notes["flagged"] += sum(isinstance(c, dict) and c.get("flagged") is True for c in completions)
+        reading.notes["human_completions"] += step.get("human_completion") is not None
+        reading.notes["unchosen_steps"] += step.get("chosen_completion") is None
         if ended:
             reading.dropped["after_unchosen_step"] += len(completions)
             continue
