@@ -23,13 +23,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from stages.core.io import read_jsonl, read_parquet, write_parquet
+from stages.core.io import read_json, read_jsonl, read_parquet, write_parquet
 from stages.core.records import ANSWERS, LABELS, STEPS
 from tests.stage_inputs import write_params
 
 pytestmark = pytest.mark.benchmarks
 _SIZE = int(os.environ.get("PATHFINDER_SCALE", "50000"))
 _ANSWER = "The step repeats what stands above it and adds nothing.\n" * 8 + "Score A: {}\nScore B: {}\nScore C: {}"
+Figures = tuple[float, float, float]  # wall seconds, CPU seconds, peak GiB
 _WRAPPED = """
 import os, pathlib, runpy, sys
 target, name, *sys.argv[1:] = sys.argv[1:]
@@ -94,7 +95,7 @@ def write_labels(folder: Path) -> None:
         .then(pl.lit("parsed"))
         .otherwise(pl.lit("given")),
         attempts=(judged & rating.is_not_null()).cast(pl.Int64),
-    ).cast(LABELS)
+    ).cast(pl.Schema(LABELS))
     answers = (
         labels.filter(pl.col("attempts") == 1)
         .select(
@@ -105,7 +106,7 @@ def write_labels(folder: Path) -> None:
             answer=pl.format(_ANSWER, "math", "consistency", "optimality"),
             outcome=pl.lit("parsed"),
         )
-        .cast(ANSWERS)
+        .cast(pl.Schema(ANSWERS))
     )
     write_parquet(folder / "artifacts/labels/labels.parquet", labels)
     write_parquet(folder / "artifacts/labels/answers.parquet", answers)
@@ -116,7 +117,7 @@ def write_labels(folder: Path) -> None:
             json.dump(table.filter(human).to_dicts(), handle)
 
 
-def measured(root: Path, folder: Path, module: str, *arguments: str) -> tuple[float, float, float]:
+def measured(root: Path, folder: Path, module: str, *arguments: str) -> Figures:
     """Wall seconds, CPU seconds and peak GiB of ``python -m module`` in ``folder``."""
     figures = folder / "figures"
     command = [sys.executable, "-c", _WRAPPED, str(figures), module, *arguments]
@@ -129,28 +130,30 @@ def measured(root: Path, folder: Path, module: str, *arguments: str) -> tuple[fl
     return wall, float(cpu), int(peak) / 2**20
 
 
+def whole(steps: list[Figures]) -> Figures:
+    """Times of one step after the other, and the highest peak."""
+    wall, cpu, peak = zip(*steps, strict=True)
+    return sum(wall), sum(cpu), max(peak)
+
+
 @pytest.mark.parametrize("size", [_SIZE // 4, _SIZE // 2, _SIZE])
 def test_paper_sized_data(size: int, root: Path, mirror: Path, tmp_path: Path) -> None:
     write_params(tmp_path, search={"sets": ["math"]}, validate={"min_parsed_share": 0.5})
     count = write_input(mirror, tmp_path, size)
-    rows: list[tuple[Any, ...]] = []
+    ours: dict[str, Figures] = {}
+    theirs: dict[str, Figures] = {}
     for step in ("prepare", "filter", "validate", "build"):
-        ours = measured(root, tmp_path, f"stages.{step}")
+        ours[step] = measured(root, tmp_path, f"stages.{step}")
         if step == "prepare":
             write_labels(tmp_path)
-        rows.append((step, ours, measured(root, tmp_path, "tests.straightforward", step)))
-    rows.append(
-        ("all", *(tuple(f(row[side][at] for row in rows) for at, f in enumerate((sum, sum, max))) for side in (1, 2)))
-    )
+        theirs[step] = measured(root, tmp_path, "tests.straightforward", step)
+    ours["all"], theirs["all"] = whole(list(ours.values())), whole(list(theirs.values()))
     print(f"\n{count:,} completions: stage | straightforward")
-    for step, ours, other in rows:
-        print(f"  {step:9}" + " |".join("{:8.1f} s {:8.1f} CPU s {:6.2f} GiB".format(*side) for side in (ours, other)))
-    wall, cpu, peak = (theirs / ours for ours, theirs in zip(*rows[-1][1:], strict=True))
-    print(
-        f"  straightforward to stages: {wall:.1f} times the time, {cpu:.1f} times the CPU, {peak:.1f} times the memory"
-    )
-    kept = pl.scan_parquet(tmp_path / "artifacts/clean/clean.parquet").select(pl.len()).collect().item()
-    with (tmp_path / "straightforward" / "clean.json").open(encoding="utf-8") as handle:
-        both = json.load(handle)
-    assert sum(record["id"].startswith("prm800k") for record in both) <= kept <= len(both) + 25
+    for step in ours:
+        sides = ("{:8.1f} s {:8.1f} CPU s {:6.2f} GiB".format(*side[step]) for side in (ours, theirs))
+        print(f"  {step:9}{' |'.join(sides)}")
+    wall, cpu, peak = (other / own for own, other in zip(ours["all"], theirs["all"], strict=True))
+    print(f"  straightforward to stages: {wall:.1f} times the time, {cpu:.1f} the CPU, {peak:.1f} the memory")
+    dropped = read_json(tmp_path / "metrics/filter.json")["sources"]["prm800k"]["dropped"]
+    assert sum(dropped.values()) == len(read_json(tmp_path / "straightforward/drops.json"))
     shutil.rmtree(tmp_path)
