@@ -1,7 +1,7 @@
 """Write the report: our tables with baselines and intervals, the paper's beside them, and the data's whole story.
 
-Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation; params: profile,
-        report
+Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
+        params: profile, report
 Writes  reports/report.{html,md}, reports/tables.json, reports/plots/
 Run     python -m stages.report
 
@@ -33,6 +33,7 @@ REPORTS = Path("reports")
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
 SPOKEN = {"full": NAMES["full"]} | {variant: f"the variant {NAMES[variant]}" for variant in VARIANTS[1:]}
 BENCHMARKS = ("ProcessBench mean F1", "PRMScore", "search accuracy")
+GATES = ("validation", "validation_train")
 NOTICES = {
     "quickstart": "Tiny models on a generated world: these figures show that the method learns and how its parts "
     "compare here; they are not comparable with the paper.",
@@ -42,6 +43,7 @@ PLACES = (
     ("reports/tables.json", "every figure of this page, for machines"),
     ("reports/plots/", "the same for `dvc plots show`"),
     ("reports/validation/index.html", "each gate of the data"),
+    ("reports/validation_train/index.html", "each gate of the training set"),
     ("metrics/", "what each stage measured (`dvc metrics show`)"),
     ("artifacts/predictions/", "every step's scores, every search"),
     ("artifacts/overlap/overlap.parquet", "training problems that a benchmark holds too"),
@@ -132,7 +134,7 @@ def page_of(results: Results, found: Sequence[Comparison], profile: str) -> Page
     lead: list[Block] = [Text(f"Profile: {profile}.")]
     lead += [Text(notice, is_notice=True)] if notice else []
     said: list[Block] = [Text(str(one)) for one in found]
-    validation = REPORTS / "validation" / "validation.json"
+    gates = {name: REPORTS / name / "validation.json" for name in GATES}
     sections = [
         Section("Results", [report_tables.headline(table), *figures(table)]),
         Section("What can be told apart", said or [Text("missing: no two systems have predictions yet.")]),
@@ -144,7 +146,7 @@ def page_of(results: Results, found: Sequence[Comparison], profile: str) -> Page
         sections.append(Section("The paper's tables beside ours", report_tables.beside_paper(results, profile)))
     sections += [
         Section("Where every record went", record_flow.accounting(results)),
-        Section("Gates", report_data.validation(read_json(validation) if validation.exists() else None)),
+        Section("Gates", report_data.validation({n: read_json(p) if p.exists() else None for n, p in gates.items()})),
         Section("Overlap with the benchmarks", report_data.overlap(results.stages["build"])),
         Section("Training", report_data.training(results)),
         Section("Worst mistakes", worst_mistakes(_processbench_items(), rows_of("processbench/full.jsonl"))),

@@ -151,6 +151,7 @@ def _data_stages() -> None:
         "filter": _books(100, 90, {"unrated": 4, "disagrees": 6})
         | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 24, {"disagrees": 6})}},
         "validate": _books(90, 90, {}),
+        "validate_train": _books(80, 80, {}),
     }
     row = {"exact_problems": 2, "near_problems": 1, "exact_steps": 4, "near_steps": 3}
     hits = {"items": 10, "steps": 40} | row | {"sources": {human: row, machine: row | {"near_steps": 0}}}
@@ -274,6 +275,7 @@ def test_widths_are_proportional_and_nothing_is_drawn_twice() -> None:
         ("label", "read", "prepare kept and label read (100 and 101)"),
         ("filter", "kept", "filter kept and validate read (91 and 90)"),
         ("validate", "kept", "validate kept and build read (91 and 90)"),
+        ("validate_train", "read", "build kept and validate_train read (80 and 81)"),
         ("build", "kept", "build kept and its two sides hold (81 and 80)"),
     ],
 )

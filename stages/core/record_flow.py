@@ -123,6 +123,8 @@ def _between(stages: Mapping[str, Metrics | None]) -> list[str]:
     if gates and build:
         same("validate kept and build read", gates["kept"], build["read"])
     if build:
+        if final := stages["validate_train"]:
+            same("build kept and validate_train read", build["kept"], final["read"])
         same("build kept and its two sides hold", build["kept"], build["train"]["records"] + build["test"]["records"])
     return broken
 

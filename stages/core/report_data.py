@@ -11,10 +11,14 @@ from stages.core.record_flow import source_name
 from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, Metrics, Results
 
 
-def validation(outcome: Mapping[str, Any] | None) -> list[Block]:
-    """How many gates passed, by table."""
+def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
+    """How many gates passed, by table, before the build and before the training."""
+    return [block for folder, outcome in outcomes.items() for block in _gates(folder, outcome)]
+
+
+def _gates(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     if outcome is None:
-        return [Text(f"{MISSING}: run the validate stage.")]
+        return [Text(f"{MISSING}: reports/{folder}, which its validate stage makes.")]
     suites: dict[tuple[str, str], list[bool]] = {}
     for gate in outcome["gates"]:
         suites.setdefault((gate["suite"], gate["file"]), []).append(gate["passed"])
@@ -22,7 +26,7 @@ def validation(outcome: Mapping[str, Any] | None) -> list[Block]:
     failed = sum(not gate["passed"] for gate in outcome["gates"])
     verdict = f"{failed} gates failed." if failed else f"All {len(outcome['gates'])} gates passed."
     return [
-        Text(f"{verdict} Each of them: reports/validation/index.html.", is_notice=bool(failed)),
+        Text(f"{verdict} Each of them: reports/{folder}/index.html.", is_notice=bool(failed)),
         Table("Gates by suite.", ("suite", "file", "gates", "passed"), rows),
     ]
 

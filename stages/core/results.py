@@ -20,7 +20,7 @@ NAMES = {
 }
 MISSING, NOT_APPLICABLE = "missing", "–"
 HEADERS = ("system", "ProcessBench mean F1", "PRMBench PRMScore", "search accuracy")
-_STAGES = ("prepare", "label", "filter", "validate", "build")
+_STAGES = ("prepare", "label", "filter", "validate", "build", "validate_train")
 
 Metrics = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ Metrics = Mapping[str, Any]
 class Results:
     """Contents of ``metrics/``; an absent file is ``None`` or lacks in its mapping."""
 
-    stages: Mapping[str, Metrics | None]  # prepare … build
+    stages: Mapping[str, Metrics | None]  # prepare … validate_train
     train: Mapping[str, Metrics]
     logs: Mapping[str, list[Metrics]]
     processbench: Mapping[str, Metrics]

@@ -51,6 +51,7 @@ Life = dict[str, Any]
 """A JSON value whose keys stand in the order of the record's life."""
 
 _NEAR = 5
+_GATES = {"before the build": "validation", "before the training": "validation_train"}
 _SAID = {
     None: "kept: judge and rating do not contradict each other",
     "disagrees": "dropped: judge and rating contradict each other, and stayed so over every re-ask",
@@ -175,7 +176,10 @@ def _filter(text: str) -> Any:
 
 
 def _gates(text: str) -> Any:
-    path = Path("reports/validation/validation.json")
+    return {said: _gate(text, Path(f"reports/{folder}/validation.json")) for said, folder in _GATES.items()}
+
+
+def _gate(text: str, path: Path) -> Any:
     if not path.exists():
         return NOT_YET
     outcome = read_json(path)

@@ -106,7 +106,7 @@ def test_a_life_from_the_upstream_line_to_the_training_example(project: str) -> 
     assert second["prompt"] == "as built again"
     assert life["label"]["origin"] == "judge"
     assert life["filter"]["decision"].startswith("kept")
-    assert life["gates"] == "all 1 gates passed"
+    assert life["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
     assert life["split"] == {"side": "train", "tree": project}
     one, two = life["training example"]["samples"]
     assert one["inputs"].endswith("Math reasoning: <extra>, Consistency: <extra>")
@@ -121,7 +121,8 @@ def test_a_life_from_the_upstream_line_to_the_training_example(project: str) -> 
 
 def test_what_has_not_run_is_not_yet(project: str) -> None:
     life = life_of(f"{project}-1-0")
-    parts = ("judge", "label", "filter", "gates", "split", "training example")
+    assert set(life["gates"].values()) == {"not yet"}
+    parts = ("judge", "label", "filter", "split", "training example")
     assert {life[part] for part in parts} == {"not yet"}
     label(project)
     life = life_of(f"{project}-1-1")
