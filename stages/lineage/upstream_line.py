@@ -175,7 +175,7 @@ def compared(identity: Identity, reading: Reading | None, trajectory: dict[str, 
 
 def never_a_record(identity: Identity, reading: Reading | None) -> str | None:
     """Why a place of a line is no record, or ``None`` where nothing is known of it."""
-    for row in [*rows_of("steps/quarantine", "id", identity.text), *quarantined_line(identity, reading)]:
+    for row in [*(rows_of("steps/quarantine", "id", identity.text) or []), *quarantined_line(identity, reading)]:
         return f"quarantined: {row['reason']} ({row['detail']})"
     if reading is None:
         return None
@@ -196,7 +196,7 @@ def quarantined_line(identity: Identity, reading: Reading | None) -> list[dict[s
     """The row of a line that was set aside as a whole."""
     if reading is not None:
         return []
-    rows = rows_of("steps/quarantine", "line", identity.line)
+    rows = rows_of("steps/quarantine", "line", identity.line) or []
     return [row for row in rows if row["id"] is None and _is_file(row["file"], identity.sha)]
 
 

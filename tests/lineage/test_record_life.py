@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -191,6 +193,19 @@ def test_the_command_and_its_json(project: str) -> None:
     result = CliRunner().invoke(app, ["record", "nothing"])
     assert result.exit_code == 1
     assert "error: 'nothing' is no id" in result.output
+
+
+def test_the_readme_s_record_is_one_of_the_shipped_world(
+    world: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = re.findall(r"pathfinder record ([a-z0-9_]+-[0-9a-f]{8}-[\d-]+)", (root / "README.md").read_text())
+    assert named
+    shutil.copytree(world / "prm800k", tmp_path / "artifacts/raw/prm800k")
+    monkeypatch.chdir(tmp_path)
+    for identity in named:
+        life = life_of(identity)
+        assert life["in short"] == "not yet prepared"
+        assert life["upstream"]["raw"]["completion"]["rating"] == -1
 
 
 @pytest.mark.benchmarks
