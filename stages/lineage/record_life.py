@@ -16,8 +16,6 @@ from typing import Any
 import polars as pl
 
 from stages.core.io import DataError, read_json
-from stages.core.judge import FOREIGN_SPECIALS
-from stages.core.labelling import read_scores
 from stages.core.labels import HUMAN
 from stages.core.prompts import (
     BAD,
@@ -109,9 +107,9 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     if answers is None:
         return NOT_YET
     preset = metrics_of("label").get("preset", "repaired")
-    digests = _prompt_digests(problem, prefix, step, preset == "official")
     if not answers:
         return "not asked" if rows_of("labels/labels", "id", text) else NOT_YET
+    digests = _prompt_digests(problem, prefix, step, preset == "official")
     return {
         "prompt digest": digests[0],
         "answers": [
@@ -135,6 +133,8 @@ def _prompt_digests(problem: str, prefix: Sequence[str], step: dict[str, Any], o
 
     They differ where the text holds a special token of the embedded judge's tokenizer that no server is kept from.
     """
+    from stages.core.judge import FOREIGN_SPECIALS  # with the client, a second to load: most records need neither
+
     indent = (16 if step["source"] == HUMAN else 20) if official else 0
     digests = []
     for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *_tokenizer_specials())):
@@ -154,6 +154,8 @@ def _scores(answer: str | None, preset: str) -> Any:
     """The answer parsed again, as the label stage does under its preset."""
     if answer is None:
         return "no answer"
+    from stages.core.labelling import read_scores
+
     scores, why = read_scores(answer, preset)
     return why if scores is None else asdict(scores)
 
