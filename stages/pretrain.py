@@ -4,7 +4,7 @@ Reads nothing. Writes data/models/base, data/models/judge (safetensors, fp32), t
 prints what the models can do on held-out stories. Checkpoints every 500 steps in .pathfinder/pretrain: the same
 command after an interruption goes on where it stopped.
 
-    python -m stages.pretrain            # everything, an hour or so on one core
+    python -m stages.pretrain            # everything, a good hour on one core
     python -m stages.pretrain judge      # one part: base, judge (from data/models/base), corpus, measure
 """
 
@@ -62,7 +62,7 @@ class Recipe:
     base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
     refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
     words: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
-    judge: Plan = field(default_factory=lambda: Plan(steps=1800, tokens=2560, rate=0.002))
+    judge: Plan = field(default_factory=lambda: Plan(steps=3600, tokens=2560, rate=0.002))
 
 
 def _keep(problem: Problem) -> bool:
