@@ -15,14 +15,14 @@ written all the same. Great Expectations' own Data Docs (they load scripts from 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from stages.core.gates import Result, Suite, check
+from stages.core.gates import Checker, Result, Suite
 from stages.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
 from stages.core.params import Validate, load_params
 from stages.core.progress import Progress
@@ -44,7 +44,8 @@ class Gated:
     stage: str
     read: tuple[str, ...]
     schemas: Mapping[str, Mapping[str, Any]]
-    contents: Callable[[Tables, Validate], list[Suite]]
+    contents: Callable[[Tables, Validate], Iterable[Suite]]
+    suites: int  # how many contents yields
     figures: Callable[[Tables], dict[str, Any]]
     records: Callable[[Tables], int]
 
@@ -70,12 +71,13 @@ def _figures(tables: Tables) -> dict[str, Any]:
 
 
 BUILD = Path("metrics/build.json")
-LABELLED = Gated("validate", tuple(SCHEMAS), SCHEMAS, contents, _figures, lambda tables: len(tables["clean"]))
+LABELLED = Gated("validate", tuple(SCHEMAS), SCHEMAS, contents, 8, _figures, lambda tables: len(tables["clean"]))
 TRAINING = Gated(
     "validate_train",
     (*SIDES, "trajectories", "steps", "clean"),
     TRAIN_SCHEMAS,
     _train_contents,
+    6,
     lambda tables: {},
     lambda tables: sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES),
 )
@@ -122,11 +124,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     bounds = load_params().validate_
     with recorded(gated.stage):
         tables = {name: read_parquet(Path(file_of(name))) for name in gated.read}
-        docs = DOCS / gated.stage.replace("validate", "data_docs")
-        results = _checked(f"{gated.stage} structure", structure(tables, gated.schemas), docs)
+        checker = Checker()
+        results = _checked(checker, f"{gated.stage} structure", len(gated.schemas), structure(tables, gated.schemas))
         complete = all(result.passed for result in results)
         if complete:
-            results += _checked(gated.stage, gated.contents(tables, bounds), docs)
+            results += _checked(checker, gated.stage, gated.suites, gated.contents(tables, bounds))
+        checker.write_docs(DOCS / gated.stage.replace("validate", "data_docs"))
         found = outcome(results, {name: tables[name] for name in gated.schemas})
         with atomic_folder(gated.report) as folder:
             write_json(folder / "validation.json", found)
@@ -137,9 +140,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise DataError(refusal(failed, len(results), gated.report))
 
 
-def _checked(label: str, suites: Sequence[Suite], docs: Path) -> list[Result]:
-    with Progress(label, len(suites), "suites") as progress:
-        return check(suites, docs, lambda name: progress.advance(note=name))
+def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) -> list[Result]:
+    with Progress(label, total, "suites") as progress:
+        return checker.run(suites, lambda name: progress.advance(note=name))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from stages.core.gates import check
+from stages.core import gates
+from stages.core.gates import Checker, check
 from stages.core.io import DataError, write_json, write_parquet
 from stages.core.params import Validate
 from stages.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, TREES, problem_id
@@ -304,7 +305,9 @@ def test_the_gate_before_training_blocks_and_says_how_many(
 
 def test_clean_data_passes_every_gate(tmp_path: Path) -> None:
     tables = clean_tables()
-    results = check(structure(tables)) + check(contents(tables, BOUNDS), tmp_path)
+    checker = Checker()
+    results = checker.run(structure(tables)) + checker.run(contents(tables, BOUNDS))
+    checker.write_docs(tmp_path)
     assert [str(r) for r in results if not r.passed] == []
     assert len(results) > 100
     assert {r.suite for r in results} >= {"trajectories", "steps", "labels", "answers", "clean", "drops", "shares"}
@@ -315,9 +318,21 @@ def test_clean_data_passes_every_gate(tmp_path: Path) -> None:
 def test_every_planted_fault_is_caught_by_its_gate(fault: Fault) -> None:
     tables = clean_tables()
     tables[fault.table] = fault.spoil(tables[fault.table])
-    suites = structure(tables) if fault.suite.endswith("_structure") else contents(tables, BOUNDS)
+    suites = structure(tables) if fault.suite.endswith("_structure") else list(contents(tables, BOUNDS))
     caught = [r for r in check([suite for suite in suites if suite.name == fault.suite]) if not r.passed]
     assert any(fault.says in r.says for r in caught), [str(r) for r in caught]
+
+
+def test_a_big_table_is_judged_by_its_distinct_values_with_the_same_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = clean_tables()
+    for fault in FAULTS[:5] + FAULTS[-12:]:
+        if not fault.suite.endswith("_structure"):
+            tables[fault.table] = fault.spoil(tables[fault.table])
+    whole = check(contents(tables, BOUNDS))
+    monkeypatch.setattr(gates, "_WHOLE", 0)
+    monkeypatch.setattr(gates, "_NARROW", 4)
+    assert check(contents(tables, BOUNDS)) == whole
+    assert {True, False} == {result.passed for result in whole}
 
 
 def _project(folder: Path, root: Path, tables: Tables) -> None:

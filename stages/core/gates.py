@@ -9,7 +9,7 @@ import takes seconds).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -18,6 +18,9 @@ from typing import Any, Literal
 import polars as pl
 
 _EXAMPLES = 5
+_WHOLE = 10_000  # rows up to which Great Expectations sees a table as it is
+_NARROW = 200  # distinct values up to which columns are shown as their combinations
+_UNIQUE = "ExpectColumnValuesToBeUnique"
 _PANDAS_TYPES = {"Int8": "int8", "Int64": "int64", "String": "str", "Float64": "float64", "Boolean": "bool"}
 _NULLABLE = {"Int8": "Int8", "Int64": "Int64", "Boolean": "boolean"}
 
@@ -58,6 +61,12 @@ class Gate:
     says: str
     where: tuple[Where, ...] = ()
     broken: pl.Expr | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that decide it; none where it is about the table as a whole."""
+        column = self.arguments.get("column")
+        return () if column is None else (column, *(where.column for where in self.where))
 
     def offenders(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows that break the gate; none where the table lacks a column that the gate is about."""
@@ -143,7 +152,7 @@ def absent(column: str, *where: Where) -> Gate:
 def unique(column: str) -> Gate:
     """No value twice."""
     broken = pl.col(column).is_duplicated()
-    return Gate("ExpectColumnValuesToBeUnique", {"column": column}, f"{column} does not repeat", (), broken)
+    return Gate(_UNIQUE, {"column": column}, f"{column} does not repeat", (), broken)
 
 
 def one_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
@@ -176,22 +185,9 @@ def matches(column: str, pattern: str, says: str) -> Gate:
     return Gate("ExpectColumnValuesToMatchRegex", {"column": column, "regex": pattern}, says, (), broken)
 
 
-def check(
-    suites: Sequence[Suite], docs: Path | None = None, advance: Callable[[str], None] = lambda name: None
-) -> list[Result]:
-    """Run every gate; returns one result a gate, in order.
-
-    ``docs`` is where Great Expectations' Data Docs go (local state, never an out). ``advance`` is called with a suite's
-    name when it is done.
-    """
-    run = _Runner()
-    results: list[Result] = []
-    for suite in suites:
-        results += run(suite)
-        advance(suite.name)
-    if docs is not None:
-        run.write_docs(docs)
-    return results
+def check(suites: Iterable[Suite], advance: Callable[[str], None] = lambda name: None) -> list[Result]:
+    """Run every gate once; returns one result a gate, in order."""
+    return Checker().run(suites, advance)
 
 
 def _result(suite: Suite, gate: Gate, passed: bool, observed: str) -> Result:
@@ -206,7 +202,7 @@ def _result(suite: Suite, gate: Gate, passed: bool, observed: str) -> Result:
     return Result(suite.name, suite.file, gate.expectation, says, passed, rows_in, broken, examples, observed)
 
 
-class _Runner:
+class Checker:
     """Great Expectations with an in-memory context, the pandas back end, and no word to anybody outside."""
 
     def __init__(self) -> None:
@@ -222,8 +218,19 @@ class _Runner:
         self._context = context
         self._source = context.data_sources.add_pandas("tables")
 
+    def run(self, suites: Iterable[Suite], advance: Callable[[str], None] = lambda name: None) -> list[Result]:
+        """One result a gate, in order; ``advance`` is called with a suite's name when it is done.
+
+        Suites are taken one by one, so that an iterator need not hold all their tables.
+        """
+        results: list[Result] = []
+        for suite in suites:
+            results += self._suite(suite)
+            advance(suite.name)
+        return results
+
     def write_docs(self, folder: Path) -> None:
-        """Data Docs of everything that ran."""
+        """Great Expectations' Data Docs of everything that ran (local state, never an out)."""
         folder.mkdir(parents=True, exist_ok=True)
         store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())}
         index = {"class_name": "DefaultSiteIndexBuilder"}
@@ -231,17 +238,22 @@ class _Runner:
         self._context.add_data_docs_site("local", site)
         self._context.build_data_docs()
 
-    def __call__(self, suite: Suite) -> list[Result]:
-        gx, name, gates = self._gx, suite.name, suite.gates
-        expectations = [self._expectation(gate, str(place)) for place, gate in enumerate(gates)]
+    def _suite(self, suite: Suite) -> list[Result]:
+        items: dict[int, Any] = {}
+        for label, table, places in _parts(suite):
+            items |= self._part(f"{suite.name} {label}".strip(), table, {at: suite.gates[at] for at in places})
+        return [self._read(suite, gate, items[place]) for place, gate in enumerate(suite.gates)]
+
+    def _part(self, name: str, table: pl.DataFrame, gates: Mapping[int, Gate]) -> dict[int, Any]:
+        gx = self._gx
+        expectations = [self._expectation(gate, str(place)) for place, gate in gates.items()]
         data = self._source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         added = self._context.suites.add(gx.ExpectationSuite(name, expectations=expectations))
         definition = gx.ValidationDefinition(name=name, data=data, suite=added)
         outcome = self._context.validation_definitions.add(definition).run(
-            batch_parameters={"dataframe": _pandas(suite.table)}, result_format="SUMMARY"
+            batch_parameters={"dataframe": _pandas(table)}, result_format="SUMMARY"
         )
-        by_place = {int(item.expectation_config.meta["place"]): item for item in outcome.results}
-        return [self._read(suite, gate, by_place[place]) for place, gate in enumerate(gates)]
+        return {int(item.expectation_config.meta["place"]): item for item in outcome.results}
 
     def _expectation(self, gate: Gate, place: str) -> Any:
         arguments = dict(gate.arguments) | {"meta": {"place": place}, "notes": gate.says}
@@ -266,6 +278,37 @@ class _Runner:
         raised = item.exception_info.get("exception_message") if isinstance(item.exception_info, dict) else None
         observed = item.result.get("observed_value")
         return _result(suite, gate, bool(item.success), "" if item.success else str(raised or observed or ""))
+
+
+def _parts(suite: Suite) -> list[tuple[str, pl.DataFrame, list[int]]]:
+    """What Great Expectations sees of a suite: labels, tables and the places of the gates that each decides.
+
+    A rule about single rows holds for all of them when it holds for every distinct combination of the columns that it
+    reads. Of a big table, columns with few values are shown as their distinct rows, another column as its distinct
+    values; in full where it must not repeat. How many rows there are is asked of a column of nothing.
+    """
+    table, gates = suite.table, suite.gates
+    if len(table) <= _WHOLE or any("column_list" in gate.arguments for gate in gates):
+        return [("", table, list(range(len(gates))))]
+    used = dict.fromkeys(name for gate in gates for name in gate.reads)
+    narrow = [name for name in used if table[name].n_unique() <= _NARROW]
+    groups: dict[str, list[int]] = {}
+    for place, gate in enumerate(gates):
+        column = gate.arguments.get("column")
+        label = "rows" if column is None else "values" if set(gate.reads) <= set(narrow) else str(column)
+        groups.setdefault(label, []).append(place)
+    parts = []
+    for label, places in groups.items():
+        if label == "rows":
+            shown = pl.select(row=pl.repeat(0, len(table), dtype=pl.Int8))
+        elif label == "values":
+            shown = table.select(narrow).unique(maintain_order=True)
+        else:
+            shown = table.select(*dict.fromkeys(name for place in places for name in gates[place].reads))
+            if not any(gates[place].expectation == _UNIQUE for place in places):
+                shown = shown.unique(maintain_order=True)
+        parts.append((label, shown, places))
+    return parts
 
 
 def _pandas(table: pl.DataFrame) -> Any:

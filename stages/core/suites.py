@@ -6,7 +6,7 @@ Texts enter as their lengths. The label algebra is section 3.3 of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,21 +86,21 @@ def structure(tables: Mapping[str, pl.DataFrame], schemas: Mapping[str, Mapping[
     return suites
 
 
-def contents(tables: Mapping[str, pl.DataFrame], bounds: Validate) -> list[Suite]:
-    """Every rule about rows; ``tables`` have passed ``structure``."""
+def contents(tables: Mapping[str, pl.DataFrame], bounds: Validate) -> Iterator[Suite]:
+    """Every rule about rows; ``tables`` have passed ``structure``. One after the other, so that one table is held."""
     sizes = {name: len(table) for name, table in tables.items()}
     links = _Links(tables)
     limit = bounds.max_text_chars
-    return [
-        Suite("trajectories", file_of("trajectories"), "trajectory_id", links.trajectories(), _trajectory_gates(limit)),
-        Suite("steps", file_of("steps"), "id", links.steps(), _step_gates(limit)),
-        Suite("labels", file_of("labels"), "id", links.labels(), _label_gates(sizes["steps"])),
-        Suite("answers", file_of("answers"), "id", links.answers(), _answer_gates()),
-        Suite("clean", file_of("clean"), "id", links.clean(), _clean_gates(sizes["labels"] - sizes["drops"])),
-        Suite("drops", file_of("drops"), "id", links.drops(), _drop_gates(sizes["labels"] - sizes["clean"])),
-        Suite("shares", file_of("clean"), "", _one_row(shares(tables)), _share_gates(bounds)),
-        Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds)),
-    ]
+    yield Suite(
+        "trajectories", file_of("trajectories"), "trajectory_id", links.trajectories(), _trajectory_gates(limit)
+    )
+    yield Suite("steps", file_of("steps"), "id", links.steps(), _step_gates(limit))
+    yield Suite("labels", file_of("labels"), "id", links.labels(), _label_gates(sizes["steps"]))
+    yield Suite("answers", file_of("answers"), "id", links.answers(), _answer_gates())
+    yield Suite("clean", file_of("clean"), "id", links.clean(), _clean_gates(sizes["labels"] - sizes["drops"]))
+    yield Suite("drops", file_of("drops"), "id", links.drops(), _drop_gates(sizes["labels"] - sizes["clean"]))
+    yield Suite("shares", file_of("clean"), "", _one_row(shares(tables)), _share_gates(bounds))
+    yield Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds))
 
 
 def shares(tables: Mapping[str, pl.DataFrame]) -> Shares:
