@@ -36,6 +36,9 @@ _OPEN = -1  # no verdict yet
 _CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 _PUBLISHED_INDENT = {HUMAN: 16}  # spaces; 20 for the other sources (load_data.py, load_data_mistral.py)
 
+CUT = "cut"
+"""Why an answer that ran into the token limit has no scores."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -238,7 +241,7 @@ class Labelling:
         """For the live line: was it read, and does it agree with the rating?"""
         if "outcome" in said:
             return None, None
-        scores, _ = read_scores(str(said["text"]), self.params.preset)
+        scores, _ = read_scores(str(said["text"]), self.params.preset, said["finish"] == "length")
         if scores is None:
             return False, None
         return True, not disagrees(*self._rated(self.prompts.place(key)), scores)
@@ -251,16 +254,18 @@ class Labelling:
         said = self.journal[key]
         if "outcome" in said:
             return Answer(attempt, round_, None, said["outcome"], None, said["message"])
-        scores, detail = read_scores(said["text"], self.params.preset)
+        scores, detail = read_scores(said["text"], self.params.preset, said["finish"] == "length")
         outcome: Outcome = "unparsed" if scores is None else "parsed"
         paid = (said["tokens"], said.get("prompt_tokens", 0))
         return Answer(attempt, round_, said["text"], outcome, scores, detail, *paid)
 
 
-def read_scores(text: str, preset: str) -> tuple[Scores | None, str]:
+def read_scores(text: str, preset: str, cut: bool) -> tuple[Scores | None, str]:
     """The scores of an answer and, where there are none or they are not what was said, why.
 
-    Official: a digit 2-9 and a fraction are what the published training set makes of them, which is 0 (``<->``).
+    An answer that the token limit ``cut`` may have been about to say otherwise than the block it holds: a draft, a
+    quotation. Official reads it all the same; a digit 2-9 and a fraction are there what the published training set makes
+    of them, which is 0 (``<->``).
     """
     if preset == "official":
         read = official_scores(text)
@@ -268,5 +273,7 @@ def read_scores(text: str, preset: str) -> tuple[Scores | None, str]:
             return None, "no_scores"
         binary = all(score in (0, 1) for score in read)
         return Scores(*(int(score == 1) for score in read)), "" if binary else "not_binary"
+    if cut:
+        return None, CUT
     scores = parse_scores(text)
     return (scores, "") if isinstance(scores, Scores) else (None, scores)

@@ -117,7 +117,7 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
                 "attempt": answer["attempt"],
                 "round": answer["round"],
                 "outcome": answer["outcome"],
-                "scores": _scores(answer["answer"], preset),
+                "scores": _scores(answer["answer"], preset, answer["outcome"]),
                 "prompt": "as built again"
                 if answer["prompt_digest"] in digests
                 else f"differs: {answer['prompt_digest']}",
@@ -150,13 +150,15 @@ def _tokenizer_specials() -> tuple[str, ...]:
     return tuple(sorted(special, key=lambda token: (-len(token), token)))
 
 
-def _scores(answer: str | None, preset: str) -> Any:
+def _scores(answer: str | None, preset: str, outcome: str) -> Any:
     """The answer parsed again, as the label stage does under its preset."""
     if answer is None:
         return "no answer"
-    from stages.core.labelling import read_scores
+    from stages.core.labelling import CUT, read_scores
 
-    scores, why = read_scores(answer, preset)
+    scores, why = read_scores(answer, preset, cut=False)
+    if scores is not None and outcome == "unparsed":
+        return CUT  # nothing else keeps readable scores from counting
     return why if scores is None else asdict(scores)
 
 

@@ -57,8 +57,9 @@ def test_appends_and_resume(tmp_path: Path) -> None:
         grown = resident_mib() - before
     size = path.stat().st_size
     print(
-        f"\nappend {_ENTRIES:,} entries of {size / _ENTRIES:.0f} bytes: {batched:,.0f}/s, slowest tenth {slowest:,.0f}/s; "
-        f"one fsync a line {each:,.0f}/s; ratio {batched / each:.1f}; memory {grown:+.0f} MiB"
+        f"\nappend {_ENTRIES:,} entries of {size / _ENTRIES:.0f} bytes: {batched:,.0f}/s, "
+        f"slowest tenth {slowest:,.0f}/s; one fsync a line {each:,.0f}/s; ratio {batched / each:.1f}; "
+        f"memory {grown:+.0f} MiB"
     )
 
     start = time.perf_counter()
@@ -71,5 +72,7 @@ def test_appends_and_resume(tmp_path: Path) -> None:
         plain = {row["key"]: row["value"] for row in map(json.loads, handle)}
     read = time.perf_counter() - start
     assert len(plain) == _ENTRIES
-    print(f"resume over {_ENTRIES:,} entries ({size / 2**20:.0f} MiB): {resumed:.2f} s; plain JSON re-read {read:.2f} s; "
-          f"ratio {read / resumed:.2f}")  # fmt: skip
+    print(
+        f"resume over {_ENTRIES:,} entries ({size / 2**20:.0f} MiB): {resumed:.2f} s; "
+        f"plain JSON re-read {read:.2f} s; ratio {read / resumed:.2f}"
+    )

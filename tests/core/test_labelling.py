@@ -18,7 +18,7 @@ from tests.core.test_judge import params
 
 ONES = "Score A: 1 Score B: 1 Score C: 1"
 MIXED = "Score A: 0 Score B: 1 Score C: 1"
-Reply = Callable[[str, int], str | dict[str, str] | None]
+Reply = Callable[[str, int], str | dict[str, Any] | None]
 
 
 class Scripted:
@@ -92,6 +92,17 @@ def test_unparsed_answers_are_asked_again_up_to_the_limit(tmp_path: Path) -> Non
     verdicts, judge, _ = run(tmp_path, lambda *_: "no idea", [("rlhflow_mistral", 1, "a")], params(parse_attempts=3))
     assert verdicts[0] == Verdict("unparsed", None, (0, 1, 2))
     assert len(judge.waves) == 3
+
+
+@pytest.mark.parametrize(("preset", "expected"), [("repaired", "unparsed"), ("official", "parsed")])
+def test_an_answer_that_ran_into_the_limit_gives_no_scores(tmp_path: Path, preset: str, expected: str) -> None:
+    cut = {"text": MIXED, "tokens": 3, "finish": "length"}
+    settings = params(parse_attempts=2, disagreement_rounds=0, preset=preset)
+    verdicts, _, labelling = run(tmp_path, lambda *_: cut, [("prm800k", -1, "a")], settings)
+    assert decided(verdicts)[0].outcome == expected
+    with Journal(tmp_path / "j") as journal:
+        labelling.journal = journal
+        assert labelling.answer(0, 0).detail == ("cut" if preset == "repaired" else "")
 
 
 def test_all_ones_against_minus_one_is_asked_again_in_rounds_of_attempts(tmp_path: Path) -> None:
