@@ -264,8 +264,8 @@ def read_scores(text: str, preset: str, cut: bool) -> tuple[Scores | None, str]:
     """The scores of an answer and, where there are none or they are not what was said, why.
 
     An answer that the token limit ``cut`` may have been about to say otherwise than the block it holds: a draft, a
-    quotation. Official reads it all the same; a digit 2-9 and a fraction are there what the published training set makes
-    of them, which is 0 (``<->``).
+    quotation. Official reads it all the same; a digit 2-9 and a fraction are there what the published training set
+    makes of them, which is 0 (``<->``).
     """
     if preset == "official":
         read = official_scores(text)
