@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,23 +27,25 @@ from stages.core.progress import Progress
 from stages.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
 from stages.core.tables import TableWriter, table_writer
 from stages.core.upstream import Preset, Reading, UnreadableError, data_files, read_records
-from stages.core.upstream_monte_carlo import read_monte_carlo
+from stages.core.upstream_monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
+from stages.core.upstream_prm800k import SOURCE as PRM800K
 from stages.core.upstream_prm800k import read_prm800k
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
 METRICS = Path("metrics/prepare.json")
-READERS: dict[str, Callable[[Any, Preset], Reading]] = {
-    "prm800k": read_prm800k,
-    "mistral": read_monte_carlo,
-    "math_shepherd": read_monte_carlo,
+READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
+    "prm800k": (read_prm800k, PRM800K),
+    "mistral": (read_monte_carlo, RLHFLOW),
+    "math_shepherd": (read_monte_carlo, SHEPHERD),
 }
+"""Folder -> how its lines are read, and the source that a line counts for that cannot be read."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What happened to the lines and records of one source folder."""
+    """What happened to the lines and records of one source."""
 
     lines: int = 0
     lines_quarantined: int = 0
@@ -116,9 +118,11 @@ class Tables:
     quarantine: TableWriter
 
 
-def prepare_folder(folder: str, preset: Preset, limit: float, tables: Tables, repeats: Repeats) -> Counts:
-    """Read every file of one source folder; raises ``DataError`` beyond ``limit`` of its lines or records."""
-    counts = Counts()
+def prepare_folder(folder: str, preset: Preset, limit: float, tables: Tables, repeats: Repeats) -> dict[str, Counts]:
+    """Read every file of one folder; returns counts by source, or raises ``DataError`` beyond ``limit`` of its lines
+    or records."""
+    books: defaultdict[str, Counts] = defaultdict(Counts)
+    reader, usual = READERS[folder]
     files = data_files(RAW / folder)
     if not files:
         raise DataError(
@@ -128,20 +132,22 @@ def prepare_folder(folder: str, preset: Preset, limit: float, tables: Tables, re
         for file in files:
             digest = sha256_file(file)
             for line, value in read_records(file):
-                counts.lines += 1
                 try:
-                    reading = READERS[folder](_readable(value), preset)
-                    _keep(reading, file.relative_to(RAW).as_posix(), digest, line, tables, counts)
+                    reading = reader(_readable(value), preset)
+                    books[reading.source].lines += 1
+                    _keep(reading, file.relative_to(RAW).as_posix(), digest, line, tables, books[reading.source])
                     repeats.add(reading)
                 except UnreadableError as error:
+                    counts = books[usual]
+                    counts.lines += 1
                     counts.lines_quarantined += 1
                     counts.read += 1
                     counts.quarantined[error.reason] += 1
                     name = file.relative_to(RAW).as_posix()
                     tables.quarantine.add(folder, name, line, None, error.reason, error.detail)
             progress.advance(file.stat().st_size)
-    _check(folder, counts, limit)
-    return counts
+    _check(folder, sum(books.values(), Counts()), limit)
+    return dict(books)
 
 
 def _readable(value: Any) -> Any:
@@ -197,17 +203,16 @@ def main(argv: Sequence[str] | None = None) -> None:
                 stack.enter_context(table_writer(STEPS_FOLDER / "steps.parquet", STEPS)),
                 stack.enter_context(table_writer(STEPS_FOLDER / "quarantine.parquet", QUARANTINE)),
             )
-            by_folder = {
-                folder: prepare_folder(folder, params.preset, params.max_quarantined_share, tables, repeats)
-                for folder in READERS
-                if folder in catalogue
-            }
+            books: defaultdict[str, Counts] = defaultdict(Counts)
+            for folder in READERS:
+                if folder in catalogue:
+                    read = prepare_folder(folder, params.preset, params.max_quarantined_share, tables, repeats)
+                    for source, counts in read.items():
+                        books[source] += counts
             trajectories = tables.trajectories.rows
-        total = Counts()
-        for counts in by_folder.values():
-            total += counts
+        total = sum(books.values(), Counts())
         figures = total.figures() | repeats.figures() | {"trajectories": trajectories, "preset": params.preset}
-        write_json(METRICS, figures | {"sources": {name: counts.figures() for name, counts in by_folder.items()}})
+        write_json(METRICS, figures | {"sources": {source: counts.figures() for source, counts in books.items()}})
 
 
 if __name__ == "__main__":

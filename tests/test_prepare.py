@@ -113,12 +113,13 @@ def test_the_real_files_balance_and_show_their_known_defects(
     steps = read_parquet(OUT / "steps.parquet", STEPS)
     by_source = dict(steps.group_by("source").len().iter_rows())
     assert by_source == {"prm800k": metrics["kept"] - 25, "math_shepherd": 25}
+    assert {source: books["kept"] for source, books in metrics["sources"].items()} == by_source
 
 
 def test_math_shepherd_is_a_third_source_where_the_catalogue_names_it(project: Path, mirror: Path) -> None:
     shutil.copytree(mirror / "mistral", Path("artifacts/raw/math_shepherd"))
     main()
-    assert set(read_json(Path("metrics/prepare.json"))["sources"]) == {"prm800k", "mistral"}
+    assert set(read_json(Path("metrics/prepare.json"))["sources"]) == {"prm800k", "rlhflow_mistral"}
     catalogue = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))["download"]["sources"]
     third = next(dict(source) for source in catalogue if source["name"] == "mistral") | {"name": "math_shepherd"}
     write_params(project, download={"sources": [*catalogue, third]}, prepare={"max_quarantined_share": 0.2})

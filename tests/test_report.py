@@ -143,9 +143,7 @@ def _data_stages() -> None:
     stages: dict[str, dict[str, Any]] = {
         "prepare": _books(120, 100, {"after_unchosen_step": 19}, {HOSTILE: 1})
         | {"lines": {"read": 30, "quarantined": 2}}
-        | {
-            "sources": {human: _books(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), "mistral": _books(30, 30, {})}
-        },
+        | {"sources": {human: _books(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), machine: _books(30, 30, {})}},
         "label": _books(100, 96, {"unrated": 4})
         | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 30, {})}},
         "filter": _books(100, 90, {"unrated": 4, "disagrees": 6})

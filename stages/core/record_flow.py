@@ -15,7 +15,6 @@ from stages.core.results import MISSING, Metrics, Results
 
 _NAMES = {
     "prm800k": "PRM800K",
-    "mistral": "RLHFlow-Mistral",
     "rlhflow_mistral": "RLHFlow-Mistral",
     "math_shepherd": "Math-Shepherd",
 }
@@ -23,7 +22,7 @@ _SAMPLES = 2  # a record is two samples of the published training: first labels 
 
 
 def source_name(source: str) -> str:
-    """A source, or the folder that its files lie in, by its own name."""
+    """A source by its own name."""
     return _NAMES.get(source, source)
 
 
