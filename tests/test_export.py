@@ -114,8 +114,8 @@ _LOAD = """
 import json, mlcroissant
 dataset = mlcroissant.Dataset(jsonld="artifacts/export/croissant.json")
 assert not dataset.metadata.ctx.issues.errors
-rows = [(list(row["test/labels"]), [bytes(text) for text in row["test/completions"]]) for row in dataset.records("test")]
-print(json.dumps([[[bool(one) for one in labels], [text.decode() for text in texts]] for labels, texts in rows]))
+rows = [(row["test/labels"], row["test/completions"]) for row in dataset.records("test")]
+print(json.dumps([[[bool(one) for one in labels], [bytes(text).decode() for text in texts]] for labels, texts in rows]))
 """
 
 
