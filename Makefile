@@ -31,6 +31,8 @@ export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PYTHONHASHSEED := 0
+# Python keeps what it compiled: without that every process compiles torch and Great Expectations anew (5 s each).
+export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
