@@ -11,7 +11,6 @@ samples, so that both sides share problems). Counts are records.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,6 +20,7 @@ import polars as pl
 
 from stages.core.benchmarks import read_prmbench, read_prmbench_originals, read_processbench, read_search
 from stages.core.io import DataError, read_json, read_parquet, write_json, write_parquet
+from stages.core.mixes import HUMAN, draw, records_of, take
 from stages.core.overlap import (
     BenchmarkText,
     Figures,
@@ -81,26 +81,6 @@ def read_trees() -> pl.DataFrame:
     branches = records.group_by("trajectory_id", maintain_order=True).agg(branch)
     trees = trajectories.join(branches, on="trajectory_id", how="inner", maintain_order="left")
     return trees.rename({"trajectory_id": "tree_id"}).select(*TREES)
-
-
-def draw(seed: int, key: str) -> float:
-    """A number in [0, 1) that depends on seed and key alone."""
-    return int.from_bytes(hashlib.sha256(f"{seed}:{key}".encode()).digest()[:8], "big") / 2**64
-
-
-def take(trees: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
-    """Whole trees in a seeded order until about ``limit`` records; their own order is kept."""
-    size = trees["branches"].list.len()
-    if size.sum() <= limit:
-        return trees
-    order = pl.Series([draw(seed, key) for key in trees["tree_id"]], dtype=pl.Float64).arg_sort()
-    kept = order.filter((size.gather(order).cum_sum() <= limit).to_list())
-    return trees[kept.sort()]
-
-
-def records_of(trees: pl.DataFrame) -> int:
-    """How many records the trees hold."""
-    return int(trees["branches"].list.len().sum())
 
 
 def benchmark_texts(sets: Sequence[str]) -> list[BenchmarkText]:
@@ -207,8 +187,7 @@ def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.
     if params.remove_overlap:
         held = sorted({hit.problem_id for hit in hits})
         trees = note("overlap", trees.filter(~pl.col("problem_id").is_in(held)), trees)
-    human = pl.col("source") == "prm800k"
-    mixed = pl.concat([trees.filter(human), take(trees.filter(~human), params.mistral_records, params.seed)])
+    mixed = pl.concat([trees.filter(HUMAN), take(trees.filter(~HUMAN), params.mistral_records, params.seed)])
     trees = note("mix", mixed, trees)
     if params.max_records:
         trees = note("limit", take(trees, params.max_records, params.seed), trees)

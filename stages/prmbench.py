@@ -2,8 +2,8 @@
 
     python -m stages.prmbench full
 
-Reads ``artifacts/raw/prmbench`` and ``models/<variant>``; writes ``artifacts/predictions/prmbench/<variant>.jsonl``
-(rows that the published evaluator reads) and ``metrics/prmbench/<variant>.json`` (percent). Two rules are reported:
+Reads ``artifacts/raw/prmbench`` and ``models/<run>``; writes ``artifacts/predictions/prmbench/<run>.jsonl``
+(rows that the published evaluator reads) and ``metrics/prmbench/<run>.json`` (percent). Two rules are reported:
 ``pass1``, the published one (a step is sound when both first-pass probabilities reach the threshold), and ``both``,
 the default (its reward does).
 """
@@ -20,7 +20,7 @@ from stages.core.io import write_json, write_jsonl
 from stages.core.params import load_params
 from stages.core.prmbench import baselines, with_interval
 from stages.core.progress import Progress
-from stages.core.prompts import VARIANTS
+from stages.core.runs import parse_run
 from stages.core.scoring import Scorer, Solution, StepScore
 from stages.lineage.record import recorded
 
@@ -33,15 +33,15 @@ RULES = ("pass1", "both")
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     parser = argparse.ArgumentParser(prog="python -m stages.prmbench", description=__doc__.splitlines()[0])
-    parser.add_argument("variant", choices=sorted(VARIANTS))
-    variant = parser.parse_args(argv).variant
+    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
+    run = parse_run(parser.parse_args(argv).run).name
     params = load_params()
-    with recorded("prmbench", variant):
+    with recorded("prmbench", run):
         loaded = read_prmbench(RAW, params.prmbench.limit)
         items = loaded.items
-        scorer = Scorer(Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget)
+        scorer = Scorer(Path("models") / run, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
-        with Progress(f"prmbench {variant}", len(items), "solutions") as progress:
+        with Progress(f"prmbench {run}", len(items), "solutions") as progress:
             scores = scorer.score(solutions, on_done=progress.advance)
         labels = {
             rule: {
@@ -54,12 +54,12 @@ def main(argv: Sequence[str] | None = None) -> None:
             _row(item, steps, labels["pass1"][item.idx], labels["both"][item.idx])
             for item, steps in zip(items, scores, strict=True)
         ]
-        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
         rules = {rule: with_interval(items, labels[rule], params.report) for rule in RULES}
         metrics = loaded.accounting() | rules["both"]
         metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
-        write_json(METRICS / f"{variant}.json", metrics)
-        print(f"prmbench {variant}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
+        write_json(METRICS / f"{run}.json", metrics)
+        print(f"prmbench {run}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
 
 
 def is_sound(step: StepScore, rule: str, threshold: float) -> bool:

@@ -2,8 +2,8 @@
 
     python -m stages.processbench full
 
-Reads ``artifacts/raw/processbench`` and ``models/<variant>``; writes
-``artifacts/predictions/processbench/<variant>.jsonl`` and ``metrics/processbench/<variant>.json`` (percent). Two rules
+Reads ``artifacts/raw/processbench`` and ``models/<run>``; writes
+``artifacts/predictions/processbench/<run>.jsonl`` and ``metrics/processbench/<run>.json`` (percent). Two rules
 are reported: ``pass1``, the published one (a step is wrong when a first-pass label is), and ``both``, the default
 (the paper's algorithm 1: its reward is under one half).
 """
@@ -20,7 +20,7 @@ from stages.core.io import write_json, write_jsonl
 from stages.core.params import load_params
 from stages.core.processbench import NO_ERROR, baselines, by_generator, with_interval
 from stages.core.progress import Progress
-from stages.core.prompts import VARIANTS
+from stages.core.runs import parse_run
 from stages.core.scoring import Scorer, Solution, StepScore
 from stages.lineage.record import recorded
 
@@ -33,15 +33,15 @@ RULES = ("pass1", "both")
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     parser = argparse.ArgumentParser(prog="python -m stages.processbench", description=__doc__.splitlines()[0])
-    parser.add_argument("variant", choices=sorted(VARIANTS))
-    variant = parser.parse_args(argv).variant
+    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
+    run = parse_run(parser.parse_args(argv).run).name
     params = load_params()
-    with recorded("processbench", variant):
+    with recorded("processbench", run):
         loaded = read_processbench(RAW, params.processbench.limit)
         items = loaded.items
-        scorer = Scorer(Path("models") / variant, params.score.preset, params.score.dtype, params.score.token_budget)
+        scorer = Scorer(Path("models") / run, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.id, item.problem, item.steps) for item in items]
-        with Progress(f"processbench {variant}", len(items), "solutions") as progress:
+        with Progress(f"processbench {run}", len(items), "solutions") as progress:
             scores = scorer.score(solutions, on_done=progress.advance)
         places = {rule: [first_error(steps, rule) for steps in scores] for rule in RULES}
         keys = [(item.subset, item.id) for item in items]
@@ -53,13 +53,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             _row(item, steps, first, both)
             for item, steps, first, both in zip(items, scores, places["pass1"], places["both"], strict=True)
         ]
-        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
         metrics = loaded.accounting() | rules["both"]
         metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
         metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
-        write_json(METRICS / f"{variant}.json", metrics)
+        write_json(METRICS / f"{run}.json", metrics)
         both, pass1 = rules["both"]["mean_f1"], rules["pass1"]["mean_f1"]
-        print(f"processbench {variant}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")
+        print(f"processbench {run}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")
 
 
 def first_error(steps: Sequence[StepScore], rule: str) -> int:

@@ -3,9 +3,9 @@
     python -m stages.search full
     python -m stages.search random
 
-Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<variant>``; writes
-``artifacts/predictions/search/<variant>.jsonl`` (rows as the published script has them) and
-``metrics/search/<variant>.json`` (percent). ``score.preset: official-search`` searches and grades as published.
+Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<run>``; writes
+``artifacts/predictions/search/<run>.jsonl`` (rows as the published script has them) and
+``metrics/search/<run>.json`` (percent). ``score.preset: official-search`` searches and grades as published.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stages.core.grading import Grader, Preset, gold_of
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import Score, load_params
 from stages.core.policy import open_policy
-from stages.core.prompts import VARIANTS
+from stages.core.runs import parse_run
 from stages.core.scoring import Candidates, Rounds, Scorer
 from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
 from stages.lineage.record import recorded
@@ -49,31 +49,32 @@ class PRMPick:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     parser = argparse.ArgumentParser(prog="python -m stages.search", description=__doc__.splitlines()[0])
-    parser.add_argument("variant", choices=[*sorted(VARIANTS), CONTROL])
-    variant = parser.parse_args(argv).variant
+    parser.add_argument("run", help="VARIANT[-MIX][-sSEED], or random")
+    asked = parser.parse_args(argv).run
+    run = asked if asked == CONTROL else parse_run(asked).name
     params = load_params()
     settings = params.search
     preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
-    stage = ("control", None) if variant == CONTROL else ("search", variant)
+    stage = ("control", None) if run == CONTROL else ("search", run)
     with recorded(*stage), Grader() as grader:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)
         scorer: StepScorer
-        if variant == CONTROL:
+        if run == CONTROL:
             scorer, models = RandomPick(settings.seed), [POLICY]
         else:
-            scorer, models = PRMPick(Path("models") / variant, params.score), [POLICY, Path("models") / variant]
-        identity = settings.model_dump() | {"variant": variant, "score": params.score.model_dump()}
+            scorer, models = PRMPick(Path("models") / run, params.score), [POLICY, Path("models") / run]
+        identity = settings.model_dump() | {"run": run, "score": params.score.model_dump()}
         rows = in_chunks(
             loaded.items,
             settings.batch_size,
             journal("search", identity, loaded.items, models),
             lambda chunk: search(chunk, policy, scorer, settings, preset),
-            f"search {variant}",
+            f"search {run}",
         )
         for problem, row in zip(loaded.items, rows, strict=True):
             row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
-        write_jsonl(PREDICTIONS / f"{variant}.jsonl", rows)
+        write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
         sets = [row["set"] for row in rows]
         means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
         figure = f"prm@{settings.n}"
@@ -83,8 +84,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             "interval": interval,
         }
         details = _details(rows) | {"defects": loaded.defects, "grading_failures": dict(grader.failures)}
-        write_json(METRICS / f"{variant}.json", loaded.accounting() | table | {"details": details})
-        print(f"search {variant}: {figure} {average:.1f}")
+        write_json(METRICS / f"{run}.json", loaded.accounting() | table | {"details": details})
+        print(f"search {run}: {figure} {average:.1f}")
 
 
 def _details(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Train one variant of the PRM.
+"""Train one run: a variant of the PRM on a data mix with a seed.
 
-Reads   artifacts/train/{train,test}.parquet, artifacts/raw/models/base, params: train
-Writes  models/<variant>/, metrics/train/<variant>.json, metrics/train/<variant>_log.json
+Reads   artifacts/train/{train,test}.parquet, artifacts/raw/models/base, params: train, mixes,
+        build.seed
+Writes  models/<run>/, metrics/train/<run>.json, metrics/train/<run>_log.json
 Run     python -m stages.train full
 
 Progress (checkpoints) lies in .pathfinder/train/<digest of everything that determines the weights>/, so the same
@@ -13,15 +14,17 @@ from __future__ import annotations
 import argparse
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
-from stages.core import attention, io, model, passes, prompts, records, tokens, trainer, training, tree
+from stages.core import attention, io, mixes, model, passes, prompts, records, tokens, trainer, training, tree
 from stages.core.params import Train, load_params
 from stages.core.prompts import VARIANTS
+from stages.core.runs import Run, parse_run
 from stages.core.scoring import MODEL_FILE
 from stages.lineage.record import recorded
 
@@ -31,46 +34,60 @@ PROGRESS = Path(".pathfinder/train")
 _LOG_ROWS = 400
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The share of the Monte-Carlo records that is trained on, and the seed of their order."""
+
+    share: float
+    seed: int
+
+
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train the variant named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m stages.train", description="Train one variant of the PRM.")
-    parser.add_argument("variant", choices=VARIANTS)
-    variant = parser.parse_args(argv).variant
-    settings = load_params().train
-    with recorded("train", variant):
-        train(variant, settings)
+    """Train the run named on the command line."""
+    parser = argparse.ArgumentParser(prog="python -m stages.train", description="Train one run of the PRM.")
+    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
+    run = parse_run(parser.parse_args(argv).run)
+    params = load_params()
+    settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
+    mix = Selection(mixes.share_of(params.mixes, run.mix), params.build.seed)
+    with recorded("train", run.name):
+        train(run, settings, mix)
 
 
-def train(variant: str, settings: Train) -> None:
-    """Train ``variant`` and write its model folder and metrics."""
+def train(run: Run, settings: Train, mix: Selection) -> None:
+    """Train ``run`` and write its model folder and metrics."""
     if model.device() == "cpu":
         torch.set_num_threads(1)  # sums then run in one order: the same bytes whatever the number of cores
     base = model.resolve(BASE)
-    progress = PROGRESS / _identity(variant, settings, base)
+    progress = PROGRESS / _identity(run, settings, mix, base)
     tokenizer = tokens.load_tokenizer(base)
     network = model.load_model(base)
     added = model.add_labels(network, tokenizer)
     attention.use_trees(network)
-    prompter = passes.Prompter(tokenizer, VARIANTS[variant])
+    prompter = passes.Prompter(tokenizer, VARIANTS[run.variant])
     read = [io.read_parquet(path, records.TREES) for path in (TRAIN, TEST)]
+    read[0] = mixes.select(read[0], mix.share, mix.seed)  # held out is the same for every mix
     learn, test = (training.read_examples(f, prompter, settings.token_budget, settings.weighting) for f in read)
-    rows = trainer.fit(network, prompter, learn, settings, progress)
+    rows = trainer.fit(network, prompter, learn, settings, progress).rows
     figures = _figures(learn, test, rows)
+    figures["sources"] = {
+        str(name): mixes.records_of(part) for (name,), part in read[0].group_by("source", maintain_order=True)
+    }
     figures["test_labels"] = training.evaluate(network, test, prompter, settings.token_budget)
-    _save(network, tokenizer, variant, settings, added)
-    io.write_json(Path(f"metrics/train/{variant}_log.json"), _log(rows))
-    io.write_json(Path(f"metrics/train/{variant}.json"), figures)
+    _save(network, tokenizer, run, settings, added)
+    io.write_json(Path(f"metrics/train/{run.name}_log.json"), _log(rows))
+    io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
     shutil.rmtree(progress, ignore_errors=True)
 
 
-def _identity(variant: str, settings: Train, base: Path) -> str:
+def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
     """Digest of everything that determines the weights: data, base, parameters, code and library versions."""
-    code = (attention, model, passes, prompts, tokens, trainer, training, tree)
+    code = (attention, mixes, model, passes, prompts, tokens, trainer, training, tree)
     return io.digest_of(
         {
-            "variant": variant,
+            "run": run.name,
             "settings": settings.model_dump(),
-            "data": io.sha256_file(TRAIN),
+            "data": [io.sha256_file(TRAIN), mix.share, mix.seed],
             "base": {path.name: io.sha256_file(path) for path in sorted(base.iterdir()) if path.is_file()},
             "code": {module.__name__: io.sha256_file(Path(str(module.__file__))) for module in code},
             "versions": [torch.__version__, transformers.__version__],
@@ -78,8 +95,8 @@ def _identity(variant: str, settings: Train, base: Path) -> str:
     )
 
 
-def _save(network: Any, tokenizer: Any, variant: str, settings: Train, added: list[str]) -> None:
-    with io.atomic_folder(Path("models") / variant) as folder:
+def _save(network: Any, tokenizer: Any, run: Run, settings: Train, added: list[str]) -> None:
+    with io.atomic_folder(Path("models") / run.name) as folder:
         network.config._attn_implementation = "sdpa"
         network.config.name_or_path = ""
         network.config.use_cache = True
@@ -87,8 +104,8 @@ def _save(network: Any, tokenizer: Any, variant: str, settings: Train, added: li
         tokenizer.save_pretrained(folder)
         labels = tokens.label_ids(tokenizer)
         about = {
-            "variant": variant,
-            "labels": [mark.label for mark in (*VARIANTS[variant].first, *VARIANTS[variant].second)],
+            "variant": run.variant,
+            "labels": [mark.label for mark in (*VARIANTS[run.variant].first, *VARIANTS[run.variant].second)],
             "token_ids": {"<+>": labels.good, "<->": labels.bad, "<extra>": labels.mask},
             "tokens_added": added,
             "train": settings.model_dump(),

@@ -21,6 +21,8 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# Part of a shell command in dvc.yaml and of paths: nothing but these characters. `stages.core.runs` reads the parts.
+RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
 
 
@@ -123,8 +125,23 @@ class Build(_Section):
     seed: Seed
 
 
+class Mix(_Section):
+    """A data mix: every human rating and this share of the built Monte-Carlo records."""
+
+    name: Annotated[str, Field(pattern=r"^[0-9a-z]*k$")]
+    share: Share
+
+
+class Lora(_Section):
+    """A low-rank adapter instead of full fine-tuning."""
+
+    rank: Count
+    alpha: Annotated[float, Field(gt=0.0)]
+    targets: Annotated[list[str], Field(min_length=1)]
+
+
 class Train(_Section):
-    """Fine-tuning of one variant."""
+    """Fine-tuning of one run."""
 
     dtype: Literal["float32", "bfloat16"]
     learning_rate: Annotated[float, Field(gt=0.0)]
@@ -137,6 +154,10 @@ class Train(_Section):
     weight_decay: Annotated[float, Field(ge=0.0)]
     gradient_checkpointing: bool
     weighting: Literal["sample", "problem"]
+    records_per_tree: Count
+    soft_labels: bool
+    lora: Lora
+    launch: Annotated[str, Field(pattern=r"^[a-z0-9_]*$")]
     save_every: Positive
     seed: Seed
 
@@ -196,12 +217,20 @@ class Params(_Section):
     label: Label
     validate_: Validate = Field(alias="validate")
     build: Build
+    mixes: list[Mix]
+    runs: Annotated[list[RunName], Field(min_length=1)]
     train: Train
     score: Score
     processbench: ProcessBench
     prmbench: PRMBench
     search: Search
     report: Report
+
+    @model_validator(mode="after")
+    def _runs_are_unique(self) -> Params:
+        if len(self.runs) != len(set(self.runs)):
+            raise ValueError(f"runs repeat: {sorted(r for r in set(self.runs) if self.runs.count(r) > 1)}")
+        return self
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:

@@ -1,4 +1,7 @@
-"""The stage graph as dvc.yaml states it, ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC."""
+"""The stage graph as dvc.yaml states it, ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
+
+A matrix axis may name a list of params.yaml (``${runs}``), as DVC reads it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import yaml
 from stages.core.io import DataError
 
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
+_WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +46,41 @@ def read_pipeline(root: Path = Path(".")) -> dict[str, Stage]:
     except (FileNotFoundError, yaml.YAMLError) as error:
         raise DataError(f"{path}: cannot read the stage graph ({error}); run from the project's root") from error
     bodies = (content or {}).get("stages", {})
-    return {stage.name: stage for name, body in bodies.items() for stage in _expand(name, body)}
+    lists = _Lists(root / "params.yaml")
+    return {stage.name: stage for name, body in bodies.items() for stage in _expand(name, body, lists)}
 
 
-def _expand(name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
+class _Lists:
+    """The lists of params.yaml that axes name; the file is read when one does."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content: Any = None
+
+    def __call__(self, axis: Any) -> list[Any]:
+        """The values of an axis; those of params.yaml are plain words, for they become part of commands and paths."""
+        if not isinstance(axis, str):
+            return list(axis)
+        key = found[1] if (found := _ITEM.fullmatch(axis)) else axis
+        if self._content is None:
+            try:
+                self._content = yaml.safe_load(self._path.read_text(encoding="utf-8"))
+            except (FileNotFoundError, yaml.YAMLError) as error:
+                raise DataError(
+                    f"{self._path}: dvc.yaml takes `{key}` from it, and it cannot be read: {error}"
+                ) from error
+        values = self._content.get(key) if isinstance(self._content, dict) else None
+        if not isinstance(values, list) or not values:
+            raise DataError(f"{self._path}: dvc.yaml makes stages of its list `{key}`, which is not there or is empty")
+        wrong = [value for value in values if not isinstance(value, str) or not _WORD.fullmatch(value)]
+        if wrong:
+            raise DataError(f"{self._path}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
+        return values
+
+
+def _expand(name: str, body: Mapping[str, Any], lists: _Lists) -> Iterator[Stage]:
     if "matrix" in body:
-        axes = body["matrix"]
+        axes = {axis: lists(values) for axis, values in body["matrix"].items()}
         for values in itertools.product(*axes.values()):
             item = dict(zip(axes, values, strict=True))
             # DVC numbers the values of an axis that are no plain scalars.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def graph_of(tmp_path: Path, text: str) -> Graph:
 def test_edges_are_those_of_dvc(project: Project, root: Path, which: str) -> None:
     text = (root / "dvc.yaml").read_text() if which == "real" else EXPANDED
     (project.root / "dvc.yaml").write_text(text)
+    shutil.copy(root / "params.yaml", project.root)
     dot = project.run("-m", "dvc", "dag", "--dot")
     theirs = set(re.findall(r'"([^"]+)" -> "([^"]+)"', dot))
     names = set(re.findall(r'^"([^"]+)";', dot, re.MULTILINE)) | {name for edge in theirs for name in edge}

@@ -11,7 +11,11 @@ from ruamel.yaml import YAML
 
 from flows import profiles
 from stages.core.io import DataError
+from stages.core.mixes import share_of
 from stages.core.params import load_params
+from stages.core.runs import parse_runs
+
+PROFILES = ["paper", "quickstart", "sample"]
 
 
 @pytest.fixture
@@ -21,13 +25,16 @@ def copy(root: Path, tmp_path: Path) -> Path:
 
 
 def test_there_are_profiles(root: Path) -> None:
-    assert {"paper", "paper-prm800k", "paper-550k", "quickstart", "sample"} == set(profiles.names(root))
+    assert set(PROFILES) == set(profiles.names(root))
 
 
-@pytest.mark.parametrize("name", ["paper", "paper-prm800k", "paper-550k", "quickstart", "sample"])
+@pytest.mark.parametrize("name", PROFILES)
 def test_every_profile_is_complete_and_valid(copy: Path, name: str) -> None:
     assert profiles.write(copy, name)
-    assert load_params(copy / "params.yaml").profile == name
+    params = load_params(copy / "params.yaml")
+    assert params.profile == name
+    for run in parse_runs(params.runs):
+        assert 0 <= share_of(params.mixes, run.mix) <= 1
     assert not profiles.write(copy, name)
     text = (copy / "params.yaml").read_text()
     assert "section 4.1" in text  # comments of the base are kept
