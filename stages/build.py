@@ -187,7 +187,10 @@ def select(trees: pl.DataFrame, params: Build, hits: Sequence[Hit]) -> tuple[pl.
     if params.remove_overlap:
         held = sorted({hit.problem_id for hit in hits})
         trees = note("overlap", trees.filter(~pl.col("problem_id").is_in(held)), trees)
-    mixed = pl.concat([trees.filter(HUMAN), take(trees.filter(~HUMAN), params.mistral_records, params.seed)])
+    human = trees.filter(HUMAN)
+    if params.prm800k_records:
+        human = take(human, params.prm800k_records, params.seed)
+    mixed = pl.concat([human, take(trees.filter(~HUMAN), params.mistral_records, params.seed)])
     trees = note("mix", mixed, trees)
     if params.max_records:
         trees = note("limit", take(trees, params.max_records, params.seed), trees)

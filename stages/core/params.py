@@ -118,6 +118,7 @@ class Build(_Section):
     """The training set: mix, split and overlap with the benchmarks."""
 
     test_share: Share
+    prm800k_records: Count
     mistral_records: Count
     max_records: Count
     near_duplicate_jaccard: Share
