@@ -32,6 +32,7 @@ FENCE = {
     "huggingface_hub": r"stages/core/sources\.py",
     "math_verify": r"stages/core/grading\.py",
     "datasketch": r"stages/core/overlap\.py",
+    "peft": r"stages/core/adapter\.py",
     "datasets": r"(?!)",  # the exports are plain Parquet and JSON; tests read them with these two
     "mlcroissant": r"(?!)",
     "pickle": r"(?!)",

@@ -64,23 +64,25 @@ CLEAN: dict[str, Any] = {
 }
 DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
 
-_BRANCH = pl.Struct(
-    {
-        "id": pl.String(),
-        "step_index": pl.Int64(),
-        "step": pl.String(),
-        "math": pl.Int8(),
-        "consistency": pl.Int8(),
-        "correctness": pl.Int8(),
-    }
-)
+_BRANCH = {
+    "id": pl.String(),
+    "step_index": pl.Int64(),
+    "step": pl.String(),
+    "math": pl.Int8(),
+    "consistency": pl.Int8(),
+    "correctness": pl.Int8(),
+}
 TREES: dict[str, Any] = {
     "tree_id": pl.String(),  # the trajectory's id
     "problem_id": pl.String(),
     "source": pl.String(),
     "problem": pl.String(),
     "steps": pl.List(pl.String()),
-    "branches": pl.List(_BRANCH),
+    "branches": pl.List(pl.Struct(_BRANCH)),
+}
+SOFT_TREES: dict[str, Any] = {
+    **TREES,
+    "branches": pl.List(pl.Struct({**_BRANCH, "mc_value": pl.Float32()})),  # share of good roll-outs; null: none made
 }
 
 

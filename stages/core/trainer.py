@@ -2,28 +2,60 @@
 
 A checkpoint counts only with a list of its files' digests, written last: one that a kill tore is passed over and the
 one before it is taken. On the CPU in float32 a resumed run ends with the same weights as an uninterrupted one.
+
+Under a launcher (``accelerate launch``, ``torchrun``) every process takes its share of each optimiser step's trees, and
+the step is the same as that of one process: the sum over all labels, divided by the weights of all labels.
 """
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import Dataset, SequentialSampler
+from accelerate import PartialState
+from accelerate.utils import DistributedType
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from stages.core.io import DataError, read_json, sha256_file, write_json
+from stages.core.layout import pack
 from stages.core.passes import Prompter
 from stages.core.progress import Progress
-from stages.core.training import Example, batches, plan_steps, summed_loss
+from stages.core.training import Example, batch_of, plan_steps, share_out, summed_loss
 
 _SEAL = "complete.json"
 _KEPT = 2
+_NAMED = 5
+"""Trees named in an error message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """What training leaves: one row per optimiser step, the network as it was trained (in place, perhaps sharded)."""
+
+    rows: list[dict[str, float]]
+    network: Any
+    whole_weights: Callable[[], dict[str, torch.Tensor]] | None
+    """Gathers a sharded network's weights on the first process (all must call it); None where nothing is sharded."""
+
+
+def join(cpu: bool) -> tuple[int, int]:
+    """Meet the other processes of a launcher, each on its own device: ``(rank, processes)``; (0, 1) without one."""
+    state = PartialState(cpu=cpu)
+    return state.process_index, state.num_processes
+
+
+def leave() -> None:
+    """End the meeting of ``join``."""
+    PartialState().destroy_process_group()
 
 
 def fit(
@@ -32,8 +64,8 @@ def fit(
     examples: Sequence[Example],
     settings: Any,
     folder: Path,
-) -> list[dict[str, float]]:
-    """Train ``model`` in place and return one row per optimiser step (loss, learning rate, accuracy per label).
+) -> Fitted:
+    """Train ``model`` in place; the rows hold loss, learning rate and accuracy per label.
 
     ``settings`` is ``params.Train``. Checkpoints lie in ``folder``; a run that finds a sound one goes on from it.
     Raises ``DataError`` when the loss is not finite or there is nothing to learn from.
@@ -41,7 +73,6 @@ def fit(
     if not examples:
         raise DataError("no training trees; look at metrics/build.json for what was dropped and why")
     plan = plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
-    start = sound_checkpoint(folder)
     arguments = TrainingArguments(
         output_dir=str(folder),
         max_steps=len(plan),
@@ -66,31 +97,45 @@ def fit(
         disable_tqdm=True,
         dataloader_pin_memory=False,
         remove_unused_columns=False,
-        use_cpu=model.device.type == "cpu",
+        use_cpu=model.device.type == "cpu" and not torch.cuda.is_available(),
+        ddp_find_unused_parameters=False,
+        ddp_broadcast_buffers=False,
     )
+    with arguments.main_process_first(local=False):
+        start = sound_checkpoint(folder)
     trainer = _TreeTrainer(
         model=model,
         args=arguments,
         train_dataset=_Plan(plan),
-        data_collator=_one_step,
         callbacks=[_Seal()],
     )
     trainer.remove_callback(PrinterCallback)
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
-    with Progress("train", len(plan), "steps") as progress:
-        if start is not None:
-            progress.resume(int(start.name.rpartition("-")[2]))
-        trainer.add_callback(_Show(progress))
-        trainer.train(resume_from_checkpoint=str(start) if start is not None else None)
-    return [row for row in trainer.state.log_history if "loss" in row]
+    resume = str(start) if start is not None else None
+    if trainer.is_world_process_zero():
+        with Progress("train", len(plan), "steps") as progress:
+            if start is not None:
+                progress.resume(int(start.name.rpartition("-")[2]))
+            trainer.add_callback(_Show(progress))
+            trainer.train(resume_from_checkpoint=resume)
+    else:
+        trainer.train(resume_from_checkpoint=resume)
+    wrapped: Any = trainer.model_wrapped
+    sharded = trainer.accelerator.distributed_type == DistributedType.FSDP
+    return Fitted(
+        [row for row in trainer.state.log_history if "loss" in row],
+        wrapped if sharded else model,
+        (lambda: trainer.accelerator.get_state_dict(wrapped)) if sharded else None,
+    )
 
 
 def sound_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files are all as they were when it was finished; torn ones are removed."""
+    """The newest checkpoint whose files are all as they were when it was finished; torn ones are named and removed."""
     found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
     for checkpoint in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
         if _is_sound(checkpoint):
             return checkpoint
+        print(f"{checkpoint.name}: torn, removed; training goes on from the one before it", file=sys.stderr)
         shutil.rmtree(checkpoint)
     return None
 
@@ -128,39 +173,71 @@ class _TreeTrainer(Trainer):
     budget: int
     _rights: dict[str, float]
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
-        planned: Any = self.train_dataset if train_dataset is None else train_dataset
-        return SequentialSampler(planned)
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        """Every process reads the whole plan: it is the trees of a step that are shared out, not the steps."""
+        planned: Any = self.train_dataset
+        return DataLoader(planned, batch_size=1, sampler=SequentialSampler(planned), collate_fn=_one_step)
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         model.train()
         chosen = [self.examples[i] for i in inputs["examples"]]
         total = float(sum(example.weights.sum() for example in chosen))
+        processes = self.accelerator.num_processes  # gradients come out as the mean over them
+        mine, rounds = self._groups(chosen)
         loss_sum = torch.zeros((), device=self.args.device)
-        right: dict[str, int] = {}
-        seen: dict[str, int] = {}
+        counts = torch.zeros(2, len(self.prompter.labels), dtype=torch.int64)  # right, seen
         network: Any = self.model
-        for batch, targets in batches(chosen, self.budget):
-            with self.compute_loss_context_manager():
-                here = batch.to(self.args.device, network.dtype)
-                loss, correct = summed_loss(model, here, targets, self.prompter.ids)
-            loss = loss / total
-            if not bool(torch.isfinite(loss)):
-                names = ", ".join(example.name for example in chosen[:5])
-                raise DataError(
-                    f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}, …); "
-                    "lower train.learning_rate or look at these trees"
-                )
-            self.accelerator.backward(loss)
+        for turn in range(rounds):
+            idle = turn >= len(mine)
+            group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in mine[turn]]
+            batch, targets = batch_of(group)
+            with self._synchronised(model, last=turn == rounds - 1):
+                with self.compute_loss_context_manager():
+                    here = batch.to(self.args.device, network.dtype)
+                    loss, correct = summed_loss(model, here, targets, self.prompter.ids)
+                loss = loss * (0.0 if idle else processes / total) if processes > 1 else loss / total
+                if not bool(torch.isfinite(loss)):
+                    names = ", ".join(example.name for example in group[:_NAMED])
+                    more = ", …" if len(group) > _NAMED else ""
+                    raise DataError(
+                        f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}"
+                        f"{more}); lower train.learning_rate or look at these trees"
+                    )
+                self.accelerator.backward(loss)
             loss_sum += loss.detach()
-            for mark, label in enumerate(self.prompter.labels):
-                of_kind = torch.from_numpy(targets.marks == mark)
-                right[label] = right.get(label, 0) + int(correct.cpu()[of_kind].sum())
-                seen[label] = seen.get(label, 0) + int(of_kind.sum())
-        self._rights = {f"accuracy_{label}": right[label] / seen[label] for label in seen if seen[label]}
+            if not idle:
+                for mark in range(len(self.prompter.labels)):
+                    of_kind = torch.from_numpy(targets.marks == mark)
+                    counts[:, mark] += torch.stack([correct.cpu()[of_kind].sum(), of_kind.sum()])
+        if processes > 1:
+            counts = self.accelerator.reduce(counts.to(self.args.device)).cpu()
+        right, seen = counts.tolist()
+        kinds = zip(self.prompter.labels, right, seen, strict=True)
+        self._rights = {f"accuracy_{label}": yes / every for label, yes, every in kinds if every}
         return loss_sum
 
+    def _groups(self, chosen: Sequence[Example]) -> tuple[list[list[int]], int]:
+        """This process's forward passes, and how many every process makes: those with fewer add idle ones."""
+        sizes = [len(example.tree) for example in chosen]
+        every = [
+            [[share[i] for i in group] for group in pack([sizes[item] for item in share], self.budget)]
+            for share in share_out(sizes, self.accelerator.num_processes)
+        ]
+        return every[self.accelerator.process_index], max(len(groups) for groups in every)
+
+    def _synchronised(self, model: Any, last: bool) -> AbstractContextManager[Any]:
+        """Replicas exchange gradients once a step; shards do so after every pass, or they would have to keep them."""
+        if last or self.accelerator.distributed_type == DistributedType.FSDP:
+            return nullcontext()
+        waiting: AbstractContextManager[Any] = self.accelerator.no_sync(model)
+        return waiting
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        norm = float(logs.get("grad_norm", 0.0))
+        if not math.isfinite(norm):
+            raise DataError(
+                f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower train.learning_rate"
+            )
         super().log({**logs, **self._rights} if "loss" in logs else logs, start_time)
 
 
@@ -168,9 +245,12 @@ class _Seal(TrainerCallback):
     """Writes the digests of a finished checkpoint's files."""
 
     def on_save(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
+        PartialState().wait_for_everyone()
+        if not state.is_world_process_zero:
+            return
         checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        files = sorted(path for path in checkpoint.iterdir() if path.is_file() and path.name != _SEAL)
-        write_json(checkpoint / _SEAL, {path.name: sha256_file(path) for path in files})
+        files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != _SEAL)
+        write_json(checkpoint / _SEAL, {path.relative_to(checkpoint).as_posix(): sha256_file(path) for path in files})
 
 
 class _Show(TrainerCallback):

@@ -3,6 +3,9 @@
 Loss and gradients equal the sum over the separate published samples (two a record: first labels masked; correctness
 given the gold first labels). The loss is cross-entropy over the whole vocabulary one token before a label's place,
 summed and divided by the label weights of the whole optimiser step (a mean per forward pass would overweight some).
+
+A soft label is the share of roll-outs from a step that ended well (Monte-Carlo value): the target of its correctness
+is then that share of ``<+>`` and the rest of ``<->``; a share of 0 or 1 is the hard label's loss to the bit.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ from stages.core.tree import Tree
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One tree of training samples. ``marks`` (which label), ``positive`` and ``weights`` run along ``tree.reads``."""
+    """One tree of training samples. ``marks`` (which label) to ``weights`` run along ``tree.reads``."""
 
     name: str
     tree: Tree
     marks: npt.NDArray[np.int8]
     positive: npt.NDArray[np.bool_]
+    shares: npt.NDArray[np.float32]
+    """How much of the target is ``<+>``: 0 or 1, or a Monte-Carlo value."""
     weights: npt.NDArray[np.float32]
     records: int
     samples: int
@@ -55,20 +60,30 @@ def gold_labels(branch: dict[str, Any], labels: Sequence[Label]) -> tuple[bool, 
     return tuple(truth[label] == 1 for label in labels)
 
 
-def read_examples(frame: pl.DataFrame, prompter: Prompter, budget: int, weighting: str = "sample") -> list[Example]:
+def read_examples(
+    frame: pl.DataFrame,
+    prompter: Prompter,
+    budget: int,
+    weighting: str = "sample",
+    records_per_tree: int = 0,
+    soft: bool = False,
+) -> list[Example]:
     """The trees of a ``records.TREES`` frame, in its order.
 
-    A tree over ``budget`` tokens is split between its records; one record over it raises ``DataError`` by name, as
-    does a tree without any labelled step. ``weighting`` "problem" gives every problem the same total weight.
+    ``records_per_tree`` (0 is no bound) cuts larger trees into even parts of neighbouring records, which makes the
+    optimiser's steps more diverse and costs tokens. A tree over ``budget`` tokens is split between its records too; one
+    record over it raises ``DataError`` by name, as does a tree without any labelled step. ``weighting`` "problem" gives
+    every problem the same total weight. ``soft`` takes the targets of correctness from ``records.SOFT_TREES``.
     """
     examples: list[Example] = []
     owners: list[str] = []
     for row in frame.iter_rows(named=True):
         if not row["branches"]:
             raise DataError(f"tree {row['tree_id']}: no labelled step, nothing to learn from; re-run the build stage")
-        made = list(_examples(row, row["branches"], prompter, budget))
-        examples += made
-        owners += [row["problem_id"]] * len(made)
+        for part in _parts(row["branches"], records_per_tree):
+            made = list(_examples(row, part, prompter, budget, soft))
+            examples += made
+            owners += [row["problem_id"]] * len(made)
     if weighting == "sample":
         return examples
     labels: Counter[str] = Counter()
@@ -79,8 +94,14 @@ def read_examples(frame: pl.DataFrame, prompter: Prompter, budget: int, weightin
     return examples
 
 
+def _parts(branches: list[dict[str, Any]], most: int) -> Iterator[list[dict[str, Any]]]:
+    count = -(-len(branches) // most) if most else 1
+    for part in range(count):
+        yield branches[part * len(branches) // count : (part + 1) * len(branches) // count]
+
+
 def _examples(
-    row: dict[str, Any], branches: list[dict[str, Any]], prompter: Prompter, budget: int
+    row: dict[str, Any], branches: list[dict[str, Any]], prompter: Prompter, budget: int, soft: bool
 ) -> Iterator[Example]:
     steps = tuple(row["steps"])
     queries = [Query(f"record {b['id']}", row["problem"], steps[: b["step_index"]], b["step"]) for b in branches]
@@ -93,20 +114,36 @@ def _examples(
                 "or leave the record out"
             )
         half = len(branches) // 2
-        yield from _examples(row, branches[:half], prompter, budget)
-        yield from _examples(row, branches[half:], prompter, budget)
+        yield from _examples(row, branches[:half], prompter, budget, soft)
+        yield from _examples(row, branches[half:], prompter, budget, soft)
         return
     per_record = 1 if prompter.variant.sequential else len(prompter.passes)
+    positive = np.asarray([gold[reading.query][reading.mark] for reading in readings], dtype=np.bool_)
+    shares = positive.astype(np.float32)
+    if soft:
+        for at, reading in enumerate(readings):
+            if prompter.labels[reading.mark] == "correctness":
+                shares[at] = _soft_share(branches[reading.query], shares[at])
     yield Example(
         name=row["tree_id"],
         tree=tree,
         marks=np.asarray([reading.mark for reading in readings], dtype=np.int8),
-        positive=np.asarray([gold[reading.query][reading.mark] for reading in readings], dtype=np.bool_),
+        positive=positive,
+        shares=shares,
         weights=np.ones(len(readings), dtype=np.float32),
         records=len(branches),
         samples=per_record * len(branches),
         sample_tokens=sum(int(tree.depth[tree.reads[i]]) + 2 for i in _last_reads(readings)),
     )
+
+
+def _soft_share(branch: dict[str, Any], hard: float) -> float:
+    value = branch["mc_value"]
+    if value is None:
+        return hard
+    if not 0 <= value <= 1:
+        raise DataError(f"record {branch['id']}: mc_value {value}, expected a share from 0 to 1; correct its source")
+    return float(value)
 
 
 def _last_reads(readings: Sequence[Any]) -> list[int]:
@@ -140,27 +177,44 @@ def plan_steps(samples: Sequence[int], batch_samples: int, epochs: float, seed: 
     return steps
 
 
+def share_out(sizes: Sequence[int], ranks: int) -> list[list[int]]:
+    """Items to ``ranks`` processes, the largest first to the least loaded; the same everywhere for the same sizes."""
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        least = loads.index(min(loads))
+        shares[least].append(item)
+        loads[least] += sizes[item]
+    return [sorted(share) for share in shares]
+
+
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What a batch's readings should say: marks, truth and weight, each (readings,)."""
+    """What a batch's readings should say: marks, truth, share of ``<+>`` and weight, each (readings,)."""
 
     marks: npt.NDArray[np.int8]
     positive: npt.NDArray[np.bool_]
+    shares: npt.NDArray[np.float32]
     weights: npt.NDArray[np.float32]
 
 
 def batches(examples: Sequence[Example], token_budget: int) -> Iterator[tuple[Any, Targets]]:
     """Forward passes over ``examples`` within the budget: ``(TreeBatch, Targets)``."""
     for group in pack([len(example.tree) for example in examples], token_budget):
-        chosen = [examples[i] for i in group]
-        yield (
-            batch_trees([example.tree for example in chosen]),
-            Targets(
-                np.concatenate([example.marks for example in chosen]),
-                np.concatenate([example.positive for example in chosen]),
-                np.concatenate([example.weights for example in chosen]),
-            ),
-        )
+        yield batch_of([examples[i] for i in group])
+
+
+def batch_of(chosen: Sequence[Example]) -> tuple[Any, Targets]:
+    """One forward pass over all of ``chosen``."""
+    return (
+        batch_trees([example.tree for example in chosen]),
+        Targets(
+            np.concatenate([example.marks for example in chosen]),
+            np.concatenate([example.positive for example in chosen]),
+            np.concatenate([example.shares for example in chosen]),
+            np.concatenate([example.weights for example in chosen]),
+        ),
+    )
 
 
 def summed_loss(
@@ -174,12 +228,17 @@ def summed_loss(
     logits = logits if logits.dtype == torch.float64 else logits.float()
     device = logits.device
     positive = torch.from_numpy(targets.positive).to(device)
-    wanted = torch.where(positive, ids.good, ids.bad)
     weights = torch.from_numpy(targets.weights).to(device, logits.dtype)
-    loss = (cross_entropy(logits, wanted, reduction="none") * weights).sum()
+    if bool(np.isin(targets.shares, (0, 1)).all()):
+        wanted = torch.from_numpy(targets.shares > 0).to(device)
+        losses = cross_entropy(logits, torch.where(wanted, ids.good, ids.bad), reduction="none")
+    else:
+        share = torch.from_numpy(targets.shares).to(device, logits.dtype)
+        total = torch.logsumexp(logits, dim=-1)
+        losses = total - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
     with torch.no_grad():
         right = (logits[:, ids.good] >= logits[:, ids.bad]) == positive
-    return loss, right
+    return (losses * weights).sum(), right
 
 
 @torch.inference_mode()

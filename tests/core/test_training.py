@@ -11,7 +11,7 @@ import torch
 from stages.core import prompts, training
 from stages.core.attention import use_trees
 from stages.core.io import DataError
-from stages.core.params import Train
+from stages.core.params import Lora, Train
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.records import TREES
@@ -214,6 +214,10 @@ def settings(**changed: Any) -> Train:
         "weight_decay": 0.0,
         "gradient_checkpointing": False,
         "weighting": "sample",
+        "records_per_tree": 0,
+        "soft_labels": False,
+        "lora": Lora(rank=0, alpha=8.0, targets=["q_proj", "v_proj"]),
+        "launch": "",
         "save_every": 2,
         "seed": 1,
     }
@@ -231,7 +235,9 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
     """One step of the trainer is one AdamW step on the summed loss over all labels of the step."""
     model, prompter, examples = start(plain_tokenizer())
     twin, _, _ = start(plain_tokenizer())
-    rows = fit(model, prompter, examples, settings(schedule="constant", warmup_ratio=0.0, max_grad_norm=1e9), tmp_path)
+    rows = fit(
+        model, prompter, examples, settings(schedule="constant", warmup_ratio=0.0, max_grad_norm=1e9), tmp_path
+    ).rows
     plan = training.plan_steps([e.samples for e in examples], 12, 2.0, 1)
     assert [row["step"] for row in rows] == list(range(1, len(plan) + 1))
     optimiser = torch.optim.AdamW(twin.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)

@@ -1,0 +1,52 @@
+"""Training in two processes (gloo, without a GPU) does what one process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from stages.core import training
+from stages.core.trainer import fit, sound_checkpoint
+from tests.core.test_training import settings, start
+from tests.core.train_in_processes import CHANGED
+from tests.models import plain_tokenizer
+
+
+def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path) -> None:
+    """Also with gradient checkpointing in the two and without it in the one."""
+    one, prompter, examples = start(plain_tokenizer())
+    rows = fit(one, prompter, examples, settings(**CHANGED), tmp_path / "one").rows
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "tests.core.train_in_processes", str(tmp_path)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    two = json.loads((tmp_path / "rows.json").read_text())
+    assert two["processes"] == 2
+    assert len(rows) == len(two["rows"]) > 3
+    for mine, theirs in zip(rows, two["rows"], strict=True):
+        assert mine == pytest.approx(theirs, rel=2e-4)
+    weights = load_file(tmp_path / "model.safetensors")
+    for name, value in one.state_dict().items():
+        assert torch.allclose(value, weights[name], atol=1e-5), name
+    checkpoint = sound_checkpoint(tmp_path / "checkpoints")
+    assert checkpoint is not None
+    sealed = json.loads((checkpoint / "complete.json").read_text())
+    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= sealed.keys()
+
+
+def test_trees_are_shared_out_evenly_and_all_of_them() -> None:
+    sizes = [900, 20, 30, 400, 410, 90, 5]
+    for ranks in (1, 2, 3, 9):
+        shares = training.share_out(sizes, ranks)
+        assert sorted(item for share in shares for item in share) == list(range(len(sizes)))
+        loads = [sum(sizes[item] for item in share) for share in shares]
+        assert max(loads) <= max(max(sizes), sum(sizes) / ranks * 4 / 3)
+    assert training.share_out(sizes, 1) == [list(range(len(sizes)))]
