@@ -6,12 +6,14 @@ Writes  models/<run>/, metrics/train/<run>.json, metrics/train/<run>_log.json
 Run     python -m stages.train full
 
 Progress (checkpoints) lies in .pathfinder/train/<digest of everything that determines the weights>/, so the same
-command after a kill goes on where it stopped and ends with the same bytes.
+command after a kill goes on where it stopped and ends with the same bytes. On several GPUs or machines the processes
+are started as ``train.launch`` names, or by hand (docs/training.md); the first of them writes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +23,22 @@ from typing import Any
 import torch
 import transformers
 
-from stages.core import attention, io, mixes, model, passes, prompts, records, tokens, trainer, training, tree
+from stages.core import (
+    adapter,
+    attention,
+    io,
+    launch,
+    layout,
+    mixes,
+    model,
+    passes,
+    prompts,
+    records,
+    tokens,
+    trainer,
+    training,
+    tree,
+)
 from stages.core.params import Train, load_params
 from stages.core.prompts import VARIANTS
 from stages.core.runs import Run, parse_run
@@ -46,43 +63,75 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Train the run named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m stages.train", description="Train one run of the PRM.")
     parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
-    run = parse_run(parser.parse_args(argv).run)
+    parser.add_argument("--recorded-by-launcher", action="store_true", help=argparse.SUPPRESS)
+    asked = parser.parse_args(argv)
+    run = parse_run(asked.run)
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
     mix = Selection(mixes.share_of(params.mixes, run.mix), params.build.seed)
-    with recorded("train", run.name):
+    if asked.recorded_by_launcher or int(os.environ.get("RANK", 0)) > 0:
         train(run, settings, mix)
+        return
+    with recorded("train", run.name):
+        if settings.launch and not launch.launched():
+            launch.launch(settings.launch, ["stages.train", run.name, "--recorded-by-launcher"])
+        else:
+            train(run, settings, mix)
 
 
 def train(run: Run, settings: Train, mix: Selection) -> None:
     """Train ``run`` and write its model folder and metrics."""
     if model.device() == "cpu":
         torch.set_num_threads(1)  # sums then run in one order: the same bytes whatever the number of cores
+    rank, _ = trainer.join(cpu=model.device() == "cpu")
     base = model.resolve(BASE)
     progress = PROGRESS / _identity(run, settings, mix, base)
     tokenizer = tokens.load_tokenizer(base)
-    network = model.load_model(base)
+    network, added = _network(base, tokenizer, settings)
+    prompter = passes.Prompter(tokenizer, VARIANTS[run.variant])
+    schema = records.SOFT_TREES if settings.soft_labels else records.TREES
+    read = [io.read_parquet(path, schema) for path in (TRAIN, TEST)]
+    read[0] = mixes.select(read[0], mix.share, mix.seed)  # held out is the same for every mix
+    budget, soft = settings.token_budget, settings.soft_labels
+    learn = training.read_examples(
+        read[0], prompter, budget, settings.weighting, records_per_tree=settings.records_per_tree, soft=soft
+    )
+    test = training.read_examples(read[1], prompter, budget)
+    fitted = trainer.fit(network, prompter, learn, settings, progress)
+    if rank == 0 or fitted.whole_weights is not None:  # every process has a part of sharded weights
+        held_out = training.evaluate(fitted.network, test, prompter, budget)
+    if fitted.whole_weights is not None:
+        whole = fitted.whole_weights()
+        if rank == 0:
+            network, _ = _network(base, tokenizer, settings, "cpu")
+            network.load_state_dict(whole)
+    if rank == 0:
+        figures = _figures(learn, test, fitted.rows)
+        figures["sources"] = {
+            str(name): mixes.records_of(part) for (name,), part in read[0].group_by("source", maintain_order=True)
+        }
+        figures["test_labels"] = held_out
+        _save(network, tokenizer, run, settings, added)
+        io.write_json(Path(f"metrics/train/{run.name}_log.json"), _log(fitted.rows))
+        io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
+        shutil.rmtree(progress, ignore_errors=True)
+    trainer.leave()
+
+
+def _network(base: Path, tokenizer: Any, settings: Train, where: str | None = None) -> tuple[Any, list[str]]:
+    """What is trained, and the label tokens that it was given; weights to be sharded wait in the machine's memory."""
+    network: Any = model.load_model(base, where=where or ("cpu" if launch.sharded() else None))
     added = model.add_labels(network, tokenizer)
     attention.use_trees(network)
-    prompter = passes.Prompter(tokenizer, VARIANTS[run.variant])
-    read = [io.read_parquet(path, records.TREES) for path in (TRAIN, TEST)]
-    read[0] = mixes.select(read[0], mix.share, mix.seed)  # held out is the same for every mix
-    learn, test = (training.read_examples(f, prompter, settings.token_budget, settings.weighting) for f in read)
-    rows = trainer.fit(network, prompter, learn, settings, progress).rows
-    figures = _figures(learn, test, rows)
-    figures["sources"] = {
-        str(name): mixes.records_of(part) for (name,), part in read[0].group_by("source", maintain_order=True)
-    }
-    figures["test_labels"] = training.evaluate(network, test, prompter, settings.token_budget)
-    _save(network, tokenizer, run, settings, added)
-    io.write_json(Path(f"metrics/train/{run.name}_log.json"), _log(rows))
-    io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
-    shutil.rmtree(progress, ignore_errors=True)
+    if settings.lora.rank:
+        torch.manual_seed(settings.seed)
+        network = adapter.with_adapter(network, settings.lora, tokens.label_ids(tokenizer))
+    return network, added
 
 
 def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
     """Digest of everything that determines the weights: data, base, parameters, code and library versions."""
-    code = (attention, mixes, model, passes, prompts, tokens, trainer, training, tree)
+    code = (adapter, attention, layout, mixes, model, passes, prompts, tokens, trainer, training, tree)
     return io.digest_of(
         {
             "run": run.name,
@@ -90,6 +139,7 @@ def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
             "data": [io.sha256_file(TRAIN), mix.share, mix.seed],
             "base": {path.name: io.sha256_file(path) for path in sorted(base.iterdir()) if path.is_file()},
             "code": {module.__name__: io.sha256_file(Path(str(module.__file__))) for module in code},
+            "launch": launch.configuration(settings.launch) if settings.launch else None,
             "versions": [torch.__version__, transformers.__version__],
         }
     )
@@ -97,6 +147,9 @@ def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
 
 def _save(network: Any, tokenizer: Any, run: Run, settings: Train, added: list[str]) -> None:
     with io.atomic_folder(Path("models") / run.name) as folder:
+        if settings.lora.rank:
+            adapter.save_adapter(network, folder)
+            network = adapter.merged(network)
         network.config._attn_implementation = "sdpa"
         network.config.name_or_path = ""
         network.config.use_cache = True
@@ -111,8 +164,8 @@ def _save(network: Any, tokenizer: Any, run: Run, settings: Train, added: list[s
             "train": settings.model_dump(),
         }
         io.write_json(folder / MODEL_FILE, about)
-        for file in folder.iterdir():
-            file.chmod(0o644)
+        for path in folder.rglob("*"):
+            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 def _figures(learn: list[Any], test: list[Any], rows: list[dict[str, float]]) -> dict[str, Any]:

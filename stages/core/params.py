@@ -137,7 +137,7 @@ class Lora(_Section):
     """A low-rank adapter instead of full fine-tuning."""
 
     rank: Count
-    alpha: Annotated[float, Field(gt=0.0)]
+    alpha: Positive
     targets: Annotated[list[str], Field(min_length=1)]
 
 

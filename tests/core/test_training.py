@@ -216,7 +216,7 @@ def settings(**changed: Any) -> Train:
         "weighting": "sample",
         "records_per_tree": 0,
         "soft_labels": False,
-        "lora": Lora(rank=0, alpha=8.0, targets=["q_proj", "v_proj"]),
+        "lora": Lora(rank=0, alpha=8, targets=["q_proj", "v_proj"]),
         "launch": "",
         "save_every": 2,
         "seed": 1,
