@@ -2,18 +2,25 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import peft
 import pytest
+import torch
 import yaml
 
 from stages.core.io import write_parquet
+from stages.core.model import add_labels, load_model
+from stages.core.params import Lora
 from stages.core.scoring import Scorer, Solution
+from stages.core.tokens import load_tokenizer
 from tests.core.test_training import frame, settings
 from tests.models import plain_tokenizer, small_model
 
@@ -21,18 +28,19 @@ OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/tra
 
 
 @pytest.fixture
-def project(tmp_path: Path, root: Path) -> Callable[[str], Path]:
+def project(tmp_path: Path, root: Path) -> Callable[..., Path]:
     """Make a project folder with a small training set, a random base model and the project's parameters."""
 
-    def make(name: str) -> Path:
+    def make(name: str, **changed: Any) -> Path:
         folder = tmp_path / name
-        write_parquet(folder / "artifacts/train/train.parquet", frame(24))
-        write_parquet(folder / "artifacts/train/test.parquet", frame(4))
+        soft = bool(changed.get("soft_labels"))
+        write_parquet(folder / "artifacts/train/train.parquet", frame(24, soft))
+        write_parquet(folder / "artifacts/train/test.parquet", frame(4, soft))
         tokenizer = plain_tokenizer()
         small_model(tokenizer).save_pretrained(folder / "artifacts/raw/models/base")
         tokenizer.save_pretrained(folder / "artifacts/raw/models/base")
         params = yaml.safe_load((root / "params.yaml").read_text())
-        params["train"] = settings(epochs=6.0, save_every=3).model_dump()
+        params["train"] = settings(**{"epochs": 6.0, "save_every": 3, **changed}).model_dump()
         (folder / "params.yaml").write_text(yaml.safe_dump(params))
         (folder / "dvc.yaml").write_text("stages: {}\n")
         return folder
@@ -51,7 +59,7 @@ def finish(process: subprocess.Popen[bytes]) -> None:
     assert process.returncode == 0, errors.decode()
 
 
-def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Callable[[str], Path], root: Path) -> None:
+def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Callable[..., Path], root: Path) -> None:
     whole, killed = project("whole"), project("somewhere/else/killed")
     finish(start(whole, root))
     process = start(killed, root)
@@ -81,3 +89,30 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     scorer = Scorer(whole / "models/full")
     assert scorer.variant.name == "full"
     assert 0 <= scorer.score([Solution("s", "P", ("a",))])[0][0].reward <= 1
+
+
+def test_an_adapter_trained_in_two_processes(project: Callable[..., Path], root: Path) -> None:
+    """Started by the stage itself; the folder is a plain model, and the adapter beside it says the same."""
+    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj", "down_proj"])
+    folder = project("adapted", lora=lora, launch="cpu", soft_labels=True, records_per_tree=2, epochs=2.0)
+    shutil.copytree(root / "infra/accelerate", folder / "infra/accelerate")
+    finish(start(folder, root))
+    figures = json.loads((folder / "metrics/train/full.json").read_text())
+    assert figures["train_records"] == 12 * 5 + 12 * 4
+    assert figures["train_trees"] == 12 * 3 + 12 * 2
+    scorer = Scorer(folder / "models/full")
+    solution = Solution("s", "What is 1?", ("first 1", "then more"))
+    rewards = [score.reward for score in scorer.score([solution])[0]]
+    names = {path.name for path in (folder / "models/full/adapter").iterdir()}
+    assert names == {"adapter_model.safetensors", "adapter_config.json"}
+    base = load_model(folder / "artifacts/raw/models/base")
+    add_labels(base, load_tokenizer(folder / "artifacts/raw/models/base"))
+    before = load_model(folder / "models/full").state_dict()
+    unchanged = {name for name, value in base.state_dict().items() if torch.equal(value, before[name])}
+    assert any("mlp.up_proj" in name for name in unchanged)
+    assert not any("q_proj.weight" in name or "embed_tokens" in name for name in unchanged)
+    again = peft.PeftModel.from_pretrained(base, folder / "models/full/adapter").merge_and_unload()
+    again.save_pretrained(folder / "models/again")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "pathfinder.json"):
+        shutil.copy(folder / "models/full" / name, folder / "models/again" / name)
+    assert [s.reward for s in Scorer(folder / "models/again").score([solution])[0]] == pytest.approx(rewards, abs=1e-5)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,13 @@ import polars as pl
 import pytest
 import torch
 
-from stages.core import prompts, training
+from stages.core import adapter, prompts, training
 from stages.core.attention import use_trees
 from stages.core.io import DataError
 from stages.core.params import Lora, Train
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
-from stages.core.records import TREES
+from stages.core.records import SOFT_TREES, TREES
 from stages.core.trainer import fit, sound_checkpoint
 from tests.models import (
     exact_norms,  # noqa: F401  (a fixture)
@@ -37,7 +38,7 @@ def branch(
     }
 
 
-def frame(trees: int = 3) -> pl.DataFrame:
+def frame(trees: int = 3, soft: bool = False) -> pl.DataFrame:
     rows = []
     for n in range(trees):
         steps = [f"first {n}", "then <extra> more\n\n", f"so \\boxed{{{n}}}"]
@@ -58,7 +59,10 @@ def frame(trees: int = 3) -> pl.DataFrame:
                 "branches": branches,
             }
         )
-    return pl.DataFrame(rows, schema=TREES)
+        if soft:
+            for number, b in enumerate(branches):
+                b["mc_value"] = (0.0, 0.25, None, 1.0, 0.875)[number]
+    return pl.DataFrame(rows, schema=SOFT_TREES if soft else TREES)
 
 
 def separate_loss(model: Any, tokenizer: Any, prompter: Prompter, table: pl.DataFrame) -> torch.Tensor:
@@ -129,6 +133,68 @@ def test_counts_are_those_of_the_published_samples() -> None:
                 ids = separate_prompt(tokenizer, prompter, query, [prompts.MASK] * (one.asked[-1] + 1))
                 total += len(ids) - len(tokenizer.encode("<|im_end|>\n", add_special_tokens=False))
         assert example.sample_tokens == total
+
+
+def test_trees_are_cut_into_even_parts() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    whole = training.read_examples(frame(2), prompter, 10**6)
+    cut = training.read_examples(frame(2), prompter, 10**6, records_per_tree=2)
+    assert [example.records for example in cut] == [1, 2, 2, 2, 2]
+    assert [example.name for example in cut] == ["t-0"] * 3 + ["t-1"] * 2
+    assert sum(e.samples for e in cut) == sum(e.samples for e in whole)
+    assert sum(e.sample_tokens for e in cut) == sum(e.sample_tokens for e in whole)
+    assert sum(len(e.tree) for e in cut) > sum(len(e.tree) for e in whole)
+    model = small_model(plain_tokenizer(), torch.float64)
+    use_trees(model)
+    sums = []
+    for examples in (whole, cut):
+        parts = [
+            training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)[0].item()
+            for batch, targets in training.batches(examples, 4096)
+        ]
+        sums.append(sum(parts))
+    assert sums[0] == pytest.approx(sums[1], rel=1e-9)
+
+
+def test_soft_labels_are_the_expected_hard_loss(request: pytest.FixtureRequest) -> None:
+    """A value v of correctness is v times the loss of "+" and 1 - v times that of "-"; the rest stays hard."""
+    request.getfixturevalue("exact_norms")
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    model = small_model(plain_tokenizer(), torch.float64)
+    use_trees(model)
+    (example,) = training.read_examples(frame(1, soft=True), prompter, 10**6, soft=True)
+    of_correctness = example.marks == prompter.labels.index("correctness")
+    assert example.shares[of_correctness].tolist() == [0.0, 0.25, 0.0, 1.0, 0.875]
+    assert (example.shares == example.positive)[~of_correctness].all()
+
+    def loss(shares: Any) -> torch.Tensor:
+        batch, targets = training.batch_of([replace(example, shares=np.asarray(shares, dtype=np.float32))])
+        return training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)[0]
+
+    got = loss(example.shares)
+    one = loss(np.where(of_correctness, 1.0, example.shares))
+    parts = [
+        loss(
+            [
+                1.0 if i == at else 0.0 if kind else s
+                for i, (s, kind) in enumerate(zip(example.shares, of_correctness, strict=True))
+            ]
+        )
+        for at in np.flatnonzero(of_correctness)
+    ]
+    none = loss(np.where(of_correctness, 0.0, example.shares))
+    values = example.shares[of_correctness]
+    wanted = none + sum(float(v) * (part - none) for v, part in zip(values, parts, strict=True))
+    assert got.item() == pytest.approx(wanted.item(), rel=1e-12)
+    assert one.item() != pytest.approx(got.item(), rel=1e-6)
+    relative = (gradient(model, loss(example.shares)) - gradient(model, wanted)).norm() / gradient(
+        model, loss(example.shares)
+    ).norm()
+    assert float(relative) < 1e-12
+    wrong = frame(1, soft=True).to_dicts()
+    wrong[0]["branches"][1]["mc_value"] = 1.5
+    with pytest.raises(DataError, match=r"record r-0-0: mc_value 1\.5"):
+        training.read_examples(pl.DataFrame(wrong, schema=SOFT_TREES), prompter, 10**6, soft=True)
 
 
 def test_error_free_means_both() -> None:
@@ -256,7 +322,7 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
         assert torch.allclose(mine, theirs, atol=2e-4)
 
 
-def test_a_torn_checkpoint_falls_back(tmp_path: Path) -> None:
+def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, prompter, examples = start(plain_tokenizer())
     fit(model, prompter, examples, settings(), tmp_path)
     names = sorted((p.name for p in tmp_path.glob("checkpoint-*")), key=lambda n: int(n.split("-")[1]))
@@ -266,6 +332,7 @@ def test_a_torn_checkpoint_falls_back(tmp_path: Path) -> None:
     torn.write_bytes(torn.read_bytes()[:-7])
     assert sound_checkpoint(tmp_path) == tmp_path / names[0]
     assert not torn.parent.exists()
+    assert "torn, removed" in capsys.readouterr().err
     again, prompter, examples = start(plain_tokenizer())
     fit(again, prompter, examples, settings(), tmp_path)
     for mine, theirs in zip(model.parameters(), again.parameters(), strict=True):
@@ -280,3 +347,40 @@ def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
         fit(model, prompter, examples, settings(), tmp_path)
     with pytest.raises(DataError, match="no training trees"):
         fit(model, prompter, [], settings(), tmp_path)
+
+
+def test_a_gradient_that_is_not_finite_stops(tmp_path: Path) -> None:
+    model, prompter, examples = start(plain_tokenizer())
+    model.lm_head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(DataError, match="gradient's norm is inf at optimiser step 1"):
+        fit(model, prompter, examples, settings(save_every=1), tmp_path)
+    assert sound_checkpoint(tmp_path) is None
+
+
+def test_an_adapter_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """The merged weights after a torn checkpoint are those of an uninterrupted run; the base's own stay as they are."""
+    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj"])
+    model, prompter, examples = start(plain_tokenizer())
+    base = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = []
+    for _ in range(2):
+        fresh, _, _ = start(plain_tokenizer())
+        torch.manual_seed(0)
+        network = adapter.with_adapter(fresh, lora, prompter.ids)
+        fit(network, prompter, examples, settings(gradient_checkpointing=True), tmp_path)
+        weights.append({name: value.clone() for name, value in adapter.merged(network).state_dict().items()})
+        newest = sound_checkpoint(tmp_path)
+        assert newest is not None
+        (newest / "adapter_model.safetensors").write_bytes(b"torn")
+    assert base.keys() == weights[0].keys()
+    for name, value in base.items():
+        assert torch.equal(weights[0][name], weights[1][name]), name
+        moved = not torch.equal(value, weights[0][name])
+        assert moved == any(part in name for part in ("q_proj.weight", "v_proj.weight", "embed_tokens", "lm_head")), (
+            name
+        )
+    rows = [prompter.ids.good, prompter.ids.bad, prompter.ids.mask]
+    changed = (weights[0]["model.embed_tokens.weight"] != base["model.embed_tokens.weight"]).any(dim=1)
+    assert set(changed.nonzero().flatten().tolist()) <= set(rows)
+    with pytest.raises(DataError, match=r"train\.lora\.targets: the model has no module nowhere"):
+        adapter.with_adapter(model, Lora(rank=4, alpha=8, targets=["nowhere"]), prompter.ids)
