@@ -131,16 +131,20 @@ def score(
     model: Annotated[Path, typer.Option(help="Folder of a trained variant.")] = Path("models/full"),
     preset: Annotated[str, typer.Option(help="Prompt preset of the scorer.")] = "default",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    url: Annotated[
+        str | None, typer.Option(help="A server (…/v1) that offers this model; the folder's tokenizer is still read.")
+    ] = None,
     pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
 ) -> None:
     """Score the steps of solutions: probabilities of math, consistency, and the reward."""
     from stages.core.progress import Progress
     from stages.core.score_lines import read_solutions, render_scores, score_lines
     from stages.core.scoring import Scorer
+    from stages.core.served_scoring import ServedScorer
 
     with _plain_errors():
         solutions = read_solutions(file)
-        scorer = Scorer(model, preset, dtype)
+        scorer = Scorer(model, preset, dtype) if url is None else ServedScorer(model, [url], preset)
         if pretty:
             for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
                 typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))

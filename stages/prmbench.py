@@ -21,7 +21,8 @@ from stages.core.params import load_params
 from stages.core.prmbench import baselines, with_interval
 from stages.core.progress import Progress
 from stages.core.runs import parse_run
-from stages.core.scoring import Scorer, Solution, StepScore
+from stages.core.scoring import Solution, StepScore
+from stages.core.served_scoring import open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/prmbench")
@@ -39,9 +40,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     with recorded("prmbench", run):
         loaded = read_prmbench(RAW, params.prmbench.limit)
         items = loaded.items
-        scorer = Scorer(Path("models") / run, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
-        with Progress(f"prmbench {run}", len(items), "solutions") as progress:
+        with (
+            open_scorer(Path("models") / run, params.score) as scorer,
+            Progress(f"prmbench {run}", len(items), "solutions") as progress,
+        ):
             scores = scorer.score(solutions, on_done=progress.advance)
         labels = {
             rule: {

@@ -21,7 +21,8 @@ from stages.core.params import load_params
 from stages.core.processbench import NO_ERROR, baselines, by_generator, with_interval
 from stages.core.progress import Progress
 from stages.core.runs import parse_run
-from stages.core.scoring import Scorer, Solution, StepScore
+from stages.core.scoring import Solution, StepScore
+from stages.core.served_scoring import open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/processbench")
@@ -39,9 +40,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     with recorded("processbench", run):
         loaded = read_processbench(RAW, params.processbench.limit)
         items = loaded.items
-        scorer = Scorer(Path("models") / run, params.score.preset, params.score.dtype, params.score.token_budget)
         solutions = [Solution(item.id, item.problem, item.steps) for item in items]
-        with Progress(f"processbench {run}", len(items), "solutions") as progress:
+        with (
+            open_scorer(Path("models") / run, params.score) as scorer,
+            Progress(f"processbench {run}", len(items), "solutions") as progress,
+        ):
             scores = scorer.score(solutions, on_done=progress.advance)
         places = {rule: [first_error(steps, rule) for steps in scores] for rule in RULES}
         keys = [(item.subset, item.id) for item in items]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,12 @@ from stages.core.accuracy import by_set
 from stages.core.benchmarks import read_search
 from stages.core.grading import Grader, Preset, gold_of
 from stages.core.io import write_json, write_jsonl
-from stages.core.params import Score, load_params
+from stages.core.params import load_params
 from stages.core.policy import open_policy
 from stages.core.runs import parse_run
-from stages.core.scoring import Candidates, Rounds, Scorer
+from stages.core.scoring import Candidates
 from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
+from stages.core.served_scoring import PRM, open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/search")
@@ -36,8 +38,8 @@ CONTROL = "random"
 class PRMPick:
     """A PRM as a scorer of candidate steps; a negative first-pass label rejects one, as published."""
 
-    def __init__(self, folder: Path, settings: Score) -> None:
-        self._rounds = Rounds(Scorer(folder, settings.preset, settings.dtype, settings.token_budget))
+    def __init__(self, scorer: PRM) -> None:
+        self._rounds = scorer.rounds()
 
     def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
         """All candidates of all open problems in one batch, over the trunks that the round before left."""
@@ -56,14 +58,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = params.search
     preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
     stage = ("control", None) if run == CONTROL else ("search", run)
-    with recorded(*stage), Grader() as grader:
+    with recorded(*stage), Grader() as grader, ExitStack() as stack:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)
         scorer: StepScorer
         if run == CONTROL:
             scorer, models = RandomPick(settings.seed), [POLICY]
         else:
-            scorer, models = PRMPick(Path("models") / run, params.score), [POLICY, Path("models") / run]
+            models = [POLICY, Path("models") / run]
+            scorer = PRMPick(stack.enter_context(open_scorer(models[1], params.score)))
         identity = settings.model_dump() | {"run": run, "score": params.score.model_dump()}
         rows = in_chunks(
             loaded.items,

@@ -17,7 +17,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import openai
 
@@ -27,6 +27,9 @@ from stages.core.replicas import Replica, Replicas
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
 _GIVEN_UP_IN_A_ROW = 8  # calls that used up their retries with no success between: the server is down
+
+_LIKELIEST = 20  # vLLM's default limit
+_NOTHING = -9999.0  # vLLM's word for minus infinity
 
 T = TypeVar("T")
 
@@ -68,6 +71,24 @@ class Failure:
     message: str
 
 
+Ask = Callable[[Sequence[Sequence[int]]], Awaitable[list[list[float]]]]
+"""Prompts (token ids) to, per prompt, the wanted tokens' log-probabilities as the next one, and the likeliest's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(Generic[T]):
+    """Readings of one thing that build on each other: ``work`` asks and returns the result."""
+
+    key: str
+    work: Callable[[Ask], Awaitable[T]]
+
+
+class _Keyed(Protocol):
+    @property
+    def key(self) -> str: ...
+
+
+R = TypeVar("R", bound=_Keyed)
 Sink = Callable[[str, "Reply | Failure"], None]
 Clients = dict[str, openai.AsyncOpenAI]
 
@@ -153,6 +174,39 @@ class ServerClient:
 
         self._run(requests, call, sink)
 
+    def read(self, chains: Iterable[Chain[T]], tokens: Sequence[int], sink: Callable[[str, T | Failure], None]) -> None:
+        """Log-probabilities (whole vocabulary, before any sampling) of ``tokens`` after token-id prompts; as ``chat``.
+
+        One generated token a prompt: vLLM computes only what its prefix cache lacks, which ``prompt_logprobs`` would
+        switch off. ``logprob_token_ids`` names exactly the tokens wanted; a server that does not know it is asked for
+        its 20 likeliest, and a ``DataError`` says so where one of ``tokens`` is not among them.
+        """
+        names = [f"token_id:{token}" for token in tokens]
+
+        async def call(client: openai.AsyncOpenAI, chain: Chain[T]) -> T | Failure:
+            async def ask(prompts: Sequence[Sequence[int]]) -> list[list[float]]:
+                if not prompts:
+                    return []
+                answer = await client.completions.create(
+                    model=self.model,
+                    prompt=[list(prompt) for prompt in prompts],
+                    max_tokens=1,
+                    temperature=0.0,
+                    logprobs=_LIKELIEST,
+                    extra_body={
+                        "logprob_token_ids": list(tokens),
+                        "return_tokens_as_token_ids": True,
+                        "ignore_eos": True,
+                    },
+                )
+                if len(answer.choices) != len(prompts):
+                    raise TypeError(f"{len(answer.choices)} answers to {len(prompts)} prompts")
+                return [_readings(choice, names) for choice in sorted(answer.choices, key=lambda choice: choice.index)]
+
+            return await chain.work(ask)
+
+        self._run(chains, call, sink)
+
     def _settings(self, request: Request, sampled: Sampled) -> dict[str, Any]:
         settings: dict[str, Any] = {
             "model": self.model,
@@ -173,13 +227,13 @@ class ServerClient:
 
     def _run(
         self,
-        requests: Iterable[Request],
-        call: Callable[[openai.AsyncOpenAI, Request], Awaitable[Reply | Failure]],
-        sink: Sink,
+        requests: Iterable[R],
+        call: Callable[[openai.AsyncOpenAI, R], Awaitable[T | Failure]],
+        sink: Callable[[str, T | Failure], None],
     ) -> None:
         waiting = iter(requests)
 
-        async def finish(clients: Clients, request: Request, replica: Replica, slots: asyncio.Semaphore) -> None:
+        async def finish(clients: Clients, request: R, replica: Replica, slots: asyncio.Semaphore) -> None:
             try:
                 sink(request.key, await self._outcome(clients, call, request, replica))
             finally:
@@ -207,11 +261,11 @@ class ServerClient:
     async def _outcome(
         self,
         clients: Clients,
-        call: Callable[[openai.AsyncOpenAI, Request], Awaitable[Reply | Failure]],
-        request: Request,
+        call: Callable[[openai.AsyncOpenAI, R], Awaitable[T | Failure]],
+        request: R,
         first: Replica | None,
-    ) -> Reply | Failure:
-        async def once() -> Reply | Failure:
+    ) -> T | Failure:
+        async def once() -> T | Failure:
             nonlocal first
             replica, first = first or await self._replicas.acquire(), None
             fine: bool | None = None
@@ -283,6 +337,22 @@ def _reply(text: str, usage: Any, finish: str | None) -> Reply:
     clean = text.encode("utf-8", "replace").decode()  # a lone surrogate cannot be stored
     wrote, read = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (0, 0)
     return Reply(clean, wrote, "length" if finish == "length" else "stop", read)
+
+
+def _readings(choice: Any, names: Sequence[str]) -> list[float]:
+    likely: dict[str, float] = choice.logprobs.top_logprobs[0]
+    missing = [name for name in names if name not in likely]
+    if missing:
+        raise DataError(
+            f"the server's log-probabilities leave out {', '.join(missing)} (found: {', '.join(sorted(likely)[:5])}); "
+            "a server is needed that knows logprob_token_ids and return_tokens_as_token_ids, such as a recent vLLM"
+        )
+    found = [float(likely[name]) for name in names]
+    if min(found) <= _NOTHING:
+        raise DataError(
+            "the server masks log-probabilities; vLLM's --logprobs-mode must be raw_logprobs, its default"
+        )
+    return [*found, max(float(value) for value in likely.values())]
 
 
 def _first(group: BaseExceptionGroup[Any]) -> BaseException:

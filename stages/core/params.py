@@ -164,8 +164,12 @@ class Train(_Section):
 
 
 class Score(_Section):
-    """The PRM as a scorer."""
+    """The PRM as a scorer: in this process, or behind a vLLM server."""
 
+    engine: Literal["local", "vllm"]
+    base_url: str
+    concurrency: Positive
+    vllm: Vllm
     preset: Literal["default", "official-processbench", "official-prmbench", "official-search"]
     dtype: Literal["float32", "bfloat16"]
     token_budget: Positive

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from stages.core.io import DataError, read_jsonl
-from stages.core.scoring import Scorer, Solution, StepScore
+from stages.core.scoring import Solution, StepScore
+from stages.core.served_scoring import PRM
 
 STANDARD_INPUT = "-"
 _GREEN, _RED, _DIM, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"
@@ -49,7 +50,7 @@ def _solution(row: Any, place: str) -> Solution:
 
 
 def score_lines(
-    scorer: Scorer, solutions: list[Solution], on_done: Callable[[int], None] | None = None
+    scorer: PRM, solutions: list[Solution], on_done: Callable[[int], None] | None = None
 ) -> list[dict[str, Any]]:
     """One row a solution: ``{"id", "steps": [{"math", "consistency", "reward", "labels": {…}}]}``.
 

@@ -7,7 +7,7 @@ algorithm 1): the second pass goes on below the first one's branches, on keys an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,10 @@ class StepScore:
         return not all(self.labels.values()) if self.labels else self.reward < 0.5
 
 
-_Found = dict[tuple[int, tuple[bool, ...], int], npt.NDArray[np.float64]]
-"""(query, labels given, mark) -> log-probabilities, see ``Scorer._log_probabilities``."""
+FoundAt = tuple[int, tuple[bool, ...], int]
+"""Query, labels given, mark."""
+_Found = dict[FoundAt, npt.NDArray[np.float64]]
+"""Log-probabilities, see ``Scorer._log_probabilities``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class Scorer:
         if preset not in PRESETS:
             raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
         path = resolve(folder)
-        self.variant = _variant(path)
+        self.variant = variant_of(path)
         self._prompter = Prompter(load_tokenizer(path), self.variant, PRESETS[preset])
         self._model = load_model(path, dtype)
         use_trees(self._model)
@@ -192,7 +194,7 @@ class Scorer:
         if trunks is not None and kept is not None:
             trunks[:] = grown(trees, trunks, batch, kept)
         return [
-            [self._step_score(query.name, number, answers) for number, query in enumerate(one.queries)]
+            [step_score(self._prompter, query.name, number, answers) for number, query in enumerate(one.queries)]
             for one, answers in zip(asked, found, strict=True)
         ]
 
@@ -229,21 +231,9 @@ class Scorer:
         two = two - logits.logsumexp(dim=-1, keepdim=True)
         return two.double().cpu().numpy()
 
-    def _step_score(self, name: str, number: int, found: _Found) -> StepScore:
-        preset, labels = self._prompter.preset, self._prompter.labels
-        predicted: list[bool] = []
-        stated: dict[str, float] = {}
-        for step in self._prompter.passes:
-            given = tuple(predicted[: len(step.given)])
-            for mark in step.asked:
-                good, bad, top = found[number, given, mark].tolist()
-                if preset.strict and not step.given and top > max(good, bad):
-                    raise DataError(f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->")
-                predicted.append(good >= bad)
-                stated[labels[mark]] = (
-                    float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
-                )
-        return StepScore(stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated["correctness"])
+    def rounds(self) -> Rounds:
+        """A search's scorer of candidates over this model."""
+        return Rounds(self)
 
 
 class Rounds:
@@ -266,7 +256,27 @@ class Rounds:
         return self._scorer._onto(self._trunks, groups)
 
 
-def _variant(folder: Path) -> Variant:
+def step_score(prompter: Prompter, name: str, number: int, found: Mapping[FoundAt, Iterable[float]]) -> StepScore:
+    """The score of query ``number`` from log-probabilities of ``<+>``, ``<->`` and the likeliest token at its marks.
+
+    Raises ``DataError`` naming ``name`` where the preset refuses another likeliest token.
+    """
+    preset, labels = prompter.preset, prompter.labels
+    predicted: list[bool] = []
+    stated: dict[str, float] = {}
+    for step in prompter.passes:
+        given = tuple(predicted[: len(step.given)])
+        for mark in step.asked:
+            good, bad, top = (float(value) for value in found[number, given, mark])
+            if preset.strict and not step.given and top > max(good, bad):
+                raise DataError(f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->")
+            predicted.append(good >= bad)
+            stated[labels[mark]] = float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
+    return StepScore(stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated["correctness"])
+
+
+def variant_of(folder: Path) -> Variant:
+    """The variant that a PRM's folder names."""
     described = folder / MODEL_FILE
     if not described.exists():
         return VARIANTS["full"]  # a published checkpoint carries no description of ours

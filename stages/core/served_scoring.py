@@ -1,0 +1,156 @@
+"""The PRM behind a server: the scores of ``stages.core.scoring`` from vLLM's prefix cache, by one-token completions.
+
+Per step one reading a mark: the prompt up to the label goes over as token ids, and the log-probabilities of ``<+>`` and
+``<->`` as the next token come back. The server keeps what prompts share, as the trees do in process; the prompts, the
+passes and the rules are the same objects. Only the PRM's tokenizer and ``pathfinder.json`` are read here, no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from stages.core.io import DataError, TransientError, read_json
+from stages.core.model import resolve
+from stages.core.openai_client import Ask, Chain, Failure, ServerClient
+from stages.core.params import Score
+from stages.core.passes import PRESETS, Prompter, Query
+from stages.core.prompts import Variant
+from stages.core.scoring import Candidates, FoundAt, Scorer, Solution, StepScore, step_score, variant_of
+from stages.core.tokens import load_tokenizer
+from stages.core.vllm_server import vllm_servers
+
+LOGS = Path(".pathfinder/vllm")
+_TIMEOUT_S = 600.0
+_RETRIES = 8
+
+
+class RoundScorer(Protocol):
+    """Candidates of a search's open problems, round after round."""
+
+    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        """Scores of every problem's candidates, by key."""
+        ...
+
+
+class PRM(Protocol):
+    """What scores steps: a model in this process, or one behind a server."""
+
+    variant: Variant
+
+    def score(
+        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
+    ) -> list[list[StepScore]]:
+        """Scores of every step of every solution; ``on_done`` hears how many more solutions are finished."""
+        ...
+
+    def rounds(self) -> RoundScorer:
+        """A search's scorer of candidates over the same model."""
+        ...
+
+
+class ServedScorer:
+    """A PRM that ``base_urls`` offer (equal servers); ``folder`` holds its tokenizer and ``pathfinder.json``.
+
+    ``concurrency`` is how many solutions are asked about at a time. Raises ``DataError`` where a server offers another
+    number of models than one.
+    """
+
+    def __init__(self, folder: Path, base_urls: Sequence[str], preset: str = "default", concurrency: int = 32) -> None:
+        if preset not in PRESETS:
+            raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
+        path = resolve(folder)
+        self.variant = variant_of(path)
+        self._prompter = Prompter(load_tokenizer(path), self.variant, PRESETS[preset])
+        self._client = ServerClient(base_urls, concurrency, _TIMEOUT_S, _RETRIES)
+        self._client.model = self._client.served_model()
+
+    def score(
+        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
+    ) -> list[list[StepScore]]:
+        """As ``Scorer.score``; raises ``TransientError`` where the server is down."""
+        groups = {
+            str(place): [Query(f"{s.id}, step {t}", s.problem, s.steps[:t], step) for t, step in enumerate(s.steps)]
+            for place, s in enumerate(solutions)
+        }
+        scored = self._score(groups, on_done)
+        return [scored[key] for key in groups]
+
+    def rounds(self) -> ServedRounds:
+        """A search's scorer of candidates; the server's cache holds the trunks."""
+        return ServedRounds(self)
+
+    def _score(
+        self, groups: Mapping[str, list[Query]], on_done: Callable[[int], None] | None = None
+    ) -> dict[str, list[StepScore]]:
+        out: dict[str, list[StepScore]] = {}
+
+        def take(key: str, result: list[StepScore] | Failure) -> None:
+            if isinstance(result, Failure):
+                name = groups[key][-1].name
+                if result.outcome == "engine_error":
+                    raise TransientError(f"{name}: {result.message}")
+                raise DataError(f"{name}: the server refused its prompt ({result.message}); shorten or leave it out")
+            out[key] = result
+            if on_done is not None:
+                on_done(1)
+
+        ids = self._prompter.ids
+        self._client.read((self._chain(key, queries) for key, queries in groups.items()), (ids.good, ids.bad), take)
+        return out
+
+    def _chain(self, key: str, queries: list[Query]) -> Chain[list[StepScore]]:
+        """All readings of one group, pass by pass: a later pass is given the labels that the earlier one found."""
+        prompter = self._prompter
+        encoded = prompter.encode(queries)
+
+        async def work(ask: Ask) -> list[StepScore]:
+            found: dict[FoundAt, list[float]] = {}
+            predicted: list[tuple[bool, ...]] = [()] * len(queries)
+            for step in prompter.passes:
+                # step by step, each with its marks in order: a prompt finds in the cache what the one before left there
+                asked = [(number, mark) for number in range(len(queries)) for mark in step.asked]
+                prompts = [
+                    prompter.prompt(*encoded[number], predicted[number][: len(step.given)], (mark,)).tolist()
+                    for number, mark in asked
+                ]
+                given = [labels[: len(step.given)] for labels in predicted]
+                for (number, mark), row in zip(asked, await ask(prompts), strict=True):
+                    found[number, given[number], mark] = row
+                    predicted[number] += (row[0] >= row[1],)
+            return [step_score(prompter, query.name, number, found) for number, query in enumerate(queries)]
+
+        return Chain(key, work)
+
+
+class ServedRounds:
+    """Rounds of a search over a server, whose prefix cache is the memory from one round to the next."""
+
+    def __init__(self, scorer: ServedScorer) -> None:
+        self._scorer = scorer
+
+    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        """As ``Rounds.score``."""
+        groups = {
+            key: [Query(f"{key}, candidate {i}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
+            for key, c in rounds.items()
+        }
+        scored = self._scorer._score(groups)
+        return {key: scored[key] for key in groups}
+
+
+@contextmanager
+def open_scorer(folder: Path, settings: Score) -> Iterator[PRM]:
+    """The scorer that the parameters name, over the PRM in ``folder``; a server that was started is ended with it."""
+    if settings.engine == "local":
+        yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget)
+        return
+    with ExitStack() as stack:
+        urls = [settings.base_url]
+        if not settings.base_url:
+            path = resolve(folder)
+            longest = int(read_json(path / "config.json")["max_position_embeddings"])
+            urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, LOGS / folder.name))
+        yield ServedScorer(folder, urls, settings.preset, settings.concurrency)
