@@ -41,7 +41,15 @@ class LabelIds:
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in ``folder``, with a chat template; raises ``DataError`` where either is missing.
+    """The tokenizer saved in ``folder``, with a chat template; raises ``DataError`` where either is missing."""
+    tokenizer = open_tokenizer(folder)
+    if not tokenizer.chat_template:
+        raise DataError(f"{folder}: the tokenizer has no chat template; add chat_template.jinja")
+    return tokenizer
+
+
+def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer saved in ``folder``; raises ``DataError`` where there is none.
 
     A folder that names no model-specific class is read as it stands: beside a qwen2 configuration ``AutoTokenizer``
     would pick ``Qwen2Tokenizer``, which splits digits again without a word.
@@ -53,10 +61,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # seconds; who only neutralises does without
 
     loader: Any = PreTrainedTokenizerFast if named in _PLAIN_CLASSES else AutoTokenizer
-    tokenizer = loader.from_pretrained(folder, trust_remote_code=False)
-    if not tokenizer.chat_template:
-        raise DataError(f"{folder}: the tokenizer has no chat template; add chat_template.jinja")
-    return tokenizer  # type: ignore[no-any-return]
+    return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
 
 
 def special_strings(tokenizer: PreTrainedTokenizerFast) -> tuple[str, ...]:
