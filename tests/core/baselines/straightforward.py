@@ -156,9 +156,9 @@ def llemma(folder: Path, solution: Solution) -> list[float]:
         begun = begun or ids[i : i + len(begin)] == begin
         if begun and ids[i : i + len(scoring)] == scoring:
             places.append(i)
-    scores = model(torch.tensor([ids])).logits.mean(-1)[0].sigmoid()
-    # before the heading and behind it; PRMBench drops one, its place list starting at the heading's own newlines
-    return scores[places[2:]].tolist()
+    scores: torch.Tensor = model(torch.tensor([ids])).logits.mean(-1)[0].sigmoid()
+    found: list[float] = scores[places[2:]].tolist()  # the first two are before and behind the heading
+    return found
 
 
 def qwen(folder: Path, solution: Solution, system: str | None = None, clean: Callable[[str], str] = str) -> list[float]:
