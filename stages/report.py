@@ -1,8 +1,8 @@
 """Write the report: our tables with baselines and intervals, the paper's beside them, and the data's whole story.
 
 Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
-        params: profile, report
-Writes  reports/report.{html,md}, reports/tables.json, reports/plots/
+        params: profile, runs, report
+Writes  reports/report.{html,md}, reports/tables.json, reports/plots/; beside the outs .pathfinder/stages.html (times)
 Run     python -m stages.report
 
 A part whose metrics are not there yet is reported as missing. The page holds no time stamp: same input, same bytes.
@@ -10,33 +10,35 @@ A part whose metrics are not there yet is reported as missing. The page holds no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stages.core import comparisons, record_flow, report_data, report_tables
-from stages.core.benchmarks import ProcessBenchItem, read_prmbench, read_processbench
-from stages.core.comparisons import Comparison, Measured, compare
-from stages.core.figures import Bar, interval_chart
-from stages.core.io import atomic_folder, read_json, read_jsonl, write_json, write_text
+from stages.core import record_flow, report_data, report_figures, report_tables
+from stages.core.bootstrap import adjusted
+from stages.core.calibration import Rewards, prmbench_rewards, processbench_rewards
+from stages.core.evidence import Evidence
+from stages.core.io import atomic_folder, read_json, write_json, write_text
 from stages.core.mistakes import worst_mistakes
-from stages.core.page import Block, Figure, Page, Section, Table, Text, to_html, to_markdown
-from stages.core.params import Report, load_params
-from stages.core.results import NAMES, VARIANTS, Line, Results, Score, lines, load_results
+from stages.core.page import Block, Page, Section, Table, Text, to_html, to_markdown
+from stages.core.params import load_params
+from stages.core.report_claims import claims
+from stages.core.results import Results, Score, lines, load_results, name_of
+from stages.core.runs import parse_runs
 from stages.lineage.record import recorded
+from stages.lineage.stage_times import write_stage_times
 
 METRICS = Path("metrics")
 PREDICTIONS = Path("artifacts/predictions")
 RAW = Path("artifacts/raw")
 REPORTS = Path("reports")
-RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
-SPOKEN = {"full": NAMES["full"]} | {variant: f"the variant {NAMES[variant]}" for variant in VARIANTS[1:]}
-BENCHMARKS = ("ProcessBench mean F1", "PRMScore", "search accuracy")
 GATES = ("validation", "validation_train")
 NOTICES = {
     "quickstart": "Tiny models on a generated world: these figures show that the method learns and how its parts "
     "compare here; they are not comparable with the paper.",
+    "seeds": "Tiny models on a generated world: these figures say how the method's parts compare here, over several "
+    "seeds; they are not comparable with the paper.",
     "sample": "Tiny models on real files: this shows that the pipeline stands real data; the accuracies mean nothing.",
 }
 PLACES = (
@@ -48,154 +50,149 @@ PLACES = (
     ("artifacts/predictions/", "every step's scores, every search"),
     ("artifacts/overlap/overlap.parquet", "training problems that a benchmark holds too"),
     ("models/", "the trained PRMs"),
+    (".pathfinder/stages.html", "time and memory of every stage as it last ran here"),
     ("pathfinder lineage up reports/report.html", "the way back from this page to the source files"),
 )
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
-    """Prediction rows, or none where the file is not there."""
-    path = PREDICTIONS / name
-    return [row for _, row in read_jsonl(path)] if path.exists() else []
-
-
-def compared(report: Report) -> list[Comparison]:
-    """Full against each other variant on every benchmark, and the search against its control and the majority vote."""
-    pairs = [(SPOKEN["full"], SPOKEN[variant]) for variant in VARIANTS[1:]]
-    found: list[Comparison] = []
-    for benchmark, measure in ((BENCHMARKS[0], _processbench), (BENCHMARKS[1], _prmbench)):
-        found += compare(measure(), pairs, benchmark, report)
-    search = {
-        SPOKEN.get(name, RANDOM): comparisons.on_search(rows, "correct")
-        for name in (*VARIANTS, "random")
-        if (rows := rows_of(f"search/{name}.jsonl"))
-    }
-    if sample := rows_of("sample.jsonl"):
-        search[MAJORITY] = comparisons.on_search(sample, "majority_right")
-    pairs += [(SPOKEN["full"], RANDOM), (SPOKEN["full"], MAJORITY)]
-    return found + compare(search, pairs, BENCHMARKS[2], report)
-
-
-def _processbench() -> dict[str, Measured]:
-    known = _processbench_items()
-    found = {}
-    for variant in VARIANTS:
-        if rows := rows_of(f"processbench/{variant}.jsonl"):
-            keys = {(row["subset"], row["id"]) for row in rows}
-            items = [item for item in known if (item.subset, item.id) in keys]
-            if items:
-                found[SPOKEN[variant]] = comparisons.on_processbench(items, rows)
-    return found
-
-
-def _prmbench() -> dict[str, Measured]:
-    folder = RAW / "prmbench"
-    known = read_prmbench(folder).items if folder.exists() else []
-    found = {}
-    for variant in VARIANTS:
-        if rows := rows_of(f"prmbench/{variant}.jsonl"):
-            keys = {row["idx"] for row in rows}
-            items = [item for item in known if item.idx in keys]
-            if items:
-                found[SPOKEN[variant]] = comparisons.on_prmbench(items, rows)
-    return found
-
-
-def _processbench_items() -> Sequence[ProcessBenchItem]:
-    folder = RAW / "processbench"
-    return read_processbench(folder).items if folder.exists() else []
-
-
-def figures(table: Sequence[Line]) -> list[Block]:
-    """One drawing a benchmark: every system with its interval."""
-    drawn: list[Block] = []
-    for name, bars in bars_of(table).items():
-        said = "; ".join(f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
-        if bars:
-            drawn.append(Figure(interval_chart(bars, "percent"), f"{name}: {said}.", f"{name}; hollow: baselines."))
-    return drawn
-
-
-def bars_of(table: Sequence[Line]) -> dict[str, list[Bar]]:
-    """Each benchmark's systems that were measured."""
-    return {
-        name: [
-            Bar(line.name, cell.value, cell.low, cell.high, line.is_baseline)
-            for line in table
-            if isinstance(cell := line.cells[place], Score)
-        ]
-        for place, name in enumerate(BENCHMARKS)
-    }
-
-
-def page_of(results: Results, found: Sequence[Comparison], profile: str) -> Page:
+def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     """The whole page."""
-    table = lines(results)
-    notice = NOTICES.get(profile.split("-")[0])
-    lead: list[Block] = [Text(f"Profile: {profile}.")]
-    lead += [Text(notice, is_notice=True)] if notice else []
-    said: list[Block] = [Text(str(one)) for one in found]
+    table = lines(results, evidence.levels)
+    notice = NOTICES.get(profile)
+    lead: list[Block] = [Text(f"Profile: {profile}."), *([Text(notice, is_notice=True)] if notice else [])]
     gates = {name: REPORTS / name / "validation.json" for name in GATES}
+    rewards = rewards_of(evidence)
+    paper: list[Block] = [] if notice is None else [Text("Another world and other models: differences say little.")]
+    paper += report_tables.beside_paper(results, notice is None)
+    paper.append(report_figures.paper_performance(table, notice is None))
+    paper.append(report_figures.paper_scale(results, notice is None))
+    first = {name_of(members[0]): members[0].name for members in evidence.systems.values()}
     sections = [
-        Section("Results", [report_tables.headline(table), *figures(table)]),
-        Section("What can be told apart", said or [Text("missing: no two systems have predictions yet.")]),
-        Section("ProcessBench", report_tables.processbench(results)),
-        Section("PRMBench", report_tables.prmbench(results)),
-        Section("Search", report_tables.search(results)),
-    ]
-    if notice is None:
-        sections.append(Section("The paper's tables beside ours", report_tables.beside_paper(results, profile)))
-    sections += [
+        Section("Results", [report_tables.headline(table), *report_figures.performance(table)]),
+        Section("The paper's claims, tested here", claims(evidence)),
+        Section("ProcessBench", [*report_tables.processbench(results), *_said(evidence, "processbench")]),
+        Section("PRMBench", [*report_tables.prmbench(results), *_said(evidence, "prmbench")]),
+        Section("Search", [*report_tables.search(results), *_said(evidence, "search")]),
+        Section("Score against data", report_figures.our_scale(results) or [Text("One data mix was trained on.")]),
+        Section(
+            "How good the rewards are", [b for n, f in rewards.items() for b in report_figures.reward_quality(n, f)]
+        ),
+        Section("The paper's tables beside ours", paper),
         Section("Where every record went", record_flow.accounting(results)),
         Section("Gates", report_data.validation({n: read_json(p) if p.exists() else None for n, p in gates.items()})),
         Section("Overlap with the benchmarks", report_data.overlap(results.stages["build"])),
         Section("Training", report_data.training(results)),
-        Section("Worst mistakes", worst_mistakes(_processbench_items(), rows_of("processbench/full.jsonl"))),
+        Section("Costs", report_data.costs(results)),
+        Section(
+            "Worst mistakes",
+            worst_mistakes(
+                evidence.processbench_items,
+                {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in first.items()},
+            ),
+        ),
         Section("Where everything is", [Table("Files and commands.", ("place", "what"), PLACES)]),
     ]
     return Page("Error typing for smarter rewards: the reproduction's report", lead, sections)
 
 
-def tables_of(results: Results, found: Sequence[Comparison], page: Page, profile: str) -> dict[str, Any]:
+def rewards_of(evidence: Evidence) -> dict[str, dict[str, Rewards]]:
+    """The rewards of each system's first seed on the labelled steps of both benchmarks."""
+    first = {name_of(members[0]): f"{members[0].name}.jsonl" for members in evidence.systems.values()}
+    return {
+        "ProcessBench": {
+            name: processbench_rewards(evidence.processbench_items, rows)
+            for name, file in first.items()
+            if (rows := evidence.rows(f"processbench/{file}"))
+        },
+        "PRMBench": {
+            name: prmbench_rewards(evidence.prmbench_items, rows)
+            for name, file in first.items()
+            if (rows := evidence.rows(f"prmbench/{file}"))
+        },
+    }
+
+
+def _said(evidence: Evidence, benchmark: str) -> list[Block]:
+    """One plain sentence for each comparison on a benchmark."""
+    return [Text(str(one)) for one in evidence.comparisons[benchmark]]
+
+
+def tables_of(results: Results, evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
     """The page's figures for machines: unrounded results, comparisons, accounting; every table as printed."""
     cells = ("processbench", "prmbench", "search")
+    found = [one for bench in evidence.comparisons.values() for one in bench]
+    corrected = adjusted([one.difference.p for one in found])
     return {
         "profile": profile,
+        "runs": [run.name for run in results.runs],
         "results": [
             {"system": line.name, "is_baseline": line.is_baseline}
             | {n: asdict(c) if isinstance(c, Score) else c for n, c in zip(cells, line.cells, strict=True)}
-            for line in lines(results)
+            for line in lines(results, evidence.levels)
         ],
-        "comparisons": [asdict(one) | {"said": str(one)} for one in found],
+        "comparisons": [
+            asdict(one) | {"said": str(one), "p_adjusted": p} for one, p in zip(found, corrected, strict=True)
+        ],
         "accounting": {
             name: None if metrics is None else {k: metrics[k] for k in ("read", "kept", "dropped", "quarantined")}
             for name, metrics in results.stages.items()
         },
-        "tables": {
-            section.title: [
-                {"caption": block.caption, "headers": list(block.headers), "rows": [list(row) for row in block.rows]}
-                for block in section.blocks
-                if isinstance(block, Table)
-            ]
-            for section in page.sections
-        },
+        "tables": {section.title: [_printed(table) for table in _tables(section.blocks)] for section in page.sections},
     }
+
+
+def _tables(blocks: Sequence[Block]) -> list[Table]:
+    """Every table of a section, in folds too."""
+    found: list[Table] = []
+    for block in blocks:
+        inner = getattr(block, "blocks", getattr(block, "entries", ()))
+        found += [block] if isinstance(block, Table) else _tables(inner)
+    return found
+
+
+def _printed(table: Table) -> dict[str, Any]:
+    return {"caption": table.caption, "headers": list(table.headers), "rows": [list(row) for row in table.rows]}
+
+
+def plots_of(results: Results, evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
+    """Rows for ``dvc plots``, one file each."""
+    bars = report_figures.bars_of(lines(results, evidence.levels)).values()
+    plots = {
+        name: [asdict(bar) for bar in found]
+        for name, found in zip(("processbench", "prmbench", "search"), bars, strict=True)
+    }
+    plots["loss"] = [
+        {"system": run.name, "step": row["step"], "loss": row["loss"]}
+        for run in results.runs
+        for row in results.logs.get(run.name, ())
+    ]
+    for name, rewards in rewards_of(evidence).items():
+        plots |= {f"{curve}_{name.lower()}": rows for curve, rows in report_figures.curves_of(rewards).items()}
+    plots["data"] = [
+        {"system": name, "records": records, "score": value}
+        for _, records, _, values in report_tables.scale_points(results)
+        for name, value in zip(report_figures.BENCHMARKS, values, strict=True)
+        if value is not None
+    ]
+    return plots
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     params = load_params()
+    runs = parse_runs(params.runs)
     with recorded("report"):
-        results = load_results(METRICS)
-        found = compared(params.report)
-        page = page_of(results, found, params.profile)
+        results = load_results(METRICS, runs)
+        evidence = Evidence(runs, PREDICTIONS, RAW, params.report)
+        page = page_of(results, evidence, params.profile)
         write_text(REPORTS / "report.html", to_html(page))
         write_text(REPORTS / "report.md", to_markdown(page))
-        write_json(REPORTS / "tables.json", tables_of(results, found, page, params.profile))
+        write_json(REPORTS / "tables.json", tables_of(results, evidence, page, params.profile))
         with atomic_folder(REPORTS / "plots") as folder:
-            for name, bars in zip(
-                ("processbench", "prmbench", "search"), bars_of(lines(results)).values(), strict=True
-            ):
-                write_json(folder / f"{name}.json", [asdict(bar) for bar in bars])
+            for name, rows in plots_of(results, evidence).items():
+                write_json(folder / f"{name}.json", rows)
+    if Path("dvc.yaml").exists():
+        write_stage_times()
 
 
 if __name__ == "__main__":

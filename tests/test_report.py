@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.figures import Station, flow_chart
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import Report, load_params
-from stages.core.results import VARIANTS, results_table
+from stages.core.results import results_table
 from stages.report import main
 
 HOSTILE = "<script>alert('x')</script> | `code` <+> {0} \x07 \u202e \\boxed{1} [a](http://evil)"
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
-SKILL = {"full": 0.9, "no_error_categories": 0.8, "no_subtasks": 0.3}
+SKILL = {"full": 0.9, "no_error_categories": 0.8, "no_subtasks": 0.3, "autoregressive": 0.85}
+RUNS = ("full", "no_error_categories", "no_subtasks")
 
 
 class Shape(HTMLParser):
@@ -41,8 +42,8 @@ class Shape(HTMLParser):
         self.addresses += [str(given[name]) for name in ("src", "href", "srcset", "data") if name in given]
 
 
-def _project(root: Path, profile: str) -> None:
-    text = (root / "params.yaml").read_text()
+def _project(root: Path, profile: str, runs: Sequence[str] = RUNS) -> None:
+    text = re.sub(r"(?m)^runs: \[.*?\]", f"runs: [{', '.join(runs)}]", (root / "params.yaml").read_text())
     Path("params.yaml").write_text(
         re.sub(
             r"bootstrap_samples: \d+",
@@ -92,8 +93,9 @@ def _steps(count: int, first_wrong: int) -> list[dict[str, float]]:
     ]
 
 
-def _evaluate(variant: str) -> None:
-    rng = random.Random(variant)
+def _evaluate(run: str) -> None:
+    rng = random.Random(run)
+    variant = run.split("-")[0]
 
     def skilled() -> bool:
         return rng.random() < SKILL[variant]
@@ -102,9 +104,9 @@ def _evaluate(variant: str) -> None:
     said = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
     found = processbench.with_interval(items, said, REPORT)
     metrics = found | {"rules": {"both": found}, "baselines": processbench.baselines(items, REPORT)}
-    write_json(Path(f"metrics/processbench/{variant}.json"), metrics)
+    write_json(Path(f"metrics/processbench/{run}.json"), metrics)
     write_jsonl(
-        Path(f"artifacts/predictions/processbench/{variant}.jsonl"),
+        Path(f"artifacts/predictions/processbench/{run}.jsonl"),
         [
             {"subset": i.subset, "id": i.id, "prediction": said[i.subset, i.id], "label": i.label}
             | {"steps": _steps(len(i.steps), said[i.subset, i.id])}
@@ -114,15 +116,22 @@ def _evaluate(variant: str) -> None:
     typed = read_prmbench(Path("artifacts/raw/prmbench")).items
     labels = {i.idx: [(n + 1 in i.error_steps) != skilled() for n in range(len(i.steps))] for i in typed}
     scores = prmbench.with_interval(typed, labels, REPORT)
-    write_json(Path(f"metrics/prmbench/{variant}.json"), scores | {"baselines": prmbench.baselines(typed, REPORT)})
+    write_json(Path(f"metrics/prmbench/{run}.json"), scores | {"baselines": prmbench.baselines(typed, REPORT)})
     write_jsonl(
-        Path(f"artifacts/predictions/prmbench/{variant}.jsonl"),
-        [{"idx": idx, "scores": {"step_level_validity_labels": given}} for idx, given in labels.items()],
+        Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
+        [
+            {"idx": idx, "scores": {"step_level_validity_labels": given}}
+            | {"steps": [{"reward": 0.9 if sound else 0.2} for sound in given]}
+            for idx, given in labels.items()
+        ],
     )
-    _search(variant, skilled)
+    _search(run, skilled)
     log = [{"step": s, "loss": 1 / s, "learning_rate": 0.1} for s in range(1, 9)]
-    write_json(Path(f"metrics/train/{variant}_log.json"), log)
-    write_json(Path(f"metrics/train/{variant}.json"), {"train_records": 7, "optimiser_steps": 8, "final_loss": 0.125})
+    write_json(Path(f"metrics/train/{run}_log.json"), log)
+    sources = {"prm800k": 700, "rlhflow_mistral": {"prm800k": 0, "550k": 400}.get(run.split("-")[-1], 100)}
+    figures = {"train_records": 7, "optimiser_steps": 8, "final_loss": 0.125, "sources": sources}
+    figures["test_labels"] = {"math": {"n": 9, "accuracy": 0.5, "majority_accuracy": 0.4, "auc": 0.75}}
+    write_json(Path(f"metrics/train/{run}.json"), figures)
 
 
 def _search(name: str, right: Callable[[], bool]) -> None:
@@ -163,10 +172,10 @@ def _data_stages() -> None:
         write_json(Path(f"metrics/{name}.json"), metrics)
 
 
-def _everything() -> None:
+def _everything(runs: Sequence[str] = RUNS) -> None:
     _benchmarks()
-    for variant in VARIANTS:
-        _evaluate(variant)
+    for run in runs:
+        _evaluate(run)
     _search("random", lambda: False)
     _data_stages()
 
@@ -183,7 +192,7 @@ def test_with_nothing_there_every_part_says_missing(folder: Path, root: Path) ->
     page = Path("reports/report.html").read_text()
     assert page.count("missing") > 20
     assert "not comparable with the paper" in page
-    table = results_table(Path("metrics"))
+    table = results_table()
     assert table.splitlines()[2].split("  ")[0] == "PathFinder-PRM"
     assert "missing" in table
 
@@ -195,7 +204,7 @@ def test_the_page_is_self_contained_accessible_and_takes_no_markup_from_the_data
     page = Path("reports/report.html").read_text()
     shape = Shape()
     shape.feed(page)
-    assert "script" not in shape.tags
+    assert shape.tags.count("script") == 1
     assert {"img", "iframe", "link", "object"} & set(shape.tags) == set()
     assert shape.bare_headers == 0
     assert shape.tags.count("th") > 50
@@ -226,10 +235,52 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     )
     assert any(s.startswith("PathFinder-PRM beats the random pick by") for s in said)
     assert len(said) == 7
+    assert all(s.endswith("; 1 seed.") for s in said)
     page = Path("reports/report.html").read_text()
+    assert "Another seed would move the figures" in page
     assert all(s.split(" by ")[0] in page for s in said)
     assert "The books do not balance" not in page
-    assert "The paper's tables" not in page
+    assert "Another world and other models: differences say little" in page
+
+
+SEEDED = ("full", "no_subtasks", "autoregressive", "full-prm800k", "full-550k", "full-s2", "no_subtasks-s2")
+
+
+def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_each(folder: Path, root: Path) -> None:
+    _project(root, "seeds", SEEDED)
+    _everything(SEEDED)
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())
+    systems = [row["system"] for row in tables["results"] if not row["is_baseline"]]
+    assert systems == [
+        "PathFinder-PRM",
+        "without separate subtasks",
+        "autoregressive labels",
+        "PathFinder-PRM, PRM800K alone",
+        "PathFinder-PRM, 550K mix",
+    ]
+    both = [json.loads(Path(f"metrics/processbench/{run}.json").read_text())["mean_f1"] for run in ("full", "full-s2")]
+    first = tables["results"][0]["processbench"]
+    assert first["value"] == pytest.approx(sum(both) / 2)
+    assert first["low"] <= min(both) <= max(both) <= first["high"] <= 100
+    said = {one["said"].rsplit("; ", 1)[1] for one in tables["comparisons"]}
+    assert said == {"2 seeds.", "2 and 1 seeds."}
+    claims = {row[0] for row in tables["tables"]["The paper's claims, tested here"][0]["rows"]}
+    assert claims == {
+        "separate subtasks help",
+        "two passes beat autoregressive labels",
+        "some weak data helps (400k over PRM800K)",
+        "more weak data helps (550k over 400k)",
+        "guided search beats a random pick",
+    }
+    scale = tables["tables"]["The paper's tables beside ours"][-1]["rows"]
+    ours = [row[:3] for row in scale if row[0].startswith("ours")]
+    assert [row[1:] for row in ours] == [["700", "0"], ["800", "100"], ["1,100", "400"]]
+    data = json.loads(Path("reports/plots/data.json").read_text())
+    assert [row["records"] for row in data if row["system"] == "PRMScore"] == [700, 800, 1100]
+    table = results_table()
+    assert len(table.splitlines()) == 2 + len(tables["results"])
+    assert str(round(first["value"], 1)) in table
 
 
 def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) -> None:
@@ -251,7 +302,7 @@ def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) 
         ["processbench/math", "10", "2", "1", "40", "4", "3", "17.5"]
     ]
     assert "Removed for it: processbench/math 3 problems, 10 records" in page
-    assert page.count("<td class=n>10.0</td>") == 1  # the Mistral steps alone
+    assert tables["Overlap with the benchmarks"][1]["rows"][1][-1] == "10.0"  # the Mistral steps alone
 
 
 def test_widths_are_proportional_and_nothing_is_drawn_twice() -> None:
@@ -306,8 +357,8 @@ def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference
     rows = {row[0]: row for row in tables[0]["rows"]}
     assert rows["PathFinder-PRM-7B"][-1] == "69.5"
     mine = json.loads(Path("metrics/processbench/full.json").read_text())["mean_f1"]
-    assert rows["reproduced: PathFinder-PRM-7B"][-1] == f"{mine:.1f}"
-    after = tables[0]["rows"].index(rows["reproduced: PathFinder-PRM-7B"]) + 1
+    assert rows["ours: PathFinder-PRM"][-1] == f"{mine:.1f}"
+    after = tables[0]["rows"].index(rows["ours: PathFinder-PRM"]) + 1
     assert tables[0]["rows"][after][-1] == f"{mine - 69.5:+.1f}"
 
 
@@ -322,4 +373,4 @@ def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
 
     first = written()
     assert first == written()
-    assert len(first) == 6
+    assert len(first) == 12

@@ -1,30 +1,34 @@
-"""Percentile bootstrap intervals by problem, and paired differences between two systems on the same problems.
+"""Intervals of figures and of paired differences: bootstrap by problem, and the spread between training seeds.
 
 Resampling is by problem, never by step or sample: steps of one problem are not independent. The same ``n``, ``samples``
 and ``seed`` give the same resamples, so two systems scored on the same problems are compared pair by pair.
-Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13.
+Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/statistics.md`` says why.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import stdtr, stdtrit
 
 Indices = NDArray[np.int64]
 Statistic = Callable[[Indices], float]
+Replicates = NDArray[np.float64]
+"""A statistic on all problems, then on every resample."""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
-    """``left - right`` on all problems, its interval, and how often a resample falls on the other side of zero."""
+class Estimate:
+    """A figure (a level or a difference), its interval, and the two-sided p of its being zero."""
 
     value: float
     low: float
     high: float
-    p: float  # two-sided, from the resamples; never below 1 / samples
+    p: float  # with one seed never below 1 / samples
 
     @property
     def is_clear(self) -> bool:
@@ -74,23 +78,54 @@ def mean_interval(values: Sequence[float], samples: int, confidence: float, seed
     return interval(len(numbers), lambda rows: float(numbers[rows].mean()), samples, confidence, seed)
 
 
-def paired(
-    n: int,
-    left: Statistic,
-    right: Statistic,
-    samples: int,
-    confidence: float,
-    seed: int,
-    strata: Sequence[str] | None = None,
-) -> Difference:
-    """``left - right`` over the same ``n`` problems, each resample taken by both."""
+def replicate(
+    n: int, statistic: Statistic, samples: int, confidence: float, seed: int, strata: Sequence[str] | None = None
+) -> Replicates:
+    """``statistic`` on all ``n`` problems and then on each resample: float64, shape ``[1 + samples]``.
+
+    Systems replicated with the same ``n``, ``samples``, ``seed`` and ``strata`` saw the same resamples.
+    """
     _check(n, samples, confidence)
-    pairs = (left(rows) - right(rows) for rows in resamples(n, samples, seed, strata))
-    values = np.fromiter(pairs, np.float64, samples)
-    low, high = _percentiles(values, confidence)
-    everyone = np.arange(n, dtype=np.int64)
-    tail = min(float((values <= 0).mean()), float((values >= 0).mean()))
-    return Difference(left(everyone) - right(everyone), low, high, min(1.0, max(2 * tail, 1 / samples)))
+    values = [statistic(np.arange(n, dtype=np.int64))]
+    values += [statistic(rows) for rows in resamples(n, samples, seed, strata)]
+    return np.asarray(values, dtype=np.float64)
+
+
+def estimate(parts: Sequence[NDArray[np.float64]], confidence: float) -> Estimate:
+    """The sum over ``parts`` of the mean over each part's seeds, with the interval of new problems and new seeds.
+
+    A part holds ``Replicates``, one row a seed; for a difference of paired seeds it holds theirs row by row, for one
+    of unpaired seeds the right side is a part of its own with its sign turned. With one seed in each part this is the
+    percentile bootstrap. With several, the variance between seeds joins the bootstrap's over problems, and the interval
+    is Student's with Satterthwaite's degrees of freedom: with 3 to 5 seeds percentiles of resampled seeds cover too
+    little and Student's t over seeds alone forgets the problems (``docs/statistics.md``). Satterthwaite, "An
+    approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
+    """
+    totals = np.sum([part.mean(0) for part in parts], axis=0)
+    value, resampled = float(totals[0]), totals[1:]
+    low, high = _percentiles(resampled, confidence)
+    tail = min(float((resampled <= 0).mean()), float((resampled >= 0).mean()))
+    p = min(1.0, max(2 * tail, 1 / len(resampled)))
+    between = [(float(part[:, 0].var(ddof=1)) / len(part), len(part) - 1) for part in parts if len(part) > 1]
+    spread = math.sqrt(float(resampled.var()) + sum(variance for variance, _ in between))
+    if not between or spread == 0:
+        return Estimate(value, low, high, p)
+    freedom = spread**4 / max(sum(variance**2 / df for variance, df in between), 1e-12 * spread**4)
+    half = spread * float(stdtrit(freedom, (1 + confidence) / 2))
+    return Estimate(value, value - half, value + half, 2 * float(stdtr(freedom, -abs(value) / spread)))
+
+
+def adjusted(ps: Sequence[float]) -> list[float]:
+    """Holm's adjustment: with it, the chance that any of several true nulls is rejected keeps to the level.
+
+    Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+    """
+    out = [1.0] * len(ps)
+    reached = 0.0
+    for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        reached = max(reached, min(1.0, (len(ps) - place) * ps[index]))
+        out[index] = reached
+    return out
 
 
 def _check(n: int, samples: int, confidence: float) -> None:

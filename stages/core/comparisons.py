@@ -1,13 +1,13 @@
 """Paired comparisons between systems on the same problems, each said in one plain sentence.
 
-A difference counts as clear when its bootstrap interval leaves zero out. Resampling is by problem within each subset,
-set or class, and both systems see the same resamples.
+A difference counts as clear when its interval leaves zero out. Resampling is by problem within each subset, set or
+class, and both systems see the same resamples; where each was trained from several seeds, equal seeds are paired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from stages.core import prmbench, processbench
 from stages.core.benchmarks import CORRECT, PRMBenchItem, ProcessBenchItem
-from stages.core.bootstrap import Difference, Indices, Statistic, paired
+from stages.core.bootstrap import Estimate, Indices, Statistic, estimate, replicate
 from stages.core.params import Report
 
 Row = Mapping[str, Any]
@@ -28,20 +28,28 @@ class Comparison:
     left: str
     right: str
     benchmark: str
-    difference: Difference
+    difference: Estimate
     n: int
+    seeds: tuple[int, ...] = (1,)
 
     def __str__(self) -> str:
         found = self.difference
+        over = f"over {self.n} problems; {said_seeds(self.seeds)}."
         if not found.is_clear:
             return (
                 f"{self.left} and {self.right} cannot be told apart on {self.benchmark}: the difference is "
-                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] over {self.n} problems."
+                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] {over}"
             )
         verb = "beats" if found.value > 0 else "falls behind"
         low, high = sorted((abs(found.low), abs(found.high)))
         by = f"{abs(found.value):.1f} points [{low:.1f}, {high:.1f}]"
-        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} over {self.n} problems."
+        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} {over}"
+
+
+def said_seeds(counts: Iterable[int]) -> str:
+    """How many trainings a figure stands on: of each side, where they differ."""
+    different = sorted(set(counts), reverse=True)
+    return " and ".join(map(str, different)) + (" seed" if different == [1] else " seeds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +96,47 @@ def on_search(rows: Sequence[Row], figure: str) -> Measured:
     return Measured(tuple(f"{row['set']}/{row['id']}" for row in rows), strata, average)
 
 
+@dataclass(frozen=True, slots=True)
+class System:
+    """A system's replicates on one benchmark: a row for each training seed, all on the same problems.
+
+    What was never trained (a random pick, the policy alone) has one row and no seed.
+    """
+
+    keys: tuple[str, ...]
+    seeds: tuple[int, ...]
+    replicates: npt.NDArray[np.float64]
+
+    def level(self, report: Report) -> Estimate:
+        """The mean over seeds in percent; its interval ends where percent do."""
+        found = estimate([self.replicates], report.confidence)
+        return replace(found, low=max(0.0, found.low), high=min(100.0, found.high))
+
+
+def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True) -> System | None:
+    """One system's trainings by seed; those on other problems than the first are left out. None without any."""
+    if not runs:
+        return None
+    keys = runs[min(runs)].keys
+    same = {seed: measured for seed, measured in sorted(runs.items()) if measured.keys == keys}
+    rows = [
+        replicate(len(keys), one.statistic, report.bootstrap_samples, report.confidence, report.seed, one.strata)
+        for one in same.values()
+    ]
+    return System(keys, tuple(same) if is_trained else (), np.stack(rows))
+
+
 def compare(
-    systems: Mapping[str, Measured], pairs: Iterable[tuple[str, str]], benchmark: str, report: Report
+    systems: Mapping[str, System], pairs: Iterable[tuple[str, str]], benchmark: str, report: Report
 ) -> list[Comparison]:
-    """Every pair of which both sides were measured on the same problems."""
+    """Every pair of which both sides were measured on the same problems; equal seeds are paired."""
     found = []
     for left, right in pairs:
         if left not in systems or right not in systems or systems[left].keys != systems[right].keys:
             continue
         one, other = systems[left], systems[right]
-        difference = paired(
-            len(one.keys),
-            one.statistic,
-            other.statistic,
-            report.bootstrap_samples,
-            report.confidence,
-            report.seed,
-            one.strata,
-        )
-        found.append(Comparison(left, right, benchmark, difference, len(one.keys)))
+        is_paired = one.seeds == other.seeds
+        counts = tuple(len(side.seeds) for side in (one, other) if side.seeds)
+        parts = [one.replicates - other.replicates] if is_paired else [one.replicates, -other.replicates]
+        found.append(Comparison(left, right, benchmark, estimate(parts, report.confidence), len(one.keys), counts))
     return found

@@ -14,8 +14,8 @@ from stages.core.page import escape
 _WIDTH = 640
 _FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 450, 190, 84
 _FLOW_RIGHT = _FLOW_BAR + 30  # what leaves lies 14 to the right of what stays
-_COLOURS = ("var(--c0)", "var(--c1)", "var(--c2)", "var(--c3)")
-_DASHES = ("", "6 3", "2 3", "8 3 2 3")  # told apart without colour too
+_COLOURS = tuple(f"var(--c{number})" for number in range(6))
+_DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4", "1 4")  # told apart without colour too
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str
         if min(xs) <= tick <= max(xs):
             parts.append(_text(x_of(tick), height - bottom + 16, f"{tick:g}", "middle"))
     for place, (name, line) in enumerate(series.items()):
-        colour, dash = _COLOURS[place % 4], _DASHES[place % 4]
+        colour, dash = _COLOURS[place % 6], _DASHES[place % 6]
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')
@@ -99,6 +99,97 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
     return _svg(height, parts)
 
 
+def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
+    """One row a system, on it a mark for each series that has a value; series differ in colour and shape."""
+    values = [value for row in rows.values() for value in row.values()]
+    if not values:
+        return _svg(40, [_text(8, 24, "nothing to draw yet")])
+    names = list(dict.fromkeys(name for row in rows.values() for name in row))
+    step, left, right, top = 22, 250, _WIDTH - 16, 34
+    height = top + step * len(rows) + 34
+    low, high, tick_step = _ticks(min(values), max(values))
+    x_of = _Scale(low, high, left, right)
+    parts = []
+    for tick in _range(low, high, tick_step):
+        parts += [_rule(x_of(tick), top - 8, x_of(tick), height - 34)]
+        parts.append(_text(x_of(tick), height - 20, f"{tick:g}", "middle"))
+    for place, name in enumerate(names):
+        x = left + (right - left) / len(names) * place
+        parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
+    for line, (name, row) in enumerate(rows.items()):
+        y = top + 6 + step * line
+        parts.append(_text(left - 10, y + 4, name, "end"))
+        parts += [_mark(x_of(row[series]), y, place) for place, series in enumerate(names) if series in row]
+    parts.append(_text(right, height - 4, label, "end", "dim"))
+    return _svg(height, parts)
+
+
+def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_label: str, y_label: str) -> str:
+    """Named points ``(x, y, name)`` over a logarithmic x axis; series differ in colour and shape."""
+    points = [point for line in series.values() for point in line]
+    if not points:
+        return _svg(40, [_text(8, 24, "nothing to draw yet")])
+    left, right, top, bottom, height = 44, _WIDTH - 12, 34, 46, 360
+    decades = (
+        math.floor(math.log10(min(x for x, _, _ in points))),
+        math.ceil(math.log10(max(x for x, _, _ in points))),
+    )
+    x_of = _Scale(decades[0], max(decades[1], decades[0] + 1), left, right)
+    low, high, step = _ticks(min(y for _, y, _ in points), max(y for _, y, _ in points))
+    y_of = _Scale(low, high, height - bottom, top)
+    parts = []
+    for tick in _range(low, high, step):
+        parts += [_rule(left, y_of(tick), right, y_of(tick)), _text(left - 6, y_of(tick) + 4, f"{tick:g}", "end")]
+    for decade in range(decades[0], decades[1] + 1):
+        for factor in (1, 2, 5):
+            x = x_of(decade + math.log10(factor))
+            if x <= right + 1:
+                parts.append(_text(x, height - bottom + 16, _short(factor * 10**decade), "middle"))
+    taken: list[tuple[float, float, float]] = []
+    for place, (name, line) in enumerate(series.items()):
+        x = left + (right - left) / len(series) * place
+        parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
+        for amount, value, label in line:
+            spot = x_of(math.log10(amount)), y_of(value)
+            parts += [_mark(*spot, place), _label(*spot, label, right, taken)]
+    parts.append(_text(right, height - 4, x_label, "end", "dim"))
+    parts.append(_text(left, height - 4, y_label, "start", "dim"))
+    return _svg(height, parts)
+
+
+def _short(number: float) -> str:
+    """2,000,000 as 2M, 5,000 as 5K."""
+    for size, letter in ((1e6, "M"), (1e3, "K")):
+        if number >= size:
+            return f"{number / size:g}{letter}"
+    return f"{number:g}"
+
+
+def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float, float, float]]) -> str:
+    """A point's name at the first of eight places around it that no name before it holds."""
+    width = 6.2 * len(text)
+    spots = [(side, drop) for drop in (4, -8, 16, -20, 28) for side in (9, -9 - width)]
+    fits = [
+        (x + dx, y + dy)
+        for dx, dy in spots
+        if x + dx + width <= right
+        and x + dx >= 0
+        and all(y + dy - 12 > ty or y + dy + 12 < ty or x + dx > tr or x + dx + width < tl for tl, tr, ty in taken)
+    ]
+    left, base = fits[0] if fits else (x + 9, y + 4)
+    taken.append((left, left + width, base))
+    return _text(left, base, text)
+
+
+def _mark(x: float, y: float, place: int) -> str:
+    """A disc, a square, a triangle, a diamond: told apart without colour too."""
+    colour = _COLOURS[place % 6]
+    corners = {1: "-5,-5 5,-5 5,5 -5,5", 2: "0,-6 6,5 -6,5", 3: "0,-7 6,0 0,7 -6,0"}.get(place % 4)
+    if corners is None:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>'
+    return f'<polygon points="{corners}" transform="translate({x:.1f} {y:.1f})" fill="{colour}"/>'
+
+
 def flow_chart(stations: Sequence[Station]) -> str:
     """Records from station to station, downwards: widths are proportional, each source is a band, losses turn away.
 
@@ -108,7 +199,7 @@ def flow_chart(stations: Sequence[Station]) -> str:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
     sources = list(dict.fromkeys(source for station in stations for source in station.bands))
     most = max(1, *(sum(station.bands.values()) for station in stations))
-    colours = {source: _COLOURS[place % 4] for place, source in enumerate(sources)}
+    colours = {source: _COLOURS[place % 6] for place, source in enumerate(sources)}
     parts, top = [], 30
     for place, source in enumerate(sources):
         x = 4 + _FLOW_WIDTH / len(sources) * place

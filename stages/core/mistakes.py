@@ -1,4 +1,4 @@
-"""The worst mistakes on ProcessBench: where the PRM was surest and wrong, with the scores of every step."""
+"""The worst mistakes on ProcessBench: where a PRM was surest and wrong, with the typed scores of every step."""
 
 from __future__ import annotations
 
@@ -6,43 +6,59 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stages.core.benchmarks import ProcessBenchItem
-from stages.core.page import Block, Fold, Listing, Text
+from stages.core.page import Block, Browser, Fold, Listing, Text
 
-_EACH = 3
+_EACH = 5
 _LONGEST = 600
 
 Row = Mapping[str, Any]
+_Order = Callable[[ProcessBenchItem, Row], float]
+_KINDS: tuple[tuple[str, Callable[[ProcessBenchItem, Row], bool], _Order], ...] = (
+    (
+        "Error passed over",
+        lambda item, row: item.label >= 0 > row["prediction"],
+        lambda item, row: -_reward(row, item.label),
+    ),
+    (
+        "False alarm",
+        lambda item, row: item.label < 0 <= row["prediction"],
+        lambda item, row: _reward(row, row["prediction"]),
+    ),
+    (
+        "Blamed too early",
+        lambda item, row: 0 <= row["prediction"] < item.label,
+        lambda item, row: _reward(row, row["prediction"]),
+    ),
+    (
+        "Blamed too late",
+        lambda item, row: 0 <= item.label < row["prediction"],
+        lambda item, row: -_reward(row, item.label),
+    ),
+)
 
 
-def worst_mistakes(items: Sequence[ProcessBenchItem], rows: Sequence[Row]) -> list[Block]:
-    """Up to three of each kind: errors passed over, false alarms, errors blamed on an earlier step."""
+def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]]) -> list[Block]:
+    """Up to five of each kind and system: errors passed over, false alarms, errors blamed too early or too late.
+
+    ``systems`` are the prediction rows of each, by its name.
+    """
     known = {(item.subset, item.id): item for item in items}
-    pairs = [(known[row["subset"], row["id"]], row) for row in rows if (row["subset"], row["id"]) in known]
-    kinds: list[tuple[str, Callable[[ProcessBenchItem, Row], bool], Callable[[ProcessBenchItem, Row], float]]] = [
-        (
-            "Error passed over",
-            lambda item, row: item.label >= 0 > row["prediction"],
-            lambda item, row: -_reward(row, item.label),
-        ),
-        (
-            "False alarm",
-            lambda item, row: item.label < 0 <= row["prediction"],
-            lambda item, row: _reward(row, row["prediction"]),
-        ),
-        (
-            "Blamed too early",
-            lambda item, row: 0 <= row["prediction"] < item.label,
-            lambda item, row: _reward(row, row["prediction"]),
-        ),
-    ]
-    blocks: list[Block] = []
-    for title, applies, order in kinds:
-        found = sorted((p for p in pairs if applies(*p)), key=lambda p: (order(*p), p[0].subset, p[0].id))
-        blocks += [_shown(title, item, row) for item, row in found[:_EACH]]
-    return blocks or [Text("No mistake was made, or no prediction is there.")]
+    entries: list[Fold] = []
+    for system, rows in systems.items():
+        pairs = [(known[row["subset"], row["id"]], row) for row in rows if (row["subset"], row["id"]) in known]
+        for kind, applies, order in _KINDS:
+            found = sorted((p for p in pairs if applies(*p)), key=lambda p: (order(*p), p[0].subset, p[0].id))
+            entries += [_shown(kind, system, item, row) for item, row in found[:_EACH]]
+    if not entries:
+        return [Text("No mistake was made, or no prediction is there.")]
+    said = (
+        f"Up to {_EACH} of each kind and system, the surest first, with every label's probability and the reward "
+        "of each step as the system gave them."
+    )
+    return [Text(said), Browser(entries)]
 
 
-def _shown(title: str, item: ProcessBenchItem, row: Row) -> Fold:
+def _shown(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     truth = "no step is wrong" if item.label < 0 else f"step {item.label + 1} is the first wrong one"
     said = "none" if row["prediction"] < 0 else f"step {row['prediction'] + 1}"
     notes = {row["prediction"]: " ← the PRM's"} | {item.label: " ← the first wrong one"}
@@ -52,8 +68,9 @@ def _shown(title: str, item: ProcessBenchItem, row: Row) -> Fold:
     ]
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(
-        f"{title}: {item.subset} {item.id}: in truth {truth}; the PRM said {said}",
+        f"{kind}: {item.subset} {item.id}: in truth {truth}; {system} said {said}",
         [Text(_cut(item.problem)), Listing(steps, marked)],
+        {"kind": kind, "subset": item.subset, "system": system},
     )
 
 

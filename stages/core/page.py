@@ -1,16 +1,19 @@
 """A report as data, rendered as one self-contained HTML page and as Markdown.
 
-The HTML loads nothing from anywhere and works without JavaScript. All text is taken as untrusted: it is escaped,
+The HTML loads nothing from anywhere and works without JavaScript; its one script, which the page's own policy names by
+digest, only hides and shows entries of a ``Browser``. All text is taken as untrusted: it is escaped,
 control characters and lone surrogates are shown as U+FFFD, and only SVG made by ``stages.core.figures`` goes in as
 markup.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
@@ -27,12 +30,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table whose first column names its rows; ``emphasis`` lists rows (from 0) to stand out."""
+    """A table whose first column names its rows; ``emphasis`` lists rows (from 0) to stand out.
+
+    ``origin`` is the file that its figures come from; the page says how to trace it.
+    """
 
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     emphasis: frozenset[int] = frozenset()
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +61,21 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Something that opens on a click (on paper and in Markdown it is open)."""
+    """Something that opens on a click (on paper and in Markdown it is open). A ``Browser`` filters by ``tags``."""
 
     summary: str
-    blocks: Sequence[Text | Table | Listing]
+    blocks: Sequence[Text | Table | Figure | Listing]
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
-Block = Text | Table | Figure | Listing | Fold
+@dataclass(frozen=True, slots=True)
+class Browser:
+    """Entries that can be filtered by their tags and their words; without JavaScript all of them show."""
+
+    entries: Sequence[Fold]
+
+
+Block = Text | Table | Figure | Listing | Fold | Browser
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,19 +111,23 @@ def escape(text: str) -> str:
 
 
 def to_html(page: Page) -> str:
-    """One file: styles inside, no request to anywhere, no script."""
+    """One file: styles inside, no request to anywhere; a script only where there is something to filter."""
     links = "".join(f'<li><a href="#{s.anchor}">{escape(s.title)}</a></li>' for s in page.sections)
     sections = "".join(
         f'<section id="{s.anchor}"><h2>{escape(s.title)}</h2>{"".join(map(_html, s.blocks))}</section>\n'
         for s in page.sections
     )
     contents = f'<nav aria-label="Contents"><ul>{links}</ul></nav>' if len(page.sections) > 1 else ""
+    has_browser = any(isinstance(block, Browser) for s in page.sections for block in s.blocks)
+    script = f"<script>{SCRIPT}</script>" if has_browser else ""
+    policy = "default-src 'none'; style-src 'unsafe-inline'" + f"; script-src '{_digest(SCRIPT)}'" * has_browser
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         f"<title>{escape(page.title)}</title><style>{STYLE}</style></head>\n<body><main>"
-        f"<h1>{escape(page.title)}</h1>{''.join(map(_html, page.blocks))}{contents}\n{sections}</main></body></html>\n"
+        f"<h1>{escape(page.title)}</h1>{''.join(map(_html, page.blocks))}{contents}\n{sections}</main>{script}"
+        "</body></html>\n"
     )
 
 
@@ -135,7 +154,16 @@ def _html(block: Block) -> str:
             return f"<ol>{''.join(items)}</ol>"
         case Fold():
             inner = "".join(map(_html, block.blocks))
-            return f"<details><summary>{escape(block.summary)}</summary>{inner}</details>"
+            tags = "".join(f' data-{escape(name)}="{escape(value)}"' for name, value in block.tags.items())
+            return f"<details{tags}><summary>{escape(block.summary)}</summary>{inner}</details>"
+        case Browser():
+            tags = " ".join(dict.fromkeys(name for entry in block.entries for name in entry.tags))
+            return f'<div class=browser data-by="{escape(tags)}">{"".join(map(_html, block.entries))}</div>'
+
+
+def _digest(script: str) -> str:
+    """A script's name in a content security policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _html_table(table: Table) -> str:
@@ -154,7 +182,13 @@ def _html_table(table: Table) -> str:
     return (
         f'<div class=scroll tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
         f"<caption><span>{escape(table.caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+        + (f"<p class=origin>{escape(_origin(table))}</p>" if table.origin else "")
     )
+
+
+def _origin(table: Table) -> str:
+    """How a reader traces a table's figures."""
+    return f"From {table.origin}; the way back: pathfinder lineage up {table.origin}"
 
 
 def _numeric(table: Table) -> frozenset[int]:
@@ -172,7 +206,8 @@ def _markdown(block: Block) -> str:
             rule = ["---:" if column in numeric else "---" for column in range(len(block.headers))]
             lines = ["| " + " | ".join(map(_md, block.headers)) + " |", "| " + " | ".join(rule) + " |"]
             lines += ["| " + " | ".join(map(_md, row)) + " |" for row in block.rows]
-            return f"**{_md(block.caption)}**\n\n" + "\n".join(lines)
+            origin = f"\n\n{_md(_origin(block))}" if block.origin else ""
+            return f"**{_md(block.caption)}**\n\n" + "\n".join(lines) + origin
         case Figure():
             return f"_{_md(block.caption)}_ {_md(block.alt)}"
         case Listing():
@@ -181,17 +216,37 @@ def _markdown(block: Block) -> str:
             )
         case Fold():
             return "\n\n".join([f"**{_md(block.summary)}**", *map(_markdown, block.blocks)])
+        case Browser():
+            return "\n\n".join(map(_markdown, block.entries))
 
 
 def _md(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", " ".join(visible(text).split()))
 
 
+SCRIPT = """
+for(const box of document.querySelectorAll('.browser')){
+const entries=[...box.querySelectorAll(':scope>details')],bar=document.createElement('form'),tests=[];
+bar.className='filters';bar.onsubmit=()=>false;
+const count=document.createElement('output');
+const show=()=>{let n=0;for(const e of entries){e.hidden=!tests.every(t=>t(e));n+=!e.hidden}
+count.textContent=n+' of '+entries.length};
+const add=(name,control)=>{const label=document.createElement('label');label.append(name+' ',control);
+bar.append(label);control.oninput=show};
+for(const tag of box.dataset.by.split(' ')){
+const select=document.createElement('select');select.add(new Option('all',''));
+for(const value of [...new Set(entries.map(e=>e.dataset[tag]))].sort())select.add(new Option(value,value));
+tests.push(e=>!select.value||e.dataset[tag]===select.value);add(tag,select)}
+const words=document.createElement('input');words.type='search';
+tests.push(e=>e.textContent.toLowerCase().includes(words.value.toLowerCase()));add('words',words);
+bar.append(count);box.prepend(bar);show()}
+"""
+
 STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#57606a;--line:#d0d7de;--soft:#f3f5f8;--warn:#fff4d6;
---warnline:#b7791f;--c0:#1f5fbf;--c1:#b8410f;--c2:#1b7f4b;--c3:#7a3db8;--bad:#b42318}
+--warnline:#b7791f;--c0:#1f5fbf;--c1:#b8410f;--c2:#1b7f4b;--c3:#7a3db8;--c4:#8a6100;--c5:#0f6d7a;--bad:#b42318}
 @media (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--dim:#a3adb9;--line:#3a424d;--soft:#1d222a;
---warn:#3a2f12;--warnline:#d9a441;--c0:#7db0ff;--c1:#ff9d6e;--c2:#6fd69b;--c3:#c99cff;--bad:#ff8a7d}}
+--warn:#3a2f12;--warnline:#d9a441;--c0:#7db0ff;--c1:#ff9d6e;--c2:#6fd69b;--c3:#c99cff;--c4:#e3c15c;--c5:#6fd0de;--bad:#ff8a7d}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 main{max-width:72rem;margin:0 auto;padding:1rem}
@@ -207,6 +262,10 @@ th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;v
 thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
 thead th.n{text-align:right}
 .strong th,.strong td{font-weight:600}
+.origin{color:var(--dim);font-size:.85rem;margin-top:-.4rem}
+.filters{display:flex;flex-wrap:wrap;gap:.4rem 1rem;align-items:center;margin:.6rem 0}
+.filters select,.filters input{font:inherit;max-width:12rem;color:var(--fg);background:var(--bg);
+border:1px solid var(--line);border-radius:.3rem;padding:.15rem .3rem}details[hidden]{display:none}
 figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
 svg{width:100%;max-width:46rem;height:auto;min-width:32rem;display:block}
 td:not(.n):last-child{min-width:10rem}
@@ -216,6 +275,6 @@ details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;mar
 summary{cursor:pointer;overflow-wrap:anywhere}
 ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
 @media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
-@media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav{display:none}
+@media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav,.filters{display:none}
 table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}}
 """

@@ -49,9 +49,10 @@ class ScaleRow:
     values: tuple[float, float, float]
 
 
-def ours(variant: str, profile: str) -> str:
-    """The paper's name for one of our variants, given the profile's data mix."""
-    return (_PRM800K if "prm800k" in profile else _FULL) + _ABLATIONS[variant]
+def ours(variant: str, mix: str) -> str:
+    """The paper's name for one of our variants on a data mix; no row has it where the paper has no such model."""
+    base = {"400k": _FULL, "prm800k": _PRM800K}.get(mix, f"{_FULL}-{mix}")
+    return base + _ABLATIONS.get(variant, f" {variant}")
 
 
 _JUDGES = (

@@ -8,7 +8,7 @@ from typing import Any
 from stages.core.figures import line_chart
 from stages.core.page import Block, Figure, Fold, Table, Text
 from stages.core.record_flow import source_name
-from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, Metrics, Results
+from stages.core.results import MISSING, NOT_APPLICABLE, Metrics, Results, name_of
 
 
 def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
@@ -77,29 +77,62 @@ def _overlap_row(counts: Mapping[str, int], found: Mapping[str, Any]) -> tuple[s
 
 
 def training(results: Results) -> list[Block]:
-    """Loss curves and the figures of each variant."""
+    """Loss curves of each system's first seed, and the figures of each run."""
     if not results.train and not results.logs:
         return [Text(f"{MISSING}: run the train stage.")]
-    series = {NAMES[v]: [(float(row["step"]), float(row["loss"])) for row in rows] for v, rows in results.logs.items()}
+    series = {
+        name_of(members[0]): [(float(row["step"]), float(row["loss"])) for row in results.logs[members[0].name]]
+        for members in results.systems.values()
+        if members[0].name in results.logs
+    }
     ends = "; ".join(f"{name}: from {line[0][1]:.3f} to {line[-1][1]:.3f}" for name, line in series.items() if line)
     drawing = line_chart(series, "optimiser step", "loss a label")
     rows = []
-    for variant, found in results.train.items():
-        labels = found.get("test_labels", {})
-        said = ", ".join(f"{name} {_label(figures)}" for name, figures in labels.items()) if labels else NOT_MEASURED
-        steps, loss = found.get("optimiser_steps", 0), found.get("final_loss", float("nan"))
-        rows.append((NAMES[variant], f"{found.get('train_records', 0):,}", f"{steps:,}", f"{loss:.3f}", said))
-    headers = ("variant", "training records", "optimiser steps", "final loss", "held-out labels")
-    return [
-        Figure(drawing, f"Training loss by optimiser step. {ends}.", "Training loss."),
-        Table("Training, by variant.", headers, rows),
+    for run in results.runs:
+        if (found := results.train.get(run.name)) is not None:
+            counts = (found.get(key) for key in ("train_records", "optimiser_steps", "tokens_an_epoch"))
+            shown = (NOT_APPLICABLE if count is None else f"{count:,}" for count in counts)
+            rows.append((run.name, *shown, f"{found.get('final_loss', float('nan')):.3f}"))
+    headers = ("run", "training records", "optimiser steps", "tokens an epoch", "final loss")
+    caption = (
+        "Training. One tree holds all steps of a problem; the published samples would be several times the tokens."
+    )
+    blocks: list[Block] = [
+        Figure(drawing, f"Training loss by optimiser step. {ends}.", "Training loss, first seed of each system."),
+        Table(caption, headers, rows, origin="metrics/train/full.json"),
     ]
+    labels = [
+        (run.name, label, *_label_cells(figures))
+        for run in results.runs
+        for label, figures in results.train.get(run.name, {}).get("test_labels", {}).items()
+    ]
+    if labels:
+        said = ("run", "label", "n", "accuracy", "majority's accuracy", "area under ROC")
+        table = Table("Labels of held-out problems, read where the loss is read.", said, labels)
+        blocks.append(Fold("Held-out labels", [table]))
+    return blocks
 
 
-NOT_MEASURED = "not measured"
+def _label_cells(figures: Mapping[str, Any]) -> list[str]:
+    shares = (figures.get(key) for key in ("accuracy", "majority_accuracy", "auc"))
+    return [f"{figures.get('n', 0):,}", *(NOT_APPLICABLE if share is None else f"{share:.3f}" for share in shares)]
 
 
-def _label(figures: Any) -> str:
-    if isinstance(figures, Mapping):
-        return " ".join(f"{key} {value:.3f}" for key, value in figures.items() if isinstance(value, float))
-    return f"{figures:.3f}" if isinstance(figures, float) else str(figures)
+def costs(results: Results) -> list[Block]:
+    """What was asked of the judge: calls, tokens and, where the profile knows a price, money."""
+    label = results.stages["label"]
+    if label is None:
+        return [Text(f"{MISSING}: run the label stage.")]
+    names = {
+        "calls": "calls of the judge",
+        "answers": "its answers",
+        "prompt_tokens": "prompt tokens",
+        "tokens": "answer tokens",
+        "cost": "cost",
+    }
+    rows = [(said, f"{label[key]:,}") for key, said in names.items() if label.get(key) is not None]
+    told = (
+        "Times and memory differ from run to run and are kept apart from what must not: the page "
+        ".pathfinder/stages.html has them for every stage as it last ran here."
+    )
+    return [Table("The judge.", ("what", "count"), rows, origin="metrics/label.json"), Text(told)]

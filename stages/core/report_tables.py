@@ -6,34 +6,94 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stages.core import paper
-from stages.core.page import Block, Table, Text
-from stages.core.results import MISSING, NAMES, NOT_APPLICABLE, VARIANTS, Line, Metrics, Results, sampled_figures
+from stages.core.page import Block, Fold, Table, Text
+from stages.core.results import (
+    CONTROL,
+    MISSING,
+    NOT_APPLICABLE,
+    Line,
+    Metrics,
+    Results,
+    first_baselines,
+    mean_over_seeds,
+    name_of,
+    sampled_figures,
+)
+from stages.core.runs import Run
 
-_HEADLINE = "Percent; in brackets the bootstrap interval by problem. Below our variants stand the baselines to beat."
+_HEADLINE = (
+    "Percent; in brackets the 95 % interval, by problem and, where a system was trained from several seeds, by seed. "
+    "Below our systems stand the baselines to beat."
+)
+_RULES = (("both", "rule both"), ("pass1", "rule pass 1"))
 
 
 def headline(lines: Sequence[Line]) -> Table:
     """The main results, baselines among them."""
     rows = [(("baseline: " if line.is_baseline else "") + line.name, *map(str, line.cells)) for line in lines]
     headers = ("system", "ProcessBench, mean F1", "PRMBench, PRMScore", "search, mean accuracy (prm@n)")
-    return Table(_HEADLINE, headers, rows, frozenset(place for place, line in enumerate(lines) if not line.is_baseline))
+    emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
+    return Table(_HEADLINE, headers, rows, emphasis, "reports/tables.json")
 
 
 def processbench(results: Results) -> list[Block]:
-    """F1 of each subset under both rules, and the baselines."""
-    return _by_part(
+    """F1 of each subset under both rules, the baselines, and what each generator's solutions say."""
+    blocks = _by_part(
+        results,
         results.processbench,
+        "processbench",
         paper.PROCESSBENCH,
         _subset,
         "F1 in percent. Rule “both”: a step is wrong when its reward is under one half (the paper's algorithm 1). "
         "Rule “pass 1”: when a first-pass label is negative (the published evaluation).",
+    )
+    accuracies = [
+        (label(members), *_cells([_mean(members, results.processbench, ("subsets", s, key)) for s, key in _PARTS]))
+        for members in results.systems.values()
+        if any(run.name in results.processbench for run in members)
+    ]
+    if accuracies:
+        headers = [f"{name}, {said}" for name in paper.PROCESSBENCH.headings[:-1] for said in ("error", "correct")]
+        caption = "Share of the wrong solutions whose first error was found, and of the right ones called right."
+        origin = "metrics/processbench/full.json"
+        blocks.append(
+            Fold("Error and correct accuracy", [Table(caption, ("system", *headers), accuracies, origin=origin)])
+        )
+    if generators := _generators(results):
+        blocks.append(Fold("By generator", [generators]))
+    return blocks
+
+
+_PARTS = [(subset, key) for subset in paper.PROCESSBENCH.columns[:-1] for key in ("error_acc", "correct_acc")]
+
+
+def _generators(results: Results) -> Table | None:
+    first = next((found["generators"] for found in results.processbench.values() if found.get("generators")), None)
+    if first is None:
+        return None
+    rows = [
+        (
+            name,
+            f"{row['n']:,}",
+            *_cells([_mean(m, results.processbench, ("generators", name, "f1")) for m in _ours(results)]),
+        )
+        for name, row in first.items()
+    ]
+    headers = ("solutions of", "n", *(label(members) for members in _ours(results)))
+    return Table(
+        "F1 in percent on each generator's solutions, rule “both”.",
+        headers,
+        rows,
+        origin="metrics/processbench/full.json",
     )
 
 
 def prmbench(results: Results) -> list[Block]:
     """Every class and category under both rules, and the baselines."""
     return _by_part(
+        results,
         results.prmbench,
+        "prmbench",
         paper.PRMBENCH,
         _class_or_category,
         "PRMScore in percent. NR non-redundancy, NCL non-circular logic, ES empirical soundness, SC step "
@@ -50,17 +110,33 @@ def search(results: Results) -> list[Block]:
             sets = results.sample["sets"]
             values = [_nested(sets, column, figure) for column in table.columns[:-1]]
             rows.append((figure, *_cells([*values, results.sample["average"][figure]])))
-    for name in ("random", *VARIANTS):
-        if (found := results.search.get(name)) is not None:
-            values = [_accuracy(found, column) for column in table.columns[:-1]]
-            label = "random pick (control)" if name == "random" else NAMES[name]
-            rows.append((label, *_cells([*values, found["average"]])))
+    if (control := results.search.get(CONTROL)) is not None:
+        rows.append(("random pick (control)", *_cells([_set(control, column) for column in table.columns])))
+    for members in _ours(results, results.search):
+        values = _row(members, results.search, _set, table.columns)
+        rows.append((label(members), *_cells(values)))
     if not rows:
         return [Text(f"{MISSING}: run the sample, control and search stages.")]
-    return [Table("Accuracy in percent.", ("setting", *table.headings), rows)]
+    blocks: list[Block] = [
+        Table("Accuracy in percent.", ("setting", *table.headings), rows, origin="metrics/search/full.json")
+    ]
+    return [*blocks, *_costs(results)]
 
 
-def beside_paper(results: Results, profile: str) -> list[Block]:
+def _costs(results: Results) -> list[Block]:
+    """What the searches asked for and how they ended."""
+    rows = []
+    for name, found in results.search.items():
+        if (details := found.get("details")) is not None:
+            keys = ("finished", "without_step", "without_answer", "rounds", "candidates", "candidates_rejected")
+            rows.append((name, *(f"{details[key]:,}" if key in details else NOT_APPLICABLE for key in keys)))
+    if not rows:
+        return []
+    headers = ("run", "finished", "without a step", "without an answer", "rounds", "candidates", "rejected")
+    return [Fold("How the searches went", [Table("Problems, rounds and candidate steps.", headers, rows)])]
+
+
+def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
     """The paper's five result tables, our rows and the differences below theirs."""
     getters: list[tuple[paper.PaperTable, Mapping[str, Metrics], Callable[[Metrics, str], Any]]] = [
         (paper.PROCESSBENCH, results.processbench, _subset),
@@ -68,59 +144,116 @@ def beside_paper(results: Results, profile: str) -> list[Block]:
         (paper.PRMBENCH, results.prmbench, _class_or_category),
         (paper.SEARCH, results.search, _set),
     ]
-    blocks: list[Block] = []
+    tables = []
     for table, metrics, value_of in getters:
         rows = [(row.name, *_cells(row.values)) for row in table.rows]
         marked: list[int] = []
-        for variant in VARIANTS:
-            theirs = table.row(paper.ours(variant, profile))
-            found = metrics.get(variant)
-            mine = [value_of(found, column) if found else None for column in table.columns]
+        for members in results.systems.values():
+            name = paper.ours(members[0].variant, members[0].mix)
+            mine = _row(members, metrics, value_of, table.columns)
+            if all(value is None for value in mine):
+                continue
             marked.append(len(rows))
-            rows.append((f"reproduced: {paper.ours(variant, profile)}", *_cells(mine)))
-            if theirs is not None and found is not None:
+            rows.append((f"ours: {label(members)}", *_cells(mine)))
+            if (theirs := table.row(name)) is not None:
                 gaps = [None if m is None else m - t for m, t in zip(mine, theirs.values, strict=True)]
                 rows.append(("difference", *(NOT_APPLICABLE if gap is None else f"{gap:+.1f}" for gap in gaps)))
-        blocks.append(Table(f"{table.caption} ({table.label})", ("system", *table.headings), rows, frozenset(marked)))
-    return [*blocks, _scale(results, profile)]
+        caption = f"{table.caption} ({table.label})"
+        tables.append(Table(caption, ("system", *table.headings), rows, frozenset(marked), "reports/tables.json"))
+    tables.append(_scale(results))
+    return list(tables) if is_comparable else [Fold(table.caption, [table]) for table in tables]
 
 
-def _scale(results: Results, profile: str) -> Table:
+def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | None]]]:
+    """Each measured mix of the full variant: training records, Monte-Carlo ones, the three means over seeds."""
+    found = []
+    for members in results.systems.values():
+        train = next((results.train[run.name] for run in members if run.name in results.train), None)
+        if members[0].variant == "full" and train is not None and "sources" in train:
+            records = sum(train["sources"].values())
+            values = [
+                _mean(members, metrics, (key,))
+                for metrics, key in (
+                    (results.processbench, "mean_f1"),
+                    (results.prmbench, "overall"),
+                    (results.search, "average"),
+                )
+            ]
+            found.append((members[0], records, records - train["sources"].get("prm800k", 0), values))
+    return sorted(found, key=lambda row: row[1])
+
+
+def _scale(results: Results) -> Table:
     rows = [(row.name, row.samples, row.mistral_samples, *_cells(row.values)) for row in paper.SCALE]
-    build = results.stages["build"]
-    sources = (build or {}).get("train", {}).get("sources", {})
-    mine = [
-        (metrics.get("full") or {}).get(key)
-        for metrics, key in (
-            (results.processbench, "mean_f1"),
-            (results.prmbench, "overall"),
-            (results.search, "average"),
-        )
-    ]
-    records = f"{sum(sources.values()):,}" if sources else MISSING
-    other = f"{sum(count for name, count in sources.items() if name != 'prm800k'):,}" if sources else MISSING
-    rows.append((f"reproduced: profile {profile}", records, other, *_cells(mine)))
+    marked = []
+    theirs = {"prm800k": paper.SCALE[0], "400k": paper.SCALE[1], "550k": paper.SCALE[2]}
+    for run, records, others, values in scale_points(results):
+        marked.append(len(rows))
+        rows.append((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}", *_cells(values)))
+        if run.mix in theirs:
+            gaps = [None if m is None else m - t for m, t in zip(values, theirs[run.mix].values, strict=True)]
+            signed = (NOT_APPLICABLE if gap is None else f"{gap:+.1f}" for gap in gaps)
+            rows.append(("difference", NOT_APPLICABLE, NOT_APPLICABLE, *signed))
     headers = ("model", "samples", "Mistral samples", "ProcessBench", "PRMBench", "search")
-    return Table(f"Effect of scaling the Mistral data ({paper.SCALE_LABEL})", headers, rows, frozenset([len(rows) - 1]))
+    caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}); ours in training records"
+    return Table(caption, headers, rows, frozenset(marked), "reports/tables.json")
+
+
+def label(members: Sequence[Run]) -> str:
+    """A system's name in a table; several trainings are said, for the figures are their means."""
+    name = name_of(members[0])
+    return name if len(members) == 1 else f"{name} (mean of {len(members)} seeds)"
+
+
+def _ours(results: Results, metrics: Mapping[str, Metrics] | None = None) -> list[list[Run]]:
+    """The trainings of each system of which some were measured."""
+    there = results.processbench if metrics is None else metrics
+    return [members for members in results.systems.values() if any(run.name in there for run in members)]
 
 
 def _by_part(
+    results: Results,
     metrics: Mapping[str, Metrics],
+    folder: str,
     table: paper.PaperTable,
     value_of: Callable[[Metrics, str], Any],
     explanation: str,
 ) -> list[Block]:
     rows = []
-    for variant, found in metrics.items():
-        for rule, figures in found.get("rules", {"both": found}).items():
-            values = [value_of(figures, column) for column in table.columns]
-            rows.append((f"{NAMES[variant]}, rule {rule.replace('pass1', 'pass 1')}", *_cells(values)))
-    for name, figures in next((found["baselines"] for found in metrics.values() if "baselines" in found), {}).items():
-        values = [value_of(figures, column) for column in table.columns]
+    for members in _ours(results, metrics):
+        for rule, said in _RULES:
+            figures = {
+                run.name: found.get("rules", {"both": found})[rule]
+                for run in members
+                if (found := metrics.get(run.name)) is not None and rule in found.get("rules", {"both": found})
+            }
+            if figures:
+                values = _row(members, figures, value_of, table.columns)
+                rows.append((f"{label(members)}, {said}", *_cells(values)))
+    for name, found in first_baselines(metrics).items():
+        values = [value_of(found, column) for column in table.columns]
         rows.append((f"baseline: {name.replace('_', ' ')}", *_cells(values)))
     if not rows:
         return [Text(f"{MISSING}: run the stage that measures this.")]
-    return [Table(explanation, ("system", *table.headings), rows)]
+    return [Table(explanation, ("system", *table.headings), rows, origin=f"metrics/{folder}/full.json")]
+
+
+def _row(
+    members: Sequence[Run],
+    metrics: Mapping[str, Metrics],
+    value_of: Callable[[Metrics, str], Any],
+    columns: Sequence[str],
+) -> list[float | None]:
+    """A system's figures, each the mean over its seeds."""
+
+    def mean(column: str) -> float | None:
+        return mean_over_seeds(members, metrics, lambda found: value_of(found, column))
+
+    return [mean(column) for column in columns]
+
+
+def _mean(members: Sequence[Run], metrics: Mapping[str, Metrics], keys: Sequence[str]) -> float | None:
+    return mean_over_seeds(members, metrics, lambda found: _nested(found, *keys))
 
 
 def _subset(found: Metrics, column: str) -> Any:
@@ -134,10 +267,8 @@ def _class_or_category(found: Metrics, column: str) -> Any:
 
 
 def _set(found: Metrics, column: str) -> Any:
-    return found["average"] if column == "average" else _accuracy(found, column)
-
-
-def _accuracy(found: Metrics, column: str) -> Any:
+    if column == "average":
+        return found["average"]
     figures = found["sets"].get(column, {})
     return next((value for key, value in figures.items() if key != "n"), None)
 

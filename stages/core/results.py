@@ -5,21 +5,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stages.core.io import read_json
+from stages.core.runs import MAIN_MIX, Run, systems
 
-VARIANTS = ("full", "no_error_categories", "no_subtasks")
-NAMES = {
+VARIANTS = {
     "full": "PathFinder-PRM",
     "no_error_categories": "without separate error categories",
     "no_subtasks": "without separate subtasks",
+    "autoregressive": "autoregressive labels",
 }
+MIXES = {"prm800k": "PRM800K alone"}
 MISSING, NOT_APPLICABLE = "missing", "–"
 HEADERS = ("system", "ProcessBench mean F1", "PRMBench PRMScore", "search accuracy")
+CONTROL = "random"
+TABLES = Path("reports/tables.json")
 _STAGES = ("prepare", "label", "filter", "validate", "build", "validate_train")
 
 Metrics = Mapping[str, Any]
@@ -27,8 +31,9 @@ Metrics = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Contents of ``metrics/``; an absent file is ``None`` or lacks in its mapping."""
+    """Contents of ``metrics/`` by run; an absent file is ``None`` or lacks in its mapping."""
 
+    runs: tuple[Run, ...]
     stages: Mapping[str, Metrics | None]  # prepare … validate_train
     train: Mapping[str, Metrics]
     logs: Mapping[str, list[Metrics]]
@@ -36,6 +41,11 @@ class Results:
     prmbench: Mapping[str, Metrics]
     search: Mapping[str, Metrics]  # with "random", the control
     sample: Metrics | None
+
+    @property
+    def systems(self) -> dict[str, list[Run]]:
+        """The trainings of each system, in the profile's order."""
+        return systems(self.runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +61,8 @@ class Score:
 
 
 Cell = Score | str
+Levels = Mapping[str, Mapping[str, Score]]
+"""For each benchmark (``processbench``, ``prmbench``, ``search``) the level of systems with several seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,45 +81,71 @@ class Line:
         return self.processbench, self.prmbench, self.search
 
 
-def load_results(root: Path) -> Results:
-    """Read every metric file below ``root`` (``metrics/``) that is there."""
+def load_results(root: Path, runs: tuple[Run, ...]) -> Results:
+    """Read every metric file of ``runs`` below ``root`` (``metrics/``) that is there."""
+    names = [run.name for run in runs]
     return Results(
+        runs=runs,
         stages={name: _read(root / f"{name}.json") for name in _STAGES},
-        train=_read_all(root / "train", VARIANTS),
-        logs={v: rows for v in VARIANTS if (rows := _read(root / "train" / f"{v}_log.json")) is not None},
-        processbench=_read_all(root / "processbench", VARIANTS),
-        prmbench=_read_all(root / "prmbench", VARIANTS),
-        search=_read_all(root / "search", (*VARIANTS, "random")),
+        train=_read_all(root / "train", names),
+        logs={name: rows for name in names if (rows := _read(root / "train" / f"{name}_log.json")) is not None},
+        processbench=_read_all(root / "processbench", names),
+        prmbench=_read_all(root / "prmbench", names),
+        search=_read_all(root / "search", [*names, CONTROL]),
         sample=_read(root / "sample.json"),
     )
 
 
-def lines(results: Results) -> list[Line]:
-    """Our variants, then every baseline that they have to beat."""
-    rows = [
-        Line(
-            NAMES[variant],
-            _score(results.processbench.get(variant), "mean_f1"),
-            _score(results.prmbench.get(variant), "overall"),
-            _score(results.search.get(variant), "average"),
-            is_baseline=False,
-        )
-        for variant in VARIANTS
-    ]
+def name_of(run: Run) -> str:
+    """A system in words; runs that differ in the seed alone share the name."""
+    variant = VARIANTS[run.variant]
+    return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
+
+
+def spoken(run: Run) -> str:
+    """A system in a sentence."""
+    return name_of(run) if run.variant == "full" else f"the variant {name_of(run)}"
+
+
+def mean_over_seeds(
+    members: Sequence[Run], metrics: Mapping[str, Metrics], figure: Callable[[Metrics], Any]
+) -> float | None:
+    """A figure's mean over the seeds of a system that were measured; None where none was, or none has it."""
+    values = [value for run in members if run.name in metrics and (value := figure(metrics[run.name])) is not None]
+    return sum(values) / len(values) if values else None
+
+
+def lines(results: Results, levels: Levels) -> list[Line]:
+    """Our systems, then every baseline that they have to beat."""
+    measured = {"processbench": results.processbench, "prmbench": results.prmbench, "search": results.search}
+    keys = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
+    rows = []
+    for system, members in results.systems.items():
+        cells = [
+            levels.get(bench, {}).get(system, MISSING) if len(members) > 1 else _score(found.get(system), keys[bench])
+            for bench, found in measured.items()
+        ]
+        rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False))
     for name in ("chance", "majority"):
-        benchmarks = [_first(metrics, name) for metrics in (results.processbench, results.prmbench)]
+        benchmarks = [first_baselines(metrics).get(name) for metrics in (results.processbench, results.prmbench)]
         pair = _score(benchmarks[0], "mean_f1"), _score(benchmarks[1], "overall")
         rows.append(Line(name, *pair, NOT_APPLICABLE, is_baseline=True))
-    control = _score(results.search.get("random"), "average")
+    control = _score(results.search.get(CONTROL), "average")
     rows.append(Line("search with a random pick", NOT_APPLICABLE, NOT_APPLICABLE, control, is_baseline=True))
     for figure in sampled_figures(results.sample):
         rows.append(Line(figure, NOT_APPLICABLE, NOT_APPLICABLE, _sampled(results.sample, figure), is_baseline=True))
     return rows
 
 
-def results_table(root: Path = Path("metrics")) -> str:
-    """The results as plain text; figures are percent with their bootstrap interval."""
-    body = [(line.name, *map(str, line.cells)) for line in lines(load_results(root))]
+def results_table(path: Path = TABLES) -> str:
+    """The report's results as plain text; figures are percent with their interval. Empty where no report is."""
+    found = _read(path)
+    if found is None:
+        return ""
+    body = [
+        (str(row["system"]), *(str(Score(**cell) if isinstance(cell, dict) else cell) for cell in _cells(row)))
+        for row in found["results"]
+    ]
     table = [HEADERS, *body]
     widths = [max(len(row[column]) for row in table) for column in range(len(HEADERS))]
     text = [
@@ -118,11 +156,27 @@ def results_table(root: Path = Path("metrics")) -> str:
     return "\n".join(line.rstrip() for line in text) + "\n"
 
 
+def first_baselines(metrics: Mapping[str, Metrics]) -> Mapping[str, Metrics]:
+    """What answers without a model: it knows no training, so any run's file has it."""
+    return next((found["baselines"] for found in metrics.values() if "baselines" in found), {})
+
+
+def sampled_figures(sample: Metrics | None) -> list[str]:
+    """From one sample to the best of all: pass@1, the majority vote, pass@n."""
+    if sample is None:
+        return ["pass@1", "maj@8", "pass@8"]
+    return sorted(sample["average"], key=lambda figure: (figure != "pass@1", not figure.startswith("maj@"), figure))
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    return row["processbench"], row["prmbench"], row["search"]
+
+
 def _read(path: Path) -> Any:
     return read_json(path) if path.exists() else None
 
 
-def _read_all(folder: Path, names: tuple[str, ...]) -> dict[str, Metrics]:
+def _read_all(folder: Path, names: Sequence[str]) -> dict[str, Metrics]:
     return {name: found for name in names if (found := _read(folder / f"{name}.json")) is not None}
 
 
@@ -131,18 +185,6 @@ def _score(metrics: Metrics | None, key: str) -> Cell:
         return MISSING
     low, high = metrics.get("interval") or (metrics[key], metrics[key])
     return Score(metrics[key], low, high)
-
-
-def _first(metrics: Mapping[str, Metrics], baseline: str) -> Metrics | None:
-    """A baseline knows no model, so any variant's file has it."""
-    return next((found["baselines"][baseline] for found in metrics.values() if "baselines" in found), None)
-
-
-def sampled_figures(sample: Metrics | None) -> list[str]:
-    """From one sample to the best of all: pass@1, the majority vote, pass@n."""
-    if sample is None:
-        return ["pass@1", "maj@8", "pass@8"]
-    return sorted(sample["average"], key=lambda figure: (figure != "pass@1", not figure.startswith("maj@"), figure))
 
 
 def _sampled(sample: Metrics | None, figure: str) -> Cell:

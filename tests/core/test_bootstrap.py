@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.core.bootstrap import interval, mean_interval, paired, resamples
+from stages.core.bootstrap import adjusted, estimate, interval, mean_interval, replicate, resamples
 
 
 def test_the_interval_of_a_constant_is_that_constant() -> None:
@@ -44,7 +44,8 @@ def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> Non
     rng = np.random.default_rng(0)
     base = rng.normal(50, 20, size=200)
     better = base + 1 + rng.normal(0, 0.5, size=200)
-    found = paired(200, lambda r: float(better[r].mean()), lambda r: float(base[r].mean()), 1000, 0.95, 5)
+    left, right = (replicate(200, lambda r, v=v: float(v[r].mean()), 1000, 0.95, 5) for v in (better, base))
+    found = estimate([(left - right)[None]], 0.95)
     assert found.is_clear
     assert 0.8 < found.low < found.value < found.high < 1.2
     assert found.p == pytest.approx(1 / 1000)
@@ -54,8 +55,55 @@ def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> Non
 
 def test_no_difference_is_not_clear() -> None:
     values = np.arange(30, dtype=float)
-    found = paired(30, lambda r: float(values[r].mean()), lambda r: float(values[r].mean()), 100, 0.95, 5)
-    assert (found.value, found.low, found.high, found.p, found.is_clear) == (0, 0, 0, 1, False)
+    one = replicate(30, lambda r: float(values[r].mean()), 100, 0.95, 5)
+    for seeds in (1, 3):
+        found = estimate([np.stack([one - one] * seeds)], 0.95)
+        assert (found.value, found.low, found.high, found.p, found.is_clear) == (0, 0, 0, 1, False)
+
+
+def test_seeds_that_agree_leave_the_spread_of_problems_and_seeds_that_differ_widen_it() -> None:
+    values = np.random.default_rng(1).normal(50, 10, size=300)
+    one = replicate(300, lambda r: float(values[r].mean()), 2000, 0.95, 5)
+    single, same = (estimate([np.stack([one] * seeds)], 0.95) for seeds in (1, 5))
+    assert same.value == pytest.approx(single.value)
+    assert same.high - same.low == pytest.approx(single.high - single.low, rel=0.05)
+    shifts = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    apart = estimate([one + shifts[:, None]], 0.95)
+    # by hand: between seeds sqrt(2.5 / 5) = 0.707, over problems about 10 / sqrt(300) = 0.577
+    spread = np.sqrt(0.5 + one[1:].var())
+    assert 2.1 < (apart.high - apart.value) / spread < 2.5  # Student's t between 4 (2.78) and many (1.96) degrees
+    assert apart.value == pytest.approx(same.value)
+
+
+def test_unpaired_seeds_are_two_parts_and_pairing_removes_what_seeds_share() -> None:
+    noise = np.random.default_rng(3).normal(0, 0.4, size=(1, 401))
+    noise[0, 0] = 0
+    shared = np.array([[0.0], [4.0], [8.0], [12.0]])
+    left, right = 51 + shared + noise, 50 + shared + np.zeros((1, 401))
+    assert estimate([left - right], 0.95).is_clear
+    unpaired = estimate([left, -right], 0.95)
+    assert unpaired.value == pytest.approx(1)
+    assert not unpaired.is_clear
+
+
+@pytest.mark.parametrize(("seeds", "between"), [(3, 0.0), (3, 0.3), (5, 0.1), (5, 0.3)])
+def test_the_interval_over_seeds_and_problems_covers_new_seeds_and_problems(seeds: int, between: float) -> None:
+    """Differences with a spread between seeds, between problems and between both; the truth is zero."""
+    rng = np.random.default_rng(17)
+    problems, hits, trials = 150, 0, 200
+    for trial in range(trials):
+        scores = between * rng.standard_normal((seeds, 1)) + rng.standard_normal(problems)
+        scores = scores + rng.standard_normal((seeds, problems))
+        picks = np.stack([np.arange(problems), *resamples(problems, 150, trial)])
+        found = estimate([scores[:, picks].mean(2)], 0.95)
+        hits += found.low <= 0 <= found.high
+    assert hits / trials > 0.9
+
+
+def test_holm_by_hand() -> None:
+    assert adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert adjusted([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert adjusted([]) == []
 
 
 def test_degenerate_input_is_refused() -> None:

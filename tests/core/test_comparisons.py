@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem
-from stages.core.comparisons import compare, on_prmbench, on_processbench, on_search
+from stages.core.comparisons import Measured, System, compare, gather, on_prmbench, on_processbench, on_search
 from stages.core.params import Report
 from stages.core.prmbench import evaluate
 
@@ -16,25 +16,54 @@ def _items(n: int) -> list[ProcessBenchItem]:
     ]
 
 
+def _systems(**measured: Measured) -> dict[str, System]:
+    found = {name: gather({1: one}, REPORT) for name, one in measured.items()}
+    return {name: system for name, system in found.items() if system is not None}
+
+
 def test_a_clear_difference_is_said_with_its_interval_and_sign() -> None:
     items = _items(40)
     right = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
     poor = [row | {"prediction": 1} if int(item.id) % 4 == 0 else row for item, row in zip(items, right, strict=True)]
-    systems = {"A": on_processbench(items, right), "B": on_processbench(items, poor)}
+    systems = _systems(A=on_processbench(items, right), B=on_processbench(items, poor))
     (said,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
     # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
     assert said.difference.value == pytest.approx(100 - 200 / 3)
     assert str(said).startswith("A beats B by 33.3 points [")
-    assert str(said).endswith("on ProcessBench F1 over 80 problems.")
+    assert str(said).endswith("on ProcessBench F1 over 80 problems; 1 seed.")
     (turned,) = compare(systems, [("B", "A")], "F1", REPORT)
     assert "B falls behind A by 33.3 points [" in str(turned)
 
 
 def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> None:
     rows = [{"set": s, "id": i, "correct": i % 3 == 0} for s in ("math", "amc23") for i in range(20)]
-    systems = {"A": on_search(rows, "correct"), "B": on_search(rows, "correct"), "C": on_search(rows[:9], "correct")}
+    systems = _systems(A=on_search(rows, "correct"), B=on_search(rows, "correct"), C=on_search(rows[:9], "correct"))
     (said,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
-    assert str(said) == ("A and B cannot be told apart on search: the difference is +0.0 [0.0, 0.0] over 40 problems.")
+    assert str(said) == (
+        "A and B cannot be told apart on search: the difference is +0.0 [0.0, 0.0] over 40 problems; 1 seed."
+    )
+
+
+def test_several_seeds_are_paired_by_number_and_said() -> None:
+    def rows(wrong: int) -> list[dict[str, object]]:
+        return [{"set": "math", "id": i, "correct": i >= wrong} for i in range(40)]
+
+    a = gather({seed: on_search(rows(4 + seed), "correct") for seed in (1, 2, 3)}, REPORT)
+    b = gather({seed: on_search(rows(20 + seed), "correct") for seed in (3, 2, 1)}, REPORT)
+    control = gather({1: on_search(rows(30), "correct")}, REPORT, is_trained=False)
+    lone = gather({2: on_search(rows(30), "correct")}, REPORT)
+    assert a is not None
+    assert b is not None
+    assert control is not None
+    assert lone is not None
+    assert a.seeds == b.seeds == (1, 2, 3)
+    assert control.seeds == ()
+    systems = {"A": a, "B": b, "C": control, "D": lone}
+    said = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
+    assert said[0].difference.value == pytest.approx(40)
+    assert [str(one).rsplit("; ", 1)[1] for one in said] == ["3 seeds.", "3 seeds.", "3 and 1 seeds."]
+    assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
+    assert gather({}, REPORT) is None
 
 
 def test_prmscore_over_everyone_is_the_metric_s_own() -> None:

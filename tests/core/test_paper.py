@@ -40,8 +40,11 @@ def test_prmbench_categories_are_means_of_their_classes() -> None:
 def test_our_variants_and_the_scale_table_are_rows_of_the_others() -> None:
     for table in (PROCESSBENCH, PRMBENCH, SEARCH):
         for variant in ("full", "no_error_categories", "no_subtasks"):
-            assert table.row(ours(variant, "paper")) is not None
-        assert table.row(ours("full", "paper-prm800k")) is not None
+            assert table.row(ours(variant, "400k")) is not None
+        for variant in ("full", "no_subtasks"):
+            assert table.row(ours(variant, "prm800k")) is not None
+        assert table.row(ours("full", "550k")) is None
+        assert table.row(ours("autoregressive", "400k")) is None
     for row in SCALE[:2]:
         printed = tuple(table.row(row.name).values[-1] for table in (PROCESSBENCH, PRMBENCH, SEARCH))  # type: ignore[union-attr]
         assert row.values == printed
