@@ -1,9 +1,13 @@
 """Attention over trees of prompts, registered with transformers under the name ``tree``.
 
-Two equal back ends. ``DensePlan`` masks whole trees (the reference). ``CascadePlan`` runs the trunks as plain causal
-attention and every bin of branches against its trunk and itself, so the quadratic part covers the trunk only. Both take
-keys and values that an earlier pass computed (``Past``). The model's row holds real tokens alone; padding exists inside
-an attention call only.
+A row holds the real tokens of many trees, no padding. Every slot has an ``order`` and an ``end``, and one rule says
+what it sees: key k is visible to query q exactly when ``order[k] <= order[q] < end[k]``. Two plans apply the rule:
+
+``BinPlan`` (processors) cuts the row into bins, each with the ranges of the row, and of what earlier passes left
+(``slabs``), that its slots see: a trunk is plain causal, and each bin of branches runs against the trunk's part above
+it and itself, so little is computed that the mask then hides. One bin a tree is the dense reference.
+
+``FlexPlan`` (CUDA) hands the two arrays to FlexAttention as a mask function; whole blocks that see nothing are skipped.
 
 A model is switched once and for good (gradient checkpointing reads the setting again in its backward pass). Without a
 plan the function refuses: any other back end would treat a tree as a plain text and be silently wrong.
@@ -11,8 +15,10 @@ plan the function refuses: any other back end would treat a tree as a plain text
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -31,133 +37,126 @@ def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 
-@dataclass(frozen=True, slots=True)
-class Past:
-    """Keys and values of earlier passes, layer by layer: (rows, key heads, length, head size), padded."""
+class Part(NamedTuple):
+    """A range of keys: of the row's bin ``source``, or, where that is negative, of slab ``~source``."""
 
-    keys: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
-
-    def before(self, key: torch.Tensor, value: torch.Tensor, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """New keys and values (rows, key heads, new, head size) behind the known ones."""
-        return torch.cat([self.keys[layer], key], dim=2), torch.cat([self.values[layer], value], dim=2)
+    source: int
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where slots lie in the padded rows of an attention call.
+class Bin:
+    """``size`` slots, and the keys that they see before their own. ``mask`` (size, keys + size), boolean or additive.
 
-    ``take`` int64 (places,): the slot that a place holds, any where it is padding. ``back`` int64 (slots,).
+    Without a mask the bin is causal and sees itself alone.
     """
 
-    take: torch.Tensor
-    back: torch.Tensor
-
-    def to(self, device: torch.device | str) -> Places:
-        """The same on ``device``."""
-        return Places(self.take.to(device), self.back.to(device))
-
-    def padded(self, x: torch.Tensor) -> torch.Tensor:
-        """(1, heads, slots, size) -> (heads, places, size)."""
-        return x[0].index_select(1, self.take)
-
-    def slots(self, x: torch.Tensor) -> torch.Tensor:
-        """(places, heads, size) -> (1, slots, heads, size)."""
-        return x.index_select(0, self.back)[None]
+    size: int
+    parts: tuple[Part, ...] = ()
+    mask: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class DensePlan:
-    """Rows of padded trees; ``mask`` (rows, 1, length, known + length), boolean or additive."""
+class BinPlan:
+    """Bins in the order in which they fill the row."""
 
-    places: Places
-    mask: torch.Tensor
-    past: Past | None = None
+    bins: tuple[Bin, ...]
+    slabs: tuple[Kept, ...] = ()
 
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> DensePlan:
-        """On ``device``, the mask additive in ``dtype`` (converted once, not in every layer)."""
-        return replace(self, places=self.places.to(device), mask=_additive(self.mask.to(device), dtype))
-
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
-    ) -> torch.Tensor:
-        """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
-        rows, _, length, _ = self.mask.shape
-        q, k, v = (_rows(self.places.padded(x), rows, length) for x in (query, key, value))
-        if self.past is not None:
-            k, v = self.past.before(k, v, layer)
-        mask = _additive(self.mask, query.dtype)
-        found = scaled_dot_product_attention(q, _wide(k, q), _wide(v, q), attn_mask=mask, scale=scale)
-        return self.places.slots(_flat(found))
-
-
-@dataclass(frozen=True, slots=True)
-class CascadePlan:
-    """``trunks`` rows of ``length`` places, then bins of ``width`` places, bin i below trunk ``owner[i]``.
-
-    ``mask`` is (bins, 1, width, known + length + width), boolean or additive: the trunk's places, known ones first,
-    then the bin's own. ``trunk_mask`` (trunks, 1, length, known + length) stands where something is known of a trunk;
-    without it a trunk is causal.
-    """
-
-    places: Places
-    trunks: int
-    length: int
-    width: int
-    owner: torch.Tensor
-    mask: torch.Tensor
-    past: Past | None = None
-    trunk_mask: torch.Tensor | None = None
-
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> CascadePlan:
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> BinPlan:
         """On ``device``, the masks additive in ``dtype`` (converted once, not in every layer)."""
-        return replace(
-            self,
-            places=self.places.to(device),
-            owner=self.owner.to(device),
-            mask=_additive(self.mask.to(device), dtype),
-            trunk_mask=None if self.trunk_mask is None else _additive(self.trunk_mask.to(device), dtype),
+        moved = (
+            one if one.mask is None else replace(one, mask=_additive(one.mask.to(device), dtype)) for one in self.bins
         )
+        return replace(self, bins=tuple(moved))
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
     ) -> torch.Tensor:
         """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
-        cut = self.trunks * self.length
-        every = [self.places.padded(x) for x in (query, key, value)]
-        q, k, v = (_rows(x[:, :cut], self.trunks, self.length) for x in every)
-        if self.past is not None:
-            k, v = self.past.before(k, v, layer)
-        k, v = _wide(k, q), _wide(v, q)
-        if self.trunk_mask is None:
-            trunk = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale)
-        else:
-            mask = _additive(self.trunk_mask, query.dtype)
-            trunk = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
-        if not len(self.owner):
-            return self.places.slots(_flat(trunk))
-        q_bin, k_bin, v_bin = (_rows(x[:, cut:], len(self.owner), self.width) for x in every)
-        keys = torch.cat([k.index_select(0, self.owner), _wide(k_bin, q_bin)], dim=2)
-        values = torch.cat([v.index_select(0, self.owner), _wide(v_bin, q_bin)], dim=2)
-        mask = _additive(self.mask, query.dtype)
-        branches = scaled_dot_product_attention(q_bin, keys, values, attn_mask=mask, scale=scale)
-        return self.places.slots(torch.cat([_flat(trunk), _flat(branches)]))
+        sizes = [one.size for one in self.bins]
+        queries, keys, values = (torch.split(x[0], sizes, dim=1) for x in (query, key, value))
+        out = []
+        for number, one in enumerate(self.bins):
+            k, v = keys[number], values[number]
+            if one.parts:
+                seen = [(keys[at], values[at]) if at >= 0 else self.slabs[~at][layer] for at, _, _ in one.parts]
+                k, v = (
+                    torch.cat([*(x[i][:, lo:hi] for x, (_, lo, hi) in zip(seen, one.parts, strict=True)), own], dim=1)
+                    for i, own in enumerate((k, v))
+                )
+            out.append(_attend(queries[number], k, v, one.mask, scale))
+        return torch.cat(out)[None]
 
 
-def _rows(x: torch.Tensor, rows: int, length: int) -> torch.Tensor:
-    """(heads, rows * length, size) -> (rows, heads, length, size), without a copy."""
-    return x.view(len(x), rows, length, x.shape[-1]).transpose(0, 1)
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
+) -> torch.Tensor:
+    """(heads, new, size) on (key heads, keys, size) -> (new, heads, size); shared key heads are not copied."""
+    groups = len(query) // len(key)
+    if groups == 1:
+        q, k, v = query[None], key[None], value[None]
+    else:
+        q = query.view(len(key), groups, *query.shape[1:])
+        k, v = (x[:, None].expand(-1, groups, -1, -1) for x in (key, value))
+    mask = None if mask is None else _additive(mask, query.dtype)
+    found = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+    return found.permute(2, 0, 1, 3).flatten(1, 2)
 
 
-def _wide(x: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    """Keys or values (rows, key heads, …) repeated to the query's heads, where heads share them."""
-    groups = query.shape[1] // x.shape[1]
-    return x.repeat_interleave(groups, dim=1) if groups > 1 else x
+@dataclass(frozen=True, slots=True)
+class FlexPlan:
+    """``order`` int32 (slots,) of the row; ``order_before`` and ``end_before`` int32 of the slabs' keys, joined.
+
+    ``end`` is the row's own. ``block_mask`` is made on the device by ``to``.
+    """
+
+    order: torch.Tensor
+    end: torch.Tensor
+    order_before: torch.Tensor
+    end_before: torch.Tensor
+    slabs: tuple[Kept, ...] = ()
+    block_mask: Any = None
+
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> FlexPlan:
+        """On ``device``, with the block mask."""
+        del dtype  # the mask is a function, not a tensor
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        order = self.order.to(device)
+        key_order = torch.cat([self.order_before.to(device), order])
+        key_end = torch.cat([self.end_before.to(device), self.end.to(device)])
+
+        def visible(_b: torch.Tensor, _h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+            return (key_order[k] <= order[q]) & (order[q] < key_end[k])
+
+        made = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
+        return replace(self, block_mask=made)
+
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
+    ) -> torch.Tensor:
+        """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
+        key, value = (
+            torch.cat([*(slab[layer][i] for slab in self.slabs), own[0]], dim=1)[None]
+            for i, own in enumerate((key, value))
+        )
+        groups = query.shape[1] != key.shape[1]
+        found = _flex(query.device.type)(query, key, value, block_mask=self.block_mask, scale=scale, enable_gqa=groups)
+        return found.transpose(1, 2)
 
 
-def _flat(x: torch.Tensor) -> torch.Tensor:
-    """(rows, heads, length, size) -> (rows * length, heads, size)."""
-    return x.transpose(1, 2).flatten(0, 1)
+@cache
+def _flex(kind: str) -> Callable[..., torch.Tensor]:
+    """FlexAttention as a kernel on CUDA; elsewhere its plain form, which is slow and right."""
+    from torch.nn.attention.flex_attention import flex_attention
+
+    made: Any = torch.compile(flex_attention, dynamic=True) if kind == "cuda" else flex_attention
+    return made  # type: ignore[no-any-return]
+
+
+Plan = BinPlan | FlexPlan
 
 
 def tree_attention(
@@ -168,7 +167,7 @@ def tree_attention(
     attention_mask: torch.Tensor | None,
     scaling: float,
     dropout: float = 0.0,
-    tree: DensePlan | CascadePlan | None = None,
+    tree: Plan | None = None,
     kept: Kept | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:

@@ -6,6 +6,7 @@ of a search do. ``batch_below`` goes on below nodes of a batch that has just run
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -14,31 +15,33 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stages.core.attention import CascadePlan, DensePlan, Kept, Past, Places
+from stages.core.attention import Bin, BinPlan, FlexPlan, Kept, Part, Plan
 from stages.core.tokens import Ids
 from stages.core.tree import Tree, common
 
-Backend = Literal["auto", "cascade", "dense"]
-_BIN = 64
-"""Least places of a bin of branches: short side branches are packed together, masked from each other."""
-_ROUND = 8
-_SHORT = 384
-"""Up to this many nodes a dense mask costs less than the cascade's padding (measured on one CPU core)."""
+Backend = Literal["auto", "cascade", "dense", "flex"]
+"""``dense``: a mask over every whole tree, the reference. ``auto``: flex where there is a GPU, else the cascade."""
+_BIN = 96
+"""Places of a bin of branches: short side branches share one, masked from each other (measured on one CPU core)."""
+_LONG = 256
+"""A side branch of more nodes than this is laid out as a tree of its own."""
+_SHORT = 96
+"""Up to this many nodes a tree is one bin."""
+_GAP = 16
+"""Hidden keys between visible ones that cost less than one more piece to join."""
 _FULL = 1024
 """Tokens of a group worth a forward pass of its own rather than more padding."""
 _SLACK = 15 / 16
 
 _Numbers = npt.NDArray[np.int64]
-_Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """What a model knows of a trunk: its ids and, per layer, keys and values (key heads, nodes, head size)."""
+    """What a model knows of a trunk: its ids and every layer's keys and values over them."""
 
     ids: Ids
-    keys: tuple[torch.Tensor, ...]
-    values: tuple[torch.Tensor, ...]
+    kept: Kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class TreeBatch:
     """int64 (1, slots)"""
     reads: torch.Tensor
     """int64 (readings of all trees, tree after tree): the slots whose logits are wanted"""
-    plan: CascadePlan | DensePlan
+    plan: Plan
     slots: tuple[_Numbers, ...]
     """Per tree the slot of each node, -1 for one that an earlier pass computed."""
 
@@ -80,73 +83,83 @@ class Suffix:
     reads: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """``order`` and ``end`` of some slots (see ``attention``); int64 (slots,)."""
+
+    order: _Numbers
+    end: _Numbers
+
+    def __getitem__(self, part: slice) -> _Sight:
+        return _Sight(self.order[part], self.end[part])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """A bin to be: its slots' number, and where keys lie that they may see: in slabs (``~number``) and in the row."""
+
+    size: int
+    scope: tuple[Part, ...]
+
+
+_ROW = 0
+"""The source of a scope that lies in the row itself."""
+
+
 def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
     """Lay whole trees out."""
-    slots = _slots(trees, [0] * len(trees))
-    if backend == "dense" or (backend == "auto" and max(len(tree) for tree in trees) <= _SHORT):
-        return _batch(trees, slots, _dense(trees))
-    return _batch(trees, slots, _cascade(trees, slots, [0] * len(trees)))
+    return _lay(trees, [0] * len(trees), backend, ())
 
 
-def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk]) -> TreeBatch:
+def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk], backend: Backend = "auto") -> TreeBatch:
     """Lay trees out without the nodes that their ``trunks`` know (at the start of each tree's own trunk)."""
     known = [known_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
-    slots = _slots(trees, known)
-    return _batch(trees, slots, _cascade(trees, slots, known, _past(trunks, known)))
+    return _lay(trees, known, backend, tuple(trunk.kept for trunk in trunks))
 
 
 def batch_below(
-    trees: Sequence[Tree], batch: TreeBatch, kept: Kept, suffixes: Sequence[Suffix], trunks: Sequence[Trunk] = ()
+    trees: Sequence[Tree],
+    batch: TreeBatch,
+    kept: Kept,
+    suffixes: Sequence[Suffix],
+    trunks: Sequence[Trunk] = (),
+    backend: Backend = "auto",
 ) -> TreeBatch:
     """Lay out what goes on below a batch that has run and left ``kept``; readings stand suffix after suffix.
 
-    ``trunks`` are those that the batch was laid onto.
+    ``suffixes`` stand tree after tree. ``trunks`` are those that the batch was laid onto.
     """
-    nothing = np.empty(0, dtype=np.int32)
     known = [int((slots < 0).sum()) for slots in batch.slots]
-    mine: dict[int, list[int]] = {}
-    for number, suffix in enumerate(suffixes):
-        mine.setdefault(suffix.tree, []).append(number)
-    rows = sorted(mine)
-    length = _rounded(max(sum(len(suffixes[number].ids) for number in own) for own in mine.values()))
-    before = _rounded(max(known[row] for row in rows))
-    width = max(len(trees[row]) - known[row] for row in rows)
-    mask = np.zeros((len(rows), length, before + width + length), dtype=np.bool_)
-    take = np.zeros((len(rows), length), dtype=np.int64)
-    source = np.zeros((len(rows), width), dtype=np.int64)
-    ids, positions, back = [nothing], [nothing], [nothing.astype(np.int64)]
-    starts = [0] * len(suffixes)
-    count = 0
-    for at, row in enumerate(rows):
-        tree, slots = trees[row], batch.slots[row]
-        new = np.flatnonzero(slots >= 0)
-        source[at, : len(new)] = slots[new]
-        mask[at, :, before + width :] = np.eye(length, dtype=np.bool_)
-        filled = 0
-        for number in mine[row]:
-            suffix = suffixes[number]
-            here = slice(filled, filled + len(suffix.ids))
-            seen = tree.above(suffix.node)
-            mask[at, here, : known[row]] = seen[tree.split.trunk[: known[row]]]
-            mask[at, here, before : before + len(new)] = seen[new]
-            own = slice(before + width + here.start, before + width + here.stop)
-            mask[at, here, own] = np.tri(len(suffix.ids), dtype=np.bool_)
-            take[at, here] = np.arange(count, count + len(suffix.ids))
-            back.append(np.arange(here.start, here.stop) + at * length)
-            ids.append(suffix.ids)
-            positions.append(np.arange(suffix.depth, suffix.depth + len(suffix.ids), dtype=np.int32))
-            starts[number] = count
-            count, filled = count + len(suffix.ids), here.stop
-    reads = [start + place for start, suffix in zip(starts, suffixes, strict=True) for place in suffix.reads]
-    past = _memory(kept, torch.from_numpy(source), [trunks[row] for row in rows] if trunks else [], known, rows)
-    places = Places(torch.from_numpy(take.reshape(-1)), torch.from_numpy(np.concatenate(back)))
-    return TreeBatch(
-        torch.from_numpy(np.concatenate(ids).astype(np.int64))[None],
-        torch.from_numpy(np.concatenate(positions).astype(np.int64))[None],
-        torch.tensor(reads, dtype=torch.int64),
-        DensePlan(places, torch.from_numpy(mask)[:, None], past),
-        (),
-    )
+    row = _row_sight(trees, batch.slots)
+    # Below node n there is room for as many orders as there are new slots: n's own order is n * stride.
+    stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
+    before = [
+        _Sight(one.order * stride, one.end * stride)
+        for one in (row, *(_trunk_sights(trees, trunks, known) if trunks else ()))
+    ]
+    bases = np.cumsum([0, *(len(tree) for tree in trees)])
+    starts = np.cumsum([0, *(int((slots >= 0).sum()) for slots in batch.slots)])
+    order, end, positions, ids = [], [], [], []
+    cuts: list[_Cut] = []
+    reads: list[int] = []
+    count, filled, last = 0, 0, -1
+    for suffix in suffixes:
+        size, tree = len(suffix.ids), suffix.tree
+        first = (int(bases[tree]) + suffix.node) * stride + 1 + count
+        order.append(np.arange(first, first + size))
+        end.append(np.full(size, first + size))
+        positions.append(np.arange(suffix.depth, suffix.depth + size))
+        ids.append(suffix.ids)
+        reads += [count + place for place in suffix.reads]
+        if tree != last or filled + size > _BIN:
+            past = (Part(~(1 + tree), 0, known[tree]),) if trunks else ()
+            cuts.append(_Cut(0, (*past, Part(~0, int(starts[tree]), int(starts[tree + 1])))))
+            filled, last = 0, tree
+        filled, count = filled + size, count + size
+        cuts[-1] = _Cut(filled, cuts[-1].scope)
+    sight = _Sight(np.concatenate(order), np.concatenate(end))
+    slabs = (kept, *(trunk.kept for trunk in trunks))
+    return TreeBatch(_row(ids), _row(positions), torch.tensor(reads), _plan(backend, sight, cuts, before, slabs), ())
 
 
 def known_nodes(tree: Tree, ids: Ids) -> int:
@@ -162,161 +175,171 @@ def grown(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept
     for tree, trunk, slots in zip(trees, trunks, batch.slots, strict=True):
         nodes = tree.split.trunk
         known = known_nodes(tree, trunk.ids)
-        new = torch.from_numpy(slots[nodes[known:]]).to(batch.reads.device)
-        keys, values = (
-            tuple(
-                torch.cat([old[layer][:, :known], kept[layer][part].index_select(1, new)], dim=1)
-                for layer in sorted(kept)
-            )
-            for part, old in enumerate((trunk.keys, trunk.values))
+        new = (
+            slice(int(slots[nodes[known]]), int(slots[nodes[known]]) + len(nodes) - known)
+            if len(nodes) > known
+            else slice(0)
         )
-        out.append(Trunk(tree.ids[nodes], keys, values))
+        both = {
+            layer: tuple(
+                torch.cat([old[:, :known], fresh[:, new]], dim=1)
+                for old, fresh in zip(trunk.kept[layer], kept[layer], strict=True)
+            )
+            for layer in kept
+        }
+        out.append(Trunk(tree.ids[nodes], {layer: (k, v) for layer, (k, v) in both.items()}))
     return out
 
 
-def _slots(trees: Sequence[Tree], known: Sequence[int]) -> list[_Numbers]:
-    """Per tree the slot of each node: the new ones in their order, tree after tree."""
-    out, count = [], 0
-    for tree, nodes in zip(trees, known, strict=True):
-        new = np.ones(len(tree), dtype=np.bool_)
-        new[tree.split.trunk[:nodes]] = False
-        slots = np.full(len(tree), -1, dtype=np.int64)
-        slots[new] = np.arange(count, count + int(new.sum()))
-        out.append(slots)
-        count += int(new.sum())
-    return out
-
-
-def _batch(trees: Sequence[Tree], slots: Sequence[_Numbers], plan: CascadePlan | DensePlan) -> TreeBatch:
-    ids = np.concatenate([tree.ids[mine >= 0] for tree, mine in zip(trees, slots, strict=True)])
-    positions = np.concatenate([tree.depth[mine >= 0] for tree, mine in zip(trees, slots, strict=True)])
-    reads = np.concatenate([mine[tree.reads] for tree, mine in zip(trees, slots, strict=True)])
+def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: tuple[Kept, ...]) -> TreeBatch:
+    slots: list[_Numbers] = []
+    order: list[_Numbers] = []
+    cuts: list[_Cut] = []
+    count = 0
+    for number, (tree, nodes) in enumerate(zip(trees, known, strict=True)):
+        start, mine = count, np.full(len(tree), -1, dtype=np.int64)
+        for group in _groups(tree, nodes, whole=backend == "dense"):
+            mine[group] = np.arange(count, count + len(group))
+            order.append(group)
+            past = (Part(~number, 0, nodes),) if nodes else ()
+            cuts.append(_Cut(len(group), (*past, *([Part(_ROW, start, count)] if count > start else []))))
+            count += len(group)
+        slots.append(mine)
+    sight = _row_sight(trees, slots)
+    before = _trunk_sights(trees, slabs, known) if slabs else []
+    ids, positions, reads = [], [], []
+    for tree, mine in zip(trees, slots, strict=True):
+        new = np.flatnonzero(mine >= 0)
+        new = new[np.argsort(mine[new])]
+        ids.append(tree.ids[new])
+        positions.append(tree.depth[new])
+        reads.append(mine[tree.reads])
     return TreeBatch(
-        torch.from_numpy(ids.astype(np.int64))[None],
-        torch.from_numpy(positions.astype(np.int64))[None],
-        torch.from_numpy(reads),
-        plan,
+        _row(ids),
+        _row(positions),
+        torch.from_numpy(np.concatenate(reads)),
+        _plan(backend, sight, cuts, before, slabs),
         tuple(slots),
     )
 
 
-def _places(slots: Sequence[_Numbers], places: Sequence[_Numbers], size: int) -> Places:
-    """``places`` per tree: where each node lies in the padded rows, in step with ``slots``."""
-    take = np.zeros(size, dtype=np.int64)
-    back = np.empty(sum(int((mine >= 0).sum()) for mine in slots), dtype=np.int64)
-    for mine, place in zip(slots, places, strict=True):
-        here = mine >= 0
-        take[place[here]] = mine[here]
-        back[mine[here]] = place[here]
-    return Places(torch.from_numpy(take), torch.from_numpy(back))
+def _groups(tree: Tree, known: int, whole: bool) -> Iterator[_Numbers]:
+    """The nodes of a tree bin by bin, without the trunk's first ``known``: each bin below those that it sees."""
+    if (whole or len(tree) <= _SHORT) and not known:
+        yield np.arange(len(tree), dtype=np.int64)
+        return
+    if known < len(tree.split.trunk):
+        yield tree.split.trunk[known:]
+    waiting = [tree.split.branches]
+    while waiting:
+        group: list[_Numbers] = []
+        filled = 0
+        for start, stop in waiting.pop():
+            if stop - start > _LONG:
+                below = tree.heavy(start, stop)
+                yield below.trunk
+                waiting.append(below.branches)
+                continue
+            if group and filled + stop - start > _BIN:
+                yield np.concatenate(group)
+                group, filled = [], 0
+            group.append(np.arange(start, stop, dtype=np.int64))
+            filled += stop - start
+        if group:
+            yield np.concatenate(group)
 
 
-def _dense(trees: Sequence[Tree]) -> DensePlan:
-    length = _rounded(max(len(tree) for tree in trees))
-    mask = np.zeros((len(trees), length, length), dtype=np.bool_)
-    mask[:] = np.eye(length, dtype=np.bool_)
-    for row, tree in enumerate(trees):
-        mask[row, : len(tree), : len(tree)] = tree.visible()
-    places = [np.arange(len(tree)) + row * length for row, tree in enumerate(trees)]
-    where = _places(_slots(trees, [0] * len(trees)), places, len(trees) * length)
-    return DensePlan(where, torch.from_numpy(mask)[:, None])
+def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:
+    return torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
 
 
-def _cascade(
-    trees: Sequence[Tree], slots: Sequence[_Numbers], known: Sequence[int], past: Past | None = None
-) -> CascadePlan:
-    before = _rounded(max(known))
-    length = _rounded(max(len(tree.split.trunk) - nodes for tree, nodes in zip(trees, known, strict=True)))
-    longest = max((stop - start for tree in trees for start, stop, _ in tree.split.branches), default=0)
-    width = max(_BIN, _rounded(longest))
-    owners: list[int] = []
-    sees: list[npt.NDArray[np.int32]] = []  # per bin and place: how many trunk nodes are visible
-    ends: list[npt.NDArray[np.int32]] = []  # per bin and place: the end of its subtree within the bin
-    places = []
-    for row, (tree, nodes) in enumerate(zip(trees, known, strict=True)):
-        place = np.full(len(tree), -1, dtype=np.int64)
-        place[tree.split.trunk[nodes:]] = np.arange(len(tree.split.trunk) - nodes) + row * length
-        filled = width
-        for start, stop, attached in tree.split.branches:
-            if filled + stop - start > width:
-                owners.append(row)
-                sees.append(np.zeros(width, dtype=np.int32))
-                ends.append(np.arange(1, width + 1, dtype=np.int32))
-                filled = 0
-            here = slice(filled, filled + stop - start)
-            sees[-1][here] = attached
-            ends[-1][here] = tree.end[start:stop] - start + filled
-            place[start:stop] = np.arange(here.start, here.stop) + len(trees) * length + (len(owners) - 1) * width
-            filled = here.stop
-        places.append(place)
-    seen = np.asarray(sees, dtype=np.int32).reshape(-1, width)[:, :, None]
-    stop_at = np.asarray(ends, dtype=np.int32).reshape(-1, width)
-    order = np.arange(width, dtype=np.int32)
-    own = (order[None, None, :] <= order[None, :, None]) & (order[None, :, None] < stop_at[:, None, :])
-    behind = np.asarray([known[owner] for owner in owners], dtype=np.int32)[:, None, None]
-    to_known = np.arange(before, dtype=np.int32) < np.minimum(seen, behind)
-    to_new = np.arange(length, dtype=np.int32) + behind < seen
-    mask = torch.from_numpy(np.concatenate([to_known, to_new, own], axis=2))[:, None]
-    return CascadePlan(
-        _places(slots, places, len(trees) * length + len(owners) * width),
-        len(trees),
-        length,
-        width,
-        torch.tensor(owners, dtype=torch.int64),
-        mask,
-        past,
-        None if before == 0 else torch.from_numpy(_trunk_mask(known, before, length))[:, None],
-    )
+def _row_sight(trees: Sequence[Tree], slots: Sequence[_Numbers]) -> _Sight:
+    """Orders of a row: node numbers, tree after tree."""
+    order = np.empty(sum(int((mine >= 0).sum()) for mine in slots), dtype=np.int64)
+    end = np.empty_like(order)
+    base = 0
+    for tree, mine in zip(trees, slots, strict=True):
+        new = np.flatnonzero(mine >= 0)
+        order[mine[new]] = base + new
+        end[mine[new]] = base + tree.end[new]
+        base += len(tree)
+    return _Sight(order, end)
 
 
-def _trunk_mask(known: Sequence[int], before: int, length: int) -> _Mask:
-    mask = np.zeros((len(known), length, before + length), dtype=np.bool_)
-    mask[:, :, :before] = (np.arange(before)[None, :] < np.asarray(known)[:, None])[:, None]
-    mask[:, :, before:] = np.tri(length, dtype=np.bool_)
-    return mask
+def _trunk_sights(trees: Sequence[Tree], slabs: Sequence[object], known: Sequence[int]) -> list[_Sight]:
+    out, base = [], 0
+    for tree, nodes, _ in zip(trees, known, slabs, strict=True):
+        trunk = tree.split.trunk[:nodes]
+        out.append(_Sight(base + trunk, base + tree.end[trunk].astype(np.int64)))
+        base += len(tree)
+    return out
 
 
-def _past(trunks: Sequence[Trunk], known: Sequence[int]) -> Past | None:
-    """The first ``known`` nodes of every trunk, padded; None where that is nothing."""
-    before = _rounded(max(known))
-    if before == 0:
-        return None
-    keys, values = (
-        tuple(_stack([part[layer] for part in parts], known, before) for layer in range(len(parts[0])))
-        for parts in ([trunk.keys for trunk in trunks], [trunk.values for trunk in trunks])
-    )
-    return Past(keys, values)
+def _plan(
+    backend: Backend, row: _Sight, cuts: Sequence[_Cut], before: Sequence[_Sight], slabs: tuple[Kept, ...]
+) -> Plan:
+    if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
+        nothing = np.empty(0, dtype=np.int64)
+        return FlexPlan(
+            torch.from_numpy(row.order),
+            torch.from_numpy(row.end),
+            torch.from_numpy(np.concatenate([nothing, *(one.order for one in before)])),
+            torch.from_numpy(np.concatenate([nothing, *(one.end for one in before)])),
+            tuple(
+                {layer: (k[:, : len(one.order)], v[:, : len(one.order)]) for layer, (k, v) in slab.items()}
+                for one, slab in zip(before, slabs, strict=True)
+            ),
+        )
+    starts = np.cumsum([0, *(cut.size for cut in cuts)]).tolist()
+    bins = [_bin(starts, at, cut.scope, row, before) for at, cut in enumerate(cuts)]
+    return BinPlan(tuple(bins), slabs)
 
 
-def _stack(parts: Sequence[torch.Tensor], known: Sequence[int], length: int) -> torch.Tensor:
-    heads, _, size = parts[0].shape
-    stacked = parts[0].new_zeros(len(parts), heads, length, size)
-    for row, (part, nodes) in enumerate(zip(parts, known, strict=True)):
-        stacked[row, :, :nodes] = part[:, :nodes]
-    return stacked
+def _bin(starts: Sequence[int], at: int, scope: Sequence[Part], row: _Sight, before: Sequence[_Sight]) -> Bin:
+    """The bin of slots ``starts[at]`` to ``starts[at + 1]``: of its scope the keys that any slot sees, and its mask."""
+    mine = row[starts[at] : starts[at + 1]]
+    own = None if int(mine.end.min()) > int(mine.order.max()) else _visible(mine, mine)
+    parts: list[Part] = []
+    masks = []
+    for source, start, stop in scope:
+        seen = _visible(mine, (row if source == _ROW else before[~source])[start:stop])
+        for low, high in _ranges(np.flatnonzero(seen.any(axis=0))):
+            masks.append(seen[:, low:high])
+            parts += (
+                _pieces(starts, start + low, start + high)
+                if source == _ROW
+                else [Part(source, start + low, start + high)]
+            )
+    if own is None and not parts:
+        return Bin(len(mine.order))  # a chain that sees itself alone
+    own = np.tri(len(mine.order), dtype=np.bool_) if own is None else own
+    return Bin(len(mine.order), tuple(parts), torch.from_numpy(np.concatenate([*masks, own], axis=1)))
 
 
-def _memory(
-    kept: Kept, source: torch.Tensor, trunks: Sequence[Trunk], known: Sequence[int], rows: Sequence[int]
-) -> Past:
-    """Keys and values of whole trees: of their trunks from earlier passes, then of the batch that has just run."""
-    device = kept[0][0].device
-    flat = source.reshape(-1).to(device)
-
-    def new(part: torch.Tensor) -> torch.Tensor:
-        return part.index_select(1, flat).view(len(part), *source.shape, part.shape[-1]).transpose(0, 1)
-
-    layers = sorted(kept)
-    past = Past(tuple(new(kept[layer][0]) for layer in layers), tuple(new(kept[layer][1]) for layer in layers))
-    earlier = _past(trunks, [known[row] for row in rows]) if trunks else None
-    if earlier is None:
-        return past
-    both = [earlier.before(past.keys[layer], past.values[layer], layer) for layer in layers]
-    return Past(tuple(keys for keys, _ in both), tuple(values for _, values in both))
+def _visible(queries: _Sight, keys: _Sight) -> npt.NDArray[np.bool_]:
+    """(queries, keys)"""
+    q = queries.order[:, None]
+    return (keys.order <= q) & (q < keys.end)
 
 
-def _rounded(length: int) -> int:
-    return -(-length // _ROUND) * _ROUND
+def _ranges(numbers: _Numbers) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges, over small gaps."""
+    if not len(numbers):
+        return []
+    breaks = np.flatnonzero(np.diff(numbers) > _GAP)
+    lows, highs = numbers[np.r_[0, breaks + 1]], numbers[np.r_[breaks, len(numbers) - 1]] + 1
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def _pieces(starts: Sequence[int], low: int, high: int) -> list[Part]:
+    """A range of the row's slots, bin by bin."""
+    out = []
+    while low < high:
+        at = bisect_right(starts, low) - 1
+        stop = min(high, starts[at + 1])
+        out.append(Part(at, low - starts[at], stop - starts[at]))
+        low = stop
+    return out
 
 
 def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:

@@ -165,8 +165,7 @@ class Scorer:
         config: Any = self._model.config
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
-        layers = (nothing,) * config.num_hidden_layers
-        return Trunk(np.empty(0, dtype=np.int32), layers, layers)
+        return Trunk(np.empty(0, dtype=np.int32), dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
 
     def _ask(self, queries: list[Query]) -> _Asked:
         encoded = self._prompter.encode(queries)
@@ -182,7 +181,7 @@ class Scorer:
         """Both passes over a group; ``trunks`` are taken as known and replaced by what is known afterwards."""
         trees = [one.tree for one in asked]
         kept: Kept | None = {} if self._later or trunks is not None else None
-        batch = batch_trees(trees, self._backend) if trunks is None else batch_onto(trees, trunks)
+        batch = batch_trees(trees, self._backend) if trunks is None else batch_onto(trees, trunks, self._backend)
         batch = batch.to(self._model.device, self._dtype)
         logits = self._log_probabilities(batch, kept)
         found: list[_Found] = []
@@ -215,7 +214,7 @@ class Scorer:
                 reads = tuple(slots[mark] - 1 - slots[0] for mark in later.asked)
                 suffixes.append(Suffix(index, node_of[number], tail, slots[0], reads))
                 wanted.append((index, number, given))
-        below = batch_below([one.tree for one in asked], batch, kept, suffixes, trunks)
+        below = batch_below([one.tree for one in asked], batch, kept, suffixes, trunks, self._backend)
         logits = self._log_probabilities(below.to(self._model.device, self._dtype))
         rows = iter(logits)
         for index, number, given in wanted:

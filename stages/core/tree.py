@@ -41,35 +41,32 @@ class Tree:
 
     @cached_property
     def split(self) -> Split:
-        """Trunk and side branches: the trunk follows the largest subtree at every fork."""
-        end = self.end.tolist()
+        """The whole tree as a trunk and its side branches."""
+        return self.heavy(0, len(self))
+
+    def heavy(self, start: int, stop: int) -> Split:
+        """The nodes from ``start`` to ``stop`` as a trunk, which follows the largest subtree at every fork."""
+        end = self.end[start:stop].tolist()
         trunk: list[int] = []
-        starts: list[int] = []
-        attached: list[int] = []
-        start, stop = 0, len(end)
-        while start < stop:
-            children = [start]
-            while (following := end[children[-1]]) < stop:
+        side: list[tuple[int, int]] = []
+        at = start
+        while at < stop:
+            children = [at]
+            while (following := end[children[-1] - start]) < stop:
                 children.append(following)
-            heavy = max(children, key=lambda node: end[node] - node) if len(children) > 1 else start
-            side = [child for child in children if child != heavy]
-            starts += side
-            attached += [len(trunk)] * len(side)
+            heavy = max(children, key=lambda node: end[node - start] - node) if len(children) > 1 else at
+            side += [(child, end[child - start]) for child in children if child != heavy]
             trunk.append(heavy)
-            start, stop = heavy + 1, end[heavy]
-        order = sorted(range(len(starts)), key=starts.__getitem__)
-        return Split(
-            np.asarray(trunk, dtype=np.int64),
-            [(starts[i], end[starts[i]], attached[i]) for i in order],
-        )
+            at, stop = heavy + 1, end[heavy - start]
+        return Split(np.asarray(trunk, dtype=np.int64), side)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A tree's trunk (int64 node numbers) and its side branches: ``(first node, end, trunk nodes that it sees)``."""
+    """A trunk (int64 node numbers) and its side branches, ``(first node, end)``, in the order in which they leave."""
 
     trunk: npt.NDArray[np.int64]
-    branches: list[tuple[int, int, int]]
+    branches: list[tuple[int, int]]
 
 
 def build_tree(sequences: Sequence[Ids], reads: Sequence[tuple[int, int]]) -> Tree:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from stages.core import prompts
-from stages.core.attention import DensePlan, read_logits, use_trees
+from stages.core.attention import BinPlan, read_logits, use_trees
 from stages.core.io import DataError, write_json
 from stages.core.layout import TreeBatch, batch_trees
 from stages.core.passes import PRESETS, Prompter, Query
@@ -63,7 +64,7 @@ def largest_difference(
 
 
 @pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
-@pytest.mark.parametrize("backend", ["dense", "cascade"])
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @torch.no_grad()
 def test_trees_say_what_stand_alone_prompts_say(
@@ -102,25 +103,25 @@ def test_real_problems(mirror: Path) -> None:
     assert largest_difference(model, tokenizer, prompter, groups, "cascade") < 1e-5
 
 
+def _masked(batch: TreeBatch, change: Callable[[torch.Tensor], torch.Tensor]) -> TreeBatch:
+    """A dense batch of one tree with another mask."""
+    assert isinstance(batch.plan, BinPlan)
+    (one,) = batch.plan.bins
+    assert one.mask is not None
+    return replace(batch, plan=BinPlan((replace(one, mask=change(one.mask)),)))
+
+
 def _causal(batch: TreeBatch) -> TreeBatch:
-    assert isinstance(batch.plan, DensePlan)
-    length = batch.plan.mask.shape[-1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril().expand_as(batch.plan.mask)
-    return replace(batch, plan=replace(batch.plan, mask=causal))
+    return _masked(batch, lambda mask: torch.ones_like(mask).tril())
 
 
 def _end_too_late(batch: TreeBatch) -> TreeBatch:
-    assert isinstance(batch.plan, DensePlan)
-    mask = batch.plan.mask.clone()
-    mask[..., 1:, :] |= batch.plan.mask[..., :-1, :]  # a node also sees what the node before it sees
-    return replace(batch, plan=replace(batch.plan, mask=mask))
+    """A node also sees what the node before it sees."""
+    return _masked(batch, lambda mask: torch.cat([mask[:1], mask[1:] | mask[:-1]]))
 
 
 def _blind_to_parent(batch: TreeBatch) -> TreeBatch:
-    assert isinstance(batch.plan, DensePlan)
-    length = batch.plan.mask.shape[-1]
-    near = torch.diag(torch.ones(length - 1, dtype=torch.bool), -1)
-    return replace(batch, plan=replace(batch.plan, mask=batch.plan.mask & ~near))
+    return _masked(batch, lambda mask: mask & ~torch.diag(torch.ones(len(mask) - 1, dtype=torch.bool), -1))
 
 
 def _running_positions(batch: TreeBatch) -> TreeBatch:
@@ -162,11 +163,14 @@ def save_prm(folder: Path, variant: str = "full", make: Any = plain_tokenizer) -
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
-@pytest.mark.parametrize("preset", ["default", "official-prmbench", "official-search"])
+@pytest.mark.parametrize(
+    ("preset", "backend"),
+    [("default", "cascade"), ("official-prmbench", "cascade"), ("official-search", "cascade"), ("default", "flex")],
+)
 @torch.no_grad()
-def test_scores_follow_the_two_passes(variant: str, preset: str, tmp_path: Path) -> None:
+def test_scores_follow_the_two_passes(variant: str, preset: str, backend: Any, tmp_path: Path) -> None:
     model, tokenizer = save_prm(tmp_path, variant)
-    scorer = Scorer(tmp_path, preset)
+    scorer = Scorer(tmp_path, preset, backend=backend)
     solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
     heard: list[int] = []
     scores = scorer.score(solutions, heard.append)
@@ -190,11 +194,12 @@ def test_scores_follow_the_two_passes(variant: str, preset: str, tmp_path: Path)
 WAYS = ("one way", "another way", "one way or none")
 
 
+@pytest.mark.parametrize("backend", ["cascade", "flex"])
 @pytest.mark.parametrize("variant", list(VARIANTS))
-def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, tmp_path: Path) -> None:
+def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend: Any, tmp_path: Path) -> None:
     save_prm(tmp_path, variant)
     scorer = Scorer(tmp_path)
-    rounds = Rounds(Scorer(tmp_path, token_budget=400))
+    rounds = Rounds(Scorer(tmp_path, token_budget=400, backend=backend))
     prefixes: dict[str, list[str]] = {str(number): [] for number in range(len(PROBLEMS))}
     for turn in range(4):
         asked = {

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.core.attention import CascadePlan, DensePlan
-from stages.core.layout import batch_trees, pack
+from stages.core.attention import FlexPlan, Plan
+from stages.core.layout import Backend, batch_trees, pack
 from stages.core.tree import Tree, build_tree
 
 
@@ -36,8 +36,7 @@ def test_every_prompt_is_a_path_and_nothing_else_is_visible(seed: int) -> None:
     distinct = {tuple(p[: n + 1].tolist()) for p in prompts for n in range(len(p))}
     assert len(tree) == len(distinct)
     covered = set(tree.split.trunk.tolist())
-    for start, stop, sees in tree.split.branches:
-        assert tree.depth[start] == sees
+    for start, stop in tree.split.branches:
         assert not covered & set(range(start, stop))
         covered |= set(range(start, stop))
     assert covered == set(range(len(tree)))
@@ -56,7 +55,8 @@ def test_both_layouts_show_each_node_its_ancestors(seed: int) -> None:
     for number in range(3):
         prompts = random_prompts(seed * 10 + number, 15 if number else 1)
         trees.append(build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)]))
-    for backend in ("dense", "cascade"):
+    backends: tuple[Backend, ...] = ("dense", "cascade", "flex")
+    for backend in backends:
         batch = batch_trees(trees, backend)
         seen = slot_visibility(batch.plan, batch.input_ids.shape[1])
         ids, positions = batch.input_ids[0].numpy(), batch.position_ids[0].numpy()
@@ -70,31 +70,21 @@ def test_both_layouts_show_each_node_its_ancestors(seed: int) -> None:
                 assert positions[shown].tolist() == list(range(len(path)))
 
 
-def slot_visibility(plan: CascadePlan | DensePlan, slots: int) -> np.ndarray:
+def slot_visibility(plan: Plan, slots: int) -> np.ndarray:
     """(slots, slots): what each slot of a row attends to under a plan."""
-    places = len(plan.places.take)
-    seen = np.zeros((places, places), dtype=bool)
-    mask = plan.mask.numpy()[:, 0]
-    if isinstance(plan, DensePlan):
-        for row, block in enumerate(mask):
-            here = slice(row * block.shape[0], (row + 1) * block.shape[0])
-            seen[here, here] = block
-    else:
-        cut = plan.trunks * plan.length
-        for row in range(plan.trunks):
-            here = slice(row * plan.length, (row + 1) * plan.length)
-            seen[here, here] = np.tril(np.ones((plan.length, plan.length), dtype=bool))
-        for row, owner in enumerate(plan.owner.tolist()):
-            here = slice(cut + row * plan.width, cut + (row + 1) * plan.width)
-            seen[here, owner * plan.length : (owner + 1) * plan.length] = mask[row][:, : plan.length]
-            seen[here, here] = mask[row][:, plan.length :]
-    assert seen.any(axis=1).all(), "a place that sees nothing would be NaN"
-    back = plan.places.back.numpy()
-    assert plan.places.take.numpy()[back].tolist() == list(range(slots))
-    padding = np.setdiff1d(np.arange(places), back)
-    assert not seen[np.ix_(back, padding)].any(), "padding must not be seen"
-    between: np.ndarray = seen[np.ix_(back, back)]
-    return between
+    if isinstance(plan, FlexPlan):
+        order, end = plan.order.numpy(), plan.end.numpy()
+        either: np.ndarray = (order[None, :] <= order[:, None]) & (order[:, None] < end[None, :])
+        return either
+    assert sum(one.size for one in plan.bins) == slots
+    starts = np.cumsum([0, *(one.size for one in plan.bins)])
+    seen = np.zeros((slots, slots), dtype=bool)
+    for number, one in enumerate(plan.bins):
+        keys = [np.arange(low, high) + starts[at] for at, low, high in one.parts]
+        keys.append(np.arange(one.size) + starts[number])
+        mask = np.tri(one.size, dtype=bool) if one.mask is None else one.mask.numpy()
+        seen[np.ix_(np.arange(one.size) + starts[number], np.concatenate(keys))] = mask
+    return seen
 
 
 def test_packs_hold_the_budget_and_everything_once() -> None:
