@@ -40,7 +40,7 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def _serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server = _Server(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
@@ -109,7 +109,7 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
                 answer = {"id": "x", "object": "chat.completion", "created": 0, "model": asked["model"]}
                 self.send(200, answer | {"choices": [choice], "usage": usage}, cut=20 if fault == "cut" else 0)
 
-    with _serving(Handler) as url:
+    with serving(Handler) as url:
         judge.url = f"{url}/v1"
         yield judge
 
@@ -164,6 +164,6 @@ def file_server(content: FileServer) -> Iterator[FileServer]:
             end = content.cuts.pop(0) if content.cuts else len(body)
             self.wfile.write(body[start:end])
 
-    with _serving(Handler) as url:
+    with serving(Handler) as url:
         content.url = url
         yield content
