@@ -23,6 +23,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Part of a shell command in dvc.yaml and of paths: nothing but these characters. `stages.core.runs` reads the parts.
 RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
+SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
 
 
@@ -224,6 +225,7 @@ class Params(_Section):
     build: Build
     mixes: list[Mix]
     runs: Annotated[list[RunName], Field(min_length=1)]
+    baselines: list[SystemName]
     train: Train
     score: Score
     processbench: ProcessBench
@@ -233,8 +235,9 @@ class Params(_Section):
 
     @model_validator(mode="after")
     def _runs_are_unique(self) -> Params:
-        if len(self.runs) != len(set(self.runs)):
-            raise ValueError(f"runs repeat: {sorted(r for r in set(self.runs) if self.runs.count(r) > 1)}")
+        for what, names in (("runs", self.runs), ("baselines", self.baselines)):
+            if len(names) != len(set(names)):
+                raise ValueError(f"{what} repeat: {sorted(n for n in set(names) if names.count(n) > 1)}")
         return self
 
 

@@ -70,8 +70,8 @@ class _Lists:
                     f"{self._path}: dvc.yaml takes `{key}` from it, and it cannot be read: {error}"
                 ) from error
         values = self._content.get(key) if isinstance(self._content, dict) else None
-        if not isinstance(values, list) or not values:
-            raise DataError(f"{self._path}: dvc.yaml makes stages of its list `{key}`, which is not there or is empty")
+        if not isinstance(values, list):
+            raise DataError(f"{self._path}: dvc.yaml makes stages of its list `{key}`, which is not there")
         wrong = [value for value in values if not isinstance(value, str) or not _WORD.fullmatch(value)]
         if wrong:
             raise DataError(f"{self._path}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
