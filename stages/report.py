@@ -73,7 +73,9 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
         Section("ProcessBench", [*report_tables.processbench(results), *_said(evidence, "processbench")]),
         Section("PRMBench", [*report_tables.prmbench(results), *_said(evidence, "prmbench")]),
         Section("Search", [*report_tables.search(results), *_said(evidence, "search")]),
-        Section("Score against data", report_figures.our_scale(results) or [Text("One data mix was trained on.")]),
+        Section(
+            "Score against data", report_figures.our_scale(results, table) or [Text("One data mix was trained on.")]
+        ),
         Section(
             "How good the rewards are", [b for n, f in rewards.items() for b in report_figures.reward_quality(n, f)]
         ),

@@ -39,8 +39,17 @@ class Station:
     note: str = ""
 
 
-def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str, y_label: str) -> str:
-    """One line a name; points are ``(x, y)``. An empty chart says so."""
+def line_chart(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    x_label: str,
+    y_label: str,
+    spans: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+) -> str:
+    """One line a name; points are ``(x, y)``. An empty chart says so.
+
+    ``spans`` are intervals ``(x, low, high)`` of a line's points; with them the points are marked, and the y axis
+    starts where the values do.
+    """
     points = [point for line in series.values() for point in line if math.isfinite(point[1])]
     if not points:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
@@ -50,7 +59,8 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str
     right = _WIDTH - 12
     xs, ys = [x for x, _ in points], [y for _, y in points]
     x_of = _Scale(min(xs), max(xs), left, right)
-    low, high, step = _ticks(min(0.0, *ys), max(ys))
+    ends = [end for line in (spans or {}).values() for _, *ends in line for end in ends]
+    low, high, step = _ticks(min([0.0, *ys] if spans is None else [*ys, *ends]), max([*ys, *ends]))
     y_of = _Scale(low, high, height - bottom, top)
     parts = []
     for tick in _range(low, high, step):
@@ -64,6 +74,10 @@ def line_chart(series: Mapping[str, Sequence[tuple[float, float]]], x_label: str
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')
+        for x, start, end in (spans or {}).get(name, ()):
+            line_at = f"M{x_of(x):.1f},{y_of(start):.1f} V{y_of(end):.1f}"
+            parts.append(f'<path d="{line_at}" stroke="{colour}" stroke-width="2"/>')
+        parts += [_mark(x_of(x), y_of(y), place) for x, y in line if spans is not None and math.isfinite(y)]
         y = height - legend + 18 * place
         parts.append(f'<polyline points="{left},{y} {left + 24},{y}" {style}/>')
         parts.append(_text(left + 30, y + 4, name))
@@ -114,7 +128,7 @@ def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
         parts += [_rule(x_of(tick), top - 8, x_of(tick), height - 34)]
         parts.append(_text(x_of(tick), height - 20, f"{tick:g}", "middle"))
     for place, name in enumerate(names):
-        x = left + (right - left) / len(names) * place
+        x = 8 + _WIDTH / len(names) * place
         parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
     for line, (name, row) in enumerate(rows.items()):
         y = top + 6 + step * line
@@ -130,22 +144,19 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
     if not points:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
     left, right, top, bottom, height = 44, _WIDTH - 12, 34, 46, 360
-    decades = (
-        math.floor(math.log10(min(x for x, _, _ in points))),
-        math.ceil(math.log10(max(x for x, _, _ in points))),
-    )
-    x_of = _Scale(decades[0], max(decades[1], decades[0] + 1), left, right)
+    start, end = min(x for x, _, _ in points) / 1.4, 1.4 * max(x for x, _, _ in points)
+    x_of = _Scale(math.log10(start), math.log10(end), left, right)
     low, high, step = _ticks(min(y for _, y, _ in points), max(y for _, y, _ in points))
     y_of = _Scale(low, high, height - bottom, top)
     parts = []
     for tick in _range(low, high, step):
         parts += [_rule(left, y_of(tick), right, y_of(tick)), _text(left - 6, y_of(tick) + 4, f"{tick:g}", "end")]
-    for decade in range(decades[0], decades[1] + 1):
-        for factor in (1, 2, 5):
-            x = x_of(decade + math.log10(factor))
-            if x <= right + 1:
-                parts.append(_text(x, height - bottom + 16, _short(factor * 10**decade), "middle"))
-    taken: list[tuple[float, float, float]] = []
+    for decade in range(math.floor(math.log10(start)), math.ceil(math.log10(end)) + 1):
+        for tick in (factor * 10.0**decade for factor in (1, 2, 5)):
+            if start <= tick <= end:
+                parts.append(_text(x_of(math.log10(tick)), height - bottom + 16, _short(tick), "middle"))
+    # what a name must not cover: left, right and base of each mark and of each name before it
+    taken = [(x_of(math.log10(x)) - 5, x_of(math.log10(x)) + 5, y_of(y) + 4) for x, y, _ in points]
     for place, (name, line) in enumerate(series.items()):
         x = left + (right - left) / len(series) * place
         parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
@@ -167,7 +178,7 @@ def _short(number: float) -> str:
 
 def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float, float, float]]) -> str:
     """A point's name at the first of eight places around it that no name before it holds."""
-    width = 6.2 * len(text)
+    width = 6.7 * len(text)
     spots = [(side, drop) for drop in (4, -8, 16, -20, 28) for side in (9, -9 - width)]
     fits = [
         (x + dx, y + dy)

@@ -73,7 +73,8 @@ def _questions(evidence: Evidence) -> list[tuple[str, str, str, bool]]:
 
 def _answer(found: Comparison, p: float, is_turned: bool) -> str:
     sign = -1 if is_turned else 1
-    value, ends = sign * found.difference.value, sorted((sign * found.difference.low, sign * found.difference.high))
+    value = sign * found.difference.value + 0.0  # no "-0.0"
+    ends = sorted((sign * found.difference.low + 0.0, sign * found.difference.high + 0.0))
     verdict = "yes" if value > 0 else "no"
     if not found.difference.is_clear:
         verdict = "open"

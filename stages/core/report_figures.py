@@ -20,6 +20,7 @@ _SAME = {
     "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
 }
 _SIZE = re.compile(r"~?([\d.]+)([KM])")
+_FEWEST = 10  # steps of a drawn part of the range; fewer say little
 Curve = list[tuple[float, float]]
 
 
@@ -70,7 +71,7 @@ def paper_scale(results: Results, is_comparable: bool) -> Figure:
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
     scores = {_SAME.get(row.name, row.name): row.values[-1] for row in paper.PRMBENCH.rows}
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
-    theirs = [(_size(row.samples) or 1.0, row.values[1], row.name) for row in paper.SCALE]
+    theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in paper.SCALE]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
     if is_comparable:
         points = [(float(n), values[1], name_of(run)) for run, n, _, values in scale_points(results) if values[1]]
@@ -82,9 +83,18 @@ def paper_scale(results: Results, is_comparable: bool) -> Figure:
     return Figure(scatter_chart(series, "training samples", "PRMScore"), f"{caption} {said}.", caption)
 
 
-def our_scale(results: Results) -> list[Block]:
+def our_scale(results: Results, table: Sequence[Line]) -> list[Block]:
     """Our three scores against the training records of each mix; nothing where there is one mix."""
     points = scale_points(results)
+    cells = {line.name: line.cells for line in table}
+    spans = {
+        name: [
+            (float(records), cell.low, cell.high)
+            for run, records, _, _ in points
+            if isinstance(cell := cells[name_of(run)][place], Score)
+        ]
+        for place, name in enumerate(BENCHMARKS)
+    }
     series: dict[str, Curve] = {
         name: [(float(records), value) for _, records, _, values in points if (value := values[place]) is not None]
         for place, name in enumerate(BENCHMARKS)
@@ -95,7 +105,7 @@ def our_scale(results: Results) -> list[Block]:
     caption = (
         "Our scores against training records: the human ratings alone, then with more and more Monte-Carlo records."
     )
-    return [Figure(line_chart(series, "training records", "percent"), f"{caption} {said}.", caption)]
+    return [Figure(line_chart(series, "training records", "percent", spans), f"{caption} {said}.", caption)]
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
@@ -122,7 +132,9 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         for name, parts in calibrated.items()
     )
     drawn: dict[str, Curve] = {name: thinned(curve) for name, curve in curves.items()}
-    lines: dict[str, Curve] = {name: [(one.reward, one.sound) for one in parts] for name, parts in calibrated.items()}
+    lines: dict[str, Curve] = {
+        name: [(one.reward, one.sound) for one in parts if one.count >= _FEWEST] for name, parts in calibrated.items()
+    }
     return [
         Figure(
             line_chart(
@@ -138,7 +150,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
                 "share of them that is sound",
             ),
             f"Calibration of the reward on {benchmark}: mean reward and share of sound steps. {gaps}.",
-            f"Calibration of the reward in ten parts of its range, steps of {benchmark}.",
+            f"Calibration of the reward, steps of {benchmark}: parts of its range with at least {_FEWEST} steps.",
         ),
         Table(
             f"The reward on the steps of {benchmark}.",
