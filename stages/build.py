@@ -12,7 +12,8 @@ samples, so that both sides share problems). Counts are records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -98,22 +99,31 @@ def benchmark_texts(sets: Sequence[str]) -> list[BenchmarkText]:
     return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(RAW / "search", sets).items]
 
 
-def step_texts(trees: pl.DataFrame) -> Iterator[str]:
-    """Every step that stands in the trees, followed or rated."""
-    yield from trees["steps"].explode().drop_nulls().unique(maintain_order=True)
-    if len(trees):
-        yield from trees["branches"].explode().struct.field("step").unique(maintain_order=True)
+def step_texts(trees: pl.DataFrame) -> pl.Series:
+    """Every step that stands in the trees, followed or rated, each once."""
+    followed, rated = trees["steps"].explode().drop_nulls(), trees["branches"].explode().drop_nulls()
+    return pl.concat([followed, rated.struct.field("step").rename("steps")]).unique(maintain_order=True)
+
+
+Found = Mapping[str, Mapping[int, StepMatch]]
+"""Training texts that are near or equal to benchmark steps: these steps."""
+
+
+def match_steps(trees: pl.DataFrame, items: Sequence[BenchmarkText], threshold: float) -> tuple[StepIndex, Found]:
+    """The benchmarks' steps, and which of them the trees hold."""
+    index = StepIndex(items, threshold)
+    return index, index.match(step_texts(trees))
 
 
 Part = tuple[str, bool]
 """A part of the training data: its source, and whether it stays in the training set."""
 
 
-def step_matches(trees: pl.DataFrame, kept: pl.Series, index: StepIndex) -> dict[Part, dict[int, StepMatch]]:
+def step_matches(trees: pl.DataFrame, kept: pl.Series, found: Found) -> dict[Part, dict[int, StepMatch]]:
     """For each part of the trees: the benchmark steps that it holds. ``kept`` are the ids of the trees that stay."""
     parts = trees.with_columns(kept=pl.col("tree_id").is_in(kept.implode()))
     return {
-        (str(source), bool(stays)): index.match(step_texts(rows))
+        (str(source), bool(stays)): best_of(found[text] for text in step_texts(rows) if text in found)
         for (source, stays), rows in parts.partition_by("source", "kept", as_dict=True, maintain_order=True).items()
     }
 
@@ -212,13 +222,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     every = load_params()
     params, sets = every.build, every.search.sets
-    with recorded("build"), Progress("build", 5, "parts") as progress:
+    with recorded("build"), Progress("build", 5, "parts") as progress, ThreadPoolExecutor(1) as beside:
         if not read_json(Path("metrics/validate.json"))["success"]:
             raise DataError("metrics/validate.json: the data did not pass validation; mend it before building on it")
         trees = read_trees()
         progress.advance(note="problems that the benchmarks hold")
         problems = dict(zip(trees["problem_id"], trees["problem"], strict=True))
         items = benchmark_texts(sets)
+        # Steps are compared outside the interpreter's lock, problems inside it: one beside the other.
+        steps = beside.submit(match_steps, trees, items, params.near_duplicate_jaccard)
         near = NearIndex(problems, params.near_duplicate_jaccard)
         hits = problem_hits(near, items)
         progress.advance(note="split")
@@ -233,8 +245,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 f"the split leaves {len(train)} training and {len(test)} test trees; change build.test_share"
             )
         progress.advance(note="steps that the benchmarks hold")
-        index = StepIndex(items, params.near_duplicate_jaccard)
-        parts = step_matches(trees, chosen["tree_id"], index)
+        index, found = steps.result()
+        parts = step_matches(trees, chosen["tree_id"], found)
         removed = removed_rows(dropped.get("overlap", trees.clear()), hits)
         progress.advance(note="write")
         write_parquet(TRAIN / "train.parquet", train)

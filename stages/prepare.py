@@ -162,21 +162,20 @@ def _keep(reading: Reading, file: str, digest: str, line: int, tables: Tables, c
     counts.read += len(reading.records) + set_aside + dropped
     counts.kept += len(reading.records)
     counts.dropped += reading.dropped
+    trajectory = trajectory_id(reading.source, digest, line)
     for bad in reading.set_aside:
-        identity = record_id(reading.source, digest, line, bad.position, bad.completion)
+        identity = record_id(trajectory, bad.position, bad.completion)
         tables.quarantine.add(file.partition("/")[0], file, line, identity, bad.reason, bad.detail)
         counts.quarantined[bad.reason] += 1
     if not reading.records:
         counts.notes["lines_without_records"] += 1
         return
-    trajectory = trajectory_id(reading.source, digest, line)
     problem = problem_id(reading.problem)
     tables.trajectories.add(trajectory, reading.source, file, line, problem, reading.problem, reading.trunk)
-    for record in reading.records:
-        identity = record_id(reading.source, digest, line, record.position, record.completion)
-        row = (identity, trajectory, reading.source, record.step_index, record.completion, record.text, record.rating)
-        tables.steps.add(*row)
-        counts.notes["null_ratings"] += record.rating is None
+    add, source = tables.steps.add, reading.source
+    for position, completion, step_index, text, rating in reading.records:
+        add(record_id(trajectory, position, completion), trajectory, source, step_index, completion, text, rating)
+    counts.notes["null_ratings"] += sum(record.rating is None for record in reading.records)
 
 
 def _check(folder: str, counts: Counts, limit: float) -> None:

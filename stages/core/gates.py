@@ -9,7 +9,8 @@ import takes seconds).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -25,6 +26,7 @@ _PANDAS_TYPES = {"Int8": "int8", "Int64": "int64", "String": "str", "Float64": "
 _NULLABLE = {"Int8": "Int8", "Int64": "Int64", "Boolean": "boolean"}
 
 Operator = Literal["==", "!=", "is null", "is not null"]
+_Part = tuple[str, pl.DataFrame, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,9 @@ class Suite:
     key: str
     table: pl.DataFrame
     gates: tuple[Gate, ...]
+
+
+_Ready = tuple[Suite, list[_Part]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,11 +226,12 @@ class Checker:
     def run(self, suites: Iterable[Suite], advance: Callable[[str], None] = lambda name: None) -> list[Result]:
         """One result a gate, in order; ``advance`` is called with a suite's name when it is done.
 
-        Suites are taken one by one, so that an iterator need not hold all their tables.
+        Suites are taken one by one, each made ready while the one before it is checked, so that an iterator need not
+        hold all their tables.
         """
         results: list[Result] = []
-        for suite in suites:
-            results += self._suite(suite)
+        for suite, parts in _ahead((suite, _parts(suite)) for suite in suites):
+            results += self._suite(suite, parts)
             advance(suite.name)
         return results
 
@@ -238,9 +244,9 @@ class Checker:
         self._context.add_data_docs_site("local", site)
         self._context.build_data_docs()
 
-    def _suite(self, suite: Suite) -> list[Result]:
+    def _suite(self, suite: Suite, parts: Iterable[_Part]) -> list[Result]:
         items: dict[int, Any] = {}
-        for label, table, places in _parts(suite):
+        for label, table, places in parts:
             items |= self._part(f"{suite.name} {label}".strip(), table, {at: suite.gates[at] for at in places})
         return [self._read(suite, gate, items[place]) for place, gate in enumerate(suite.gates)]
 
@@ -280,7 +286,16 @@ class Checker:
         return _result(suite, gate, bool(item.success), "" if item.success else str(raised or observed or ""))
 
 
-def _parts(suite: Suite) -> list[tuple[str, pl.DataFrame, list[int]]]:
+def _ahead(items: Iterator[_Ready]) -> Iterator[_Ready]:
+    """The items, the next one made in a thread while one is used."""
+    with ThreadPoolExecutor(1) as beside:
+        coming = beside.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = beside.submit(next, items, None)
+            yield item
+
+
+def _parts(suite: Suite) -> list[_Part]:
     """What Great Expectations sees of a suite: labels, tables and the places of the gates that each decides.
 
     A rule about single rows holds for all of them when it holds for every distinct combination of the columns that it

@@ -3,19 +3,22 @@
 Two texts are near when the Jaccard similarity of their shingle sets reaches a threshold. The join is complete (prefix
 filtering, Chaudhuri et al. 2006, "A primitive operator for similarity joins"): near texts share a shingle among the
 rarest of each, so only such pairs are compared. Cost is linear in the texts asked; memory depends on the smaller set.
-Shingles are 64-bit mixtures of word numbers; a chance collision among ten million is of the order of 1e-5.
+Words and shingles are 64-bit hashes; a chance collision among ten million is of the order of 1e-5.
+Everything between the texts and the pairs runs outside the interpreter's lock, a chunk of texts a thread.
 """
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator, Sequence
-from itertools import chain, pairwise
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
-WORD = re.compile(r"\w+|[^\w\s]")
+WORD = r"\w+|[^\w\s]"
 """A word or a sign of a normalised text."""
 SHINGLE = 3
 _TEXTS = 8192  # asked at a time
@@ -29,12 +32,13 @@ Near = tuple[int, int, float]
 
 
 class NearTexts:
-    """Normalised texts of at least three words each, asked for those near other texts."""
+    """Normalised texts, asked for those near other texts. One of fewer than ``shortest`` words is near none."""
 
-    def __init__(self, texts: Sequence[str], threshold: float) -> None:
-        self.threshold = threshold
-        self._words = _Words({})
-        owner, hashes = self._sets(texts, self._words)
+    def __init__(self, texts: Sequence[str], threshold: float, shortest: int = SHINGLE) -> None:
+        self.threshold, self.shortest = threshold, shortest
+        owner, hashes, lengths = self._sets(texts)
+        self.is_short = lengths < shortest
+        """(texts,) bool"""
         self._shingles, ids, counts = np.unique(hashes, return_inverse=True, return_counts=True)
         rarity = np.empty(len(counts), dtype=np.int64)
         rarity[np.argsort(counts, kind="stable")] = np.arange(len(counts))
@@ -51,25 +55,33 @@ class NearTexts:
 
     def ask(self, texts: Sequence[str]) -> Iterator[Near]:
         """Every near pair, each once or more, by the asked texts' places."""
-        for start in range(0, len(texts), _TEXTS):
-            for asked, held, similarity in self._ask(texts[start : start + _TEXTS]):
-                yield asked + start, held, similarity
+        starts = range(0, len(texts), _TEXTS)
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            for start, found in zip(
+                starts, threads.map(lambda at: self._ask(texts[at : at + _TEXTS]), starts), strict=True
+            ):
+                for asked, held, similarity in found:
+                    yield asked + start, held, similarity
 
-    def _ask(self, texts: Sequence[str]) -> Iterator[Near]:
-        owner, hashes = self._sets(texts, _Words(self._words))
+    def _ask(self, texts: Sequence[str]) -> list[Near]:
+        owner, hashes, _ = self._sets(texts)
         sizes = np.bincount(owner, minlength=len(texts)).astype(np.int64)
-        place = np.minimum(np.searchsorted(self._shingles, hashes), max(len(self._shingles) - 1, 0))
+        order = np.argsort(hashes)
+        place = np.empty(len(hashes), dtype=np.int64)
+        place[order] = np.searchsorted(self._shingles, hashes[order])  # in order: six times as fast
+        place = np.minimum(place, max(len(self._shingles) - 1, 0))
         known = self._shingles[place] == hashes if len(self._shingles) else np.zeros(len(hashes), dtype=np.bool_)
         owner, rank = owner[known], self._rank[place[known]]
         counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
         enough = (counts >= self._least(sizes))[owner]  # a near text has no more strange shingles than that
         owner, rank = owner[enough], rank[enough]
         counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
-        order = np.lexsort((rank, owner))
+        order = np.argsort(owner * len(self._rank) + rank)
         owner, rank = owner[order], rank[order]
         starts = np.cumsum(counts) - counts
         first = np.flatnonzero(_places(counts) < (counts - self._least(sizes) + 1)[owner])
         postings = self._posts[rank[first] + 1] - self._posts[rank[first]]
+        near: list[Near] = []
         for rows in _slices(postings):
             repeat = np.repeat(first[rows], postings[rows])
             held = self._posted[np.repeat(self._posts[rank[first[rows]]], postings[rows]) + _places(postings[rows])]
@@ -79,13 +91,14 @@ class NearTexts:
             fit = short >= self._least(long)
             left, right = left[fit], right[fit]
             for some in _slices(counts[left]):
-                yield from self._compare(left[some], right[some], sizes, (rank, starts, counts))
+                near += self._compare(left[some], right[some], sizes, (rank, starts, counts))
+        return near
 
-    def _compare(self, left: Array, right: Array, sizes: Array, asked: tuple[Array, Array, Array]) -> Iterator[Near]:
+    def _compare(self, left: Array, right: Array, sizes: Array, asked: tuple[Array, Array, Array]) -> list[Near]:
         """The pairs of places that are near; ``asked`` are the asked texts' shingles, their starts and counts."""
         rank, starts, counts = asked
         if not len(left):
-            return
+            return []
         lengths = counts[left]
         mine = rank[np.repeat(starts[left], lengths) + _places(lengths)]
         keys = np.repeat(right, lengths) * len(self._rank) + mine
@@ -93,45 +106,34 @@ class NearTexts:
         common = np.add.reduceat(found.astype(np.int64), np.cumsum(lengths) - lengths)
         similarity = common / (sizes[left] + self._sizes[right] - common)
         near = np.flatnonzero(similarity >= self.threshold)
-        yield from zip(left[near].tolist(), right[near].tolist(), similarity[near].tolist(), strict=True)
+        return list(zip(left[near].tolist(), right[near].tolist(), similarity[near].tolist(), strict=True))
 
     def _least(self, sizes: Array) -> Array:
         """How many shingles a set of this size must share with a near one: at least one."""
         least: Array = np.maximum(np.ceil(self.threshold * sizes - 1e-9).astype(np.int64), 1)
         return least
 
-    @staticmethod
-    def _sets(texts: Sequence[str], words: _Words) -> tuple[Array, Hashes]:
-        """The texts' shingle sets: ``(place of the text, shingle)``, each (shingles,), ordered by both."""
-        split = [WORD.findall(text) for text in texts]
-        lengths = np.fromiter(map(len, split), dtype=np.int64, count=len(split))
-        numbers = np.fromiter(map(words.__getitem__, chain.from_iterable(split)), np.uint64, int(lengths.sum()))
-        owner = np.repeat(np.arange(len(split)), lengths)
+    def _sets(self, texts: Sequence[str]) -> tuple[Array, Hashes, Array]:
+        """The texts' shingle sets: ``(place of the text, shingle)``, each (shingles,), ordered by text; and how many
+        words each text has, (texts,)."""
+        split = pl.Series(texts, dtype=pl.String).str.extract_all(WORD)
+        lengths: Array = split.list.len().cast(pl.Int64).to_numpy()
+        numbers = split.filter(split.list.len() > 0).explode().hash().to_numpy()
+        owner = np.repeat(np.arange(len(lengths)), lengths)
         if len(numbers) < SHINGLE:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64)
+            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint64), lengths
         shingle = np.zeros(len(numbers) - SHINGLE + 1, dtype=np.uint64)
         for offset, odd in enumerate(_MIX):
             mixed = (numbers[offset : offset + len(shingle)] + np.uint64(1)) * odd
             shingle = (shingle ^ mixed ^ (mixed >> np.uint64(29))) * _MIX[1]
-        whole = owner[: len(shingle)] == owner[SHINGLE - 1 :]
+        whole = (owner[: len(shingle)] == owner[SHINGLE - 1 :]) & (lengths >= self.shortest)[owner[: len(shingle)]]
         owner, shingle = owner[: len(shingle)][whole], shingle[whole]
-        order = np.lexsort((shingle, owner))
+        bits = np.uint64(len(texts).bit_length())
+        order = np.argsort(owner.astype(np.uint64) << (np.uint64(64) - bits) | shingle >> bits)
         owner, shingle = owner[order], shingle[order]
         new = np.ones(len(owner), dtype=np.bool_)
         new[1:] = (owner[1:] != owner[:-1]) | (shingle[1:] != shingle[:-1])
-        return owner[new], shingle[new]
-
-
-class _Words(dict[str, int]):
-    """A number for each word: the known one, or a new one beyond them, kept as long as this dictionary."""
-
-    def __init__(self, known: dict[str, int]) -> None:
-        self.known = known
-
-    def __missing__(self, word: str) -> int:
-        number = self.known.get(word, -1)
-        self[word] = number if number >= 0 else len(self.known) + len(self)
-        return self[word]
+        return owner[new], shingle[new], lengths
 
 
 def _places(counts: Array) -> Array:

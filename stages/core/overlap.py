@@ -10,9 +10,12 @@ is equal, and is counted apart, for it may be equal by chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import re
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import polars as pl
 from datasketch import MinHash, MinHashLSH
 
 from stages.core.near import SHINGLE, WORD, NearTexts
@@ -25,11 +28,12 @@ _BANDS, _ROWS = 20, 6
 """LSH bands and rows: a pair of similarity 0.8 becomes a candidate with probability 0.998, one of 0.3 with 0.014."""
 _PERMUTATIONS = _BANDS * _ROWS
 _CHUNK = 50_000
+_WORD = re.compile(WORD)
 
 
 def shingles(text: str) -> frozenset[str]:
     """Runs of three words or signs of the normalised text; the whole text where it is shorter."""
-    words = WORD.findall(normalise(text))
+    words = _WORD.findall(normalise(text))
     if len(words) <= SHINGLE:
         return frozenset([" ".join(words)])
     return frozenset(" ".join(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1))
@@ -47,7 +51,7 @@ class NearIndex:
     def __init__(self, problems: Mapping[str, str], threshold: float) -> None:
         self.problems, self.threshold = problems, threshold
         self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
-        self._empty = MinHash(num_perm=_PERMUTATIONS, seed=1)
+        self._empty = MinHash(num_perm=_PERMUTATIONS, seed=1, hashfunc=zlib.crc32)
         self._pieces: dict[str, frozenset[str]] = {}
         self._signatures: dict[str, MinHash] = {}
         for key in sorted(problems):
@@ -83,7 +87,7 @@ class NearIndex:
 
     def _signature(self, pieces: frozenset[str]) -> MinHash:
         signature = self._empty.copy()  # its permutations are costly to draw
-        signature.update_batch([piece.encode() for piece in sorted(pieces)])
+        signature.update_batch([piece.encode() for piece in pieces])
         return signature
 
 
@@ -152,52 +156,28 @@ class StepIndex:
             for place, step in enumerate(item.steps)
         ]
         """Every step of every item: the item, the step's place from 0, its number among the distinct texts."""
-        self.is_short = [is_short(text) for text in self.texts]
-        self._long = [number for number, short in enumerate(self.is_short) if not short]
-        every = list(self.texts)
-        self._near = NearTexts([every[number] for number in self._long], threshold)
+        self._near = NearTexts(list(self.texts), threshold, SHORT)
+        self.is_short: list[bool] = self._near.is_short.tolist()
 
-    def match(self, training: Iterable[str]) -> dict[int, StepMatch]:
-        """For each distinct benchmark step that ``training`` holds: its best match. Training texts are streamed."""
-        best: dict[int, StepMatch] = {}
-
-        def note(number: int, match: StepMatch) -> None:
-            if number not in best or match.rank() > best[number].rank():
-                best[number] = match
-
-        for texts in _chunks(training):
-            different = []
-            for text in texts:
-                number = self.texts.get(text)
-                if number is not None:
-                    note(number, StepMatch(True, 1.0, digest(text)))
-                if not is_short(text):
-                    different.append(text)
-            for asked, place, similarity in self._near.ask(different):
-                number = self._long[place]
-                if self.texts.get(different[asked]) != number and (number not in best or not best[number].is_exact):
-                    note(number, StepMatch(False, similarity, digest(different[asked])))
-        return best
-
-
-def is_short(normalised: str) -> bool:
-    """Whether a text has too few words and signs to be near another."""
-    return len(normalised.split(None, SHORT)) < SHORT and len(WORD.findall(normalised)) < SHORT
-
-
-def _chunks(training: Iterable[str]) -> Iterator[list[str]]:
-    """Normalised texts, equal neighbours and repeats within a chunk left out."""
-    texts: dict[str, None] = {}
-    for step in training:
-        texts[normalise(step)] = None
-        if len(texts) == _CHUNK:
-            yield list(texts)
-            texts.clear()
-    yield list(texts)
+    def match(self, training: pl.Series) -> dict[str, dict[int, StepMatch]]:
+        """For each training text near or equal to benchmark steps: these steps. Equal texts are asked about once."""
+        found: dict[str, dict[int, StepMatch]] = {}
+        every = training.unique(maintain_order=True)
+        for start in range(0, len(every), _CHUNK):
+            normal = {text: normalise(text) for text in every.slice(start, _CHUNK)}
+            distinct = list(dict.fromkeys(normal.values()))
+            held = {
+                text: {self.texts[text]: StepMatch(True, 1.0, digest(text))} for text in distinct if text in self.texts
+            }
+            for asked, number, similarity in self._near.ask(distinct):
+                text = distinct[asked]
+                held.setdefault(text, {}).setdefault(number, StepMatch(False, similarity, digest(text)))
+            found |= {text: held[same] for text, same in normal.items() if same in held}
+        return found
 
 
 def best_of(matches: Iterable[Mapping[int, StepMatch]]) -> dict[int, StepMatch]:
-    """The best match of each benchmark step over several parts of the training data."""
+    """The best match of each benchmark step over several texts or parts of the training data."""
     best: dict[int, StepMatch] = {}
     for part in matches:
         for number, match in part.items():

@@ -86,9 +86,9 @@ SOFT_TREES: dict[str, Any] = {
 }
 
 
-def record_id(dataset: str, file_sha256: str, line: int, step: int, completion: int) -> str:
-    """The stable id of a rated step."""
-    return f"{trajectory_id(dataset, file_sha256, line)}-{step}-{completion}"
+def record_id(trajectory: str, step: int, completion: int) -> str:
+    """The stable id of a rated step of the trajectory with this id."""
+    return f"{trajectory}-{step}-{completion}"
 
 
 def trajectory_id(dataset: str, file_sha256: str, line: int) -> str:

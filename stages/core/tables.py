@@ -23,13 +23,15 @@ class TableWriter:
     def __init__(self, schema: dict[str, Any], writer: pyarrow.parquet.ParquetWriter) -> None:
         self.rows = 0
         self._schema, self._writer = schema, writer
+        self._texts = [place for place, dtype in enumerate(schema.values()) if dtype == pl.String]
         self._pending: list[tuple[Any, ...]] = []
         self._chars = 0
 
     def add(self, *row: Any) -> None:
         """Add one row, its values in the schema's order."""
         self._pending.append(row)
-        self._chars += sum(len(value) for value in row if isinstance(value, str))
+        for place in self._texts:
+            self._chars += len(row[place] or "")
         self.rows += 1
         if len(self._pending) >= _ROWS or self._chars >= _CHARS:
             self.flush()

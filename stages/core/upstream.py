@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, NamedTuple
 
 import pyarrow.parquet
 
@@ -33,8 +33,7 @@ class UnreadableError(ValueError):
         self.detail = printable(detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Rated:
+class Rated(NamedTuple):
     """One rated step: at upstream step ``position``, alternative ``completion``, after ``step_index`` trunk steps."""
 
     position: int
@@ -84,6 +83,8 @@ def text_problem(value: Any) -> str | None:
         return "not_text"
     if not value.strip():
         return "empty_text"
+    if value.isascii():  # nearly always, and quick to tell
+        return None
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -28,11 +28,13 @@ def read_prm800k(value: Any, preset: Preset) -> Reading:
     finish = value["label"].get("finish_reason")
     reading.notes[f"finish_{finish}" if finish in _FINISHES else "finish_unknown"] += 1
     ended = False
+    flagged = human = unchosen = 0
     for position, step in enumerate(steps):
         completions = _completions(step, position)
-        reading.notes["flagged"] += sum(isinstance(c, dict) and c.get("flagged") is True for c in completions)
-        reading.notes["human_completions"] += step.get("human_completion") is not None
-        reading.notes["unchosen_steps"] += step.get("chosen_completion") is None
+        for completion in completions:
+            flagged += isinstance(completion, dict) and completion.get("flagged") is True
+        human += step.get("human_completion") is not None
+        unchosen += step.get("chosen_completion") is None
         if ended:
             reading.dropped["after_unchosen_step"] += len(completions)
             continue
@@ -47,6 +49,7 @@ def read_prm800k(value: Any, preset: Preset) -> Reading:
             reading.notes["ended_by_unchosen_step"] += position + 1 < len(steps)
         elif position + 1 < len(steps):
             reading.notes["skipped_unchosen_step"] += 1
+    reading.notes.update(flagged=flagged, human_completions=human, unchosen_steps=unchosen)
     return reading
 
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import random
+import re
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -59,14 +61,14 @@ def test_steps_match_exactly_or_nearly_and_short_ones_only_exactly() -> None:
         BenchmarkText("b", "1", "p", (LONG, "something else entirely with nothing in common but its length, say")),
     ]
     index = StepIndex(items, 0.8)
-    near = index.match(["one step.", "twos", changed])
+    near = best_of(index.match(pl.Series(["one step.", "twos", changed])).values())
     assert step_figures(index, near) == {
         "a": {"exact_steps": 1, "exact_short_steps": 1, "near_steps": 1},
         "b": {"exact_steps": 0, "exact_short_steps": 0, "near_steps": 1},
     }
     assert near[2].digest == digest(normalise(changed))
     assert near[2].similarity == jaccard(shingles(LONG), shingles(changed))
-    both = index.match(["  " + LONG.upper(), changed])
+    both = best_of(index.match(pl.Series(["  " + LONG.upper(), changed])).values())
     assert both[2].kind == "exact", "an equal step is better than a near one"
     assert best_of([near, both]) == best_of([both, near])
     assert step_figures(index, best_of([near, both]))["b"]["exact_steps"] == 1
@@ -79,7 +81,7 @@ TEXTS = st.lists(st.lists(WORDS, min_size=3, max_size=14).map(" ".join).map(norm
 @settings(max_examples=150, deadline=None)
 @given(TEXTS, TEXTS, st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_join_finds_every_near_pair_and_no_other(held: list[str], asked: list[str], threshold: float) -> None:
-    held, asked = ([text for text in texts if len(WORD.findall(text)) >= 3] for texts in (held, asked))
+    held, asked = ([text for text in texts if len(re.findall(WORD, text)) >= 3] for texts in (held, asked))
     expected = {
         (i, j, value)
         for i, left in enumerate(asked)

@@ -11,11 +11,21 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from stages.core.benchmarks import read_prmbench, read_prmbench_originals, read_processbench, read_search
 from stages.core.io import read_jsonl
-from stages.core.overlap import BenchmarkText, NearIndex, StepIndex, counts, problem_figures, problem_hits, step_figures
+from stages.core.overlap import (
+    BenchmarkText,
+    NearIndex,
+    StepIndex,
+    best_of,
+    counts,
+    problem_figures,
+    problem_hits,
+    step_figures,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +59,7 @@ def test_prm800k_holds_most_problems_and_steps_of_prmbench(mirror: Path, items: 
     problems = {f"line-{number}": row["question"]["problem"] for number, row in read_jsonl(file)}
     hits = problem_hits(NearIndex(problems, 0.8), items)
     index = StepIndex(items, 0.8)
-    matches = index.match(steps_of(file))
+    matches = best_of(index.match(pl.Series(list(steps_of(file)), dtype=pl.String)).values())
     steps = step_figures(index, matches)
     sizes = Counter(item.benchmark for item in items)
     lengths = Counter(item.benchmark for item, _, _ in index.occurrences)

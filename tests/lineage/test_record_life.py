@@ -219,7 +219,7 @@ def test_one_of_a_million_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for line in range(1, lines + 1):
             name = trajectory_id("prm800k", sha, line)
             for at in range(8):
-                yield record_id("prm800k", sha, line, at, 0), name, line, at
+                yield record_id(name, at, 0), name, line, at
 
     ids, names, numbers, places = (list(column) for column in zip(*rows(), strict=True))
     text = [f"step {at} of line {line}: " + "x = 1 " * 20 for line, at in zip(numbers, places, strict=True)]
