@@ -1,7 +1,7 @@
 """Write the report: our tables with baselines and intervals, the paper's beside them, and the data's whole story.
 
 Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
-        params: profile, runs, report
+        params: profile, runs, baselines, report
 Writes  reports/report.{html,md}, reports/tables.json, reports/plots/; beside the outs .pathfinder/stages.html (times)
 Run     python -m stages.report
 
@@ -24,7 +24,7 @@ from stages.core.mistakes import worst_mistakes
 from stages.core.page import Block, Page, Section, Table, Text, to_html, to_markdown
 from stages.core.params import load_params
 from stages.core.report_claims import claims
-from stages.core.results import Results, Score, lines, load_results, name_of
+from stages.core.results import Results, Score, lines, load_results, name_of, titles
 from stages.core.runs import parse_runs
 from stages.lineage.record import recorded
 from stages.lineage.stage_times import write_stage_times
@@ -184,8 +184,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     params = load_params()
     runs = parse_runs(params.runs)
     with recorded("report"):
-        results = load_results(METRICS, runs)
-        evidence = Evidence(runs, PREDICTIONS, RAW, params.report)
+        results = load_results(METRICS, runs, params.baselines)
+        others = {name: titles(found, name)[0] for part in results.others.values() for name, found in part.items()}
+        evidence = Evidence(runs, PREDICTIONS, RAW, params.report, others)
         page = page_of(results, evidence, params.profile)
         write_text(REPORTS / "report.html", to_html(page))
         write_text(REPORTS / "report.md", to_markdown(page))

@@ -142,6 +142,29 @@ def _search(name: str, right: Callable[[], bool]) -> None:
     write_jsonl(Path(f"artifacts/predictions/search/{name}.jsonl"), rows)
 
 
+def _best_of_n(run: str) -> None:
+    rows = [
+        {"set": s, "id": i, "right": {"min": i % 2 == 0, "product": False, "last": True, "mean": False}}
+        for s in ("math", "amc23")
+        for i in range(25)
+    ]
+    write_jsonl(Path(f"artifacts/predictions/best_of_n/{run}.jsonl"), rows)
+    path = Path(f"metrics/search/{run}.json")
+    found = {"sets": {"math": {"min": 52.0}}, "average": {"min": 52.0, "product": 0.0, "last": 100.0, "mean": 0.0}}
+    write_json(path, json.loads(path.read_text()) | {"best_of_n": found})
+
+
+def _published(name: str) -> None:
+    """Somebody else's PRM, right about everything."""
+    items = read_processbench(Path("artifacts/raw/processbench")).items
+    said = {(i.subset, i.id): i.label for i in items}
+    found = processbench.with_interval(items, said, REPORT)
+    metrics = found | {"rules": {"authors": found, "benchmark": found}, "titles": ["Math-Shepherd-7B"]}
+    write_json(Path(f"metrics/processbench/{name}.json"), metrics)
+    rows = [{"subset": i.subset, "id": i.id, "prediction": i.label, "steps": []} for i in items]
+    write_jsonl(Path(f"artifacts/predictions/processbench/{name}.jsonl"), rows)
+
+
 def _books(read: int, kept: int, dropped: dict[str, int], quarantined: dict[str, int] | None = None) -> dict[str, Any]:
     return {"read": read, "kept": kept, "dropped": dropped, "quarantined": quarantined or {}}
 
@@ -281,6 +304,32 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     table = results_table()
     assert len(table.splitlines()) == 2 + len(tables["results"])
     assert str(round(first["value"], 1)) in table
+
+
+def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(folder: Path, root: Path) -> None:
+    _project(root, "quickstart")
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("baselines: []", "baselines: [math-shepherd, qwen]"))
+    assert load_params().baselines == ["math-shepherd", "qwen"]
+    _everything()
+    _best_of_n("full")
+    _published("math-shepherd")
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())
+    row = next(row for row in tables["results"] if row["system"] == "Math-Shepherd-7B")
+    assert (row["processbench"]["value"], row["prmbench"], row["is_baseline"]) == (100, "missing", True)
+    said = [one["said"] for one in tables["comparisons"]]
+    assert any(s.startswith("PathFinder-PRM falls behind Math-Shepherd-7B by") for s in said)
+    assert any("its own best of n by last" in s for s in said)
+    printed = tables["tables"]
+    names = [line[0] for line in printed["ProcessBench"][0]["rows"]]
+    assert {"Math-Shepherd-7B, its authors' rule", "Math-Shepherd-7B, the benchmark's rule"} <= set(names)
+    theirs = printed["The paper's tables beside ours"][0]["rows"]
+    place = [line[0] for line in theirs].index("measured: Math-Shepherd-7B")
+    assert theirs[place + 1][-1] == f"{100 - 31.5:+.1f}"
+    search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
+    assert search["PathFinder-PRM, best of n by min"] == "52.0"
+    assert "without separate subtasks, best of n by min" not in search
 
 
 def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) -> None:

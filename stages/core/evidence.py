@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,18 @@ from stages.core.runs import MAIN_MIX, Run, systems
 
 PROCESSBENCH, PRMBENCH, SEARCH = "ProcessBench mean F1", "PRMScore", "search accuracy"
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
+BEST_OF_N = {rule: f"its own best of n by {rule}" for rule in ("min", "product", "last", "mean")}
 Row = dict[str, Any]
 
 
 class Evidence:
     """Everything that the report reads from predictions; what is not there is left out. Read once, on first use."""
 
-    def __init__(self, runs: Sequence[Run], predictions: Path, raw: Path, report: Report) -> None:
+    def __init__(
+        self, runs: Sequence[Run], predictions: Path, raw: Path, report: Report, others: Mapping[str, str] | None = None
+    ) -> None:
         self.systems = systems(runs)
+        self._others = dict(others or {})  # other people's PRMs: their files' names, and what they are called
         self._predictions, self._raw, self._report = predictions, raw, report
 
     def rows(self, name: str) -> list[Row]:
@@ -50,12 +54,19 @@ class Evidence:
         processbench = self._of_systems("processbench", self._processbench)
         prmbench = self._of_systems("prmbench", self._prmbench)
         search = self._of_systems("search", lambda rows: comparisons.on_search(rows, "correct"))
-        for name, rows, figure in (
-            (RANDOM, self.rows(f"search/{CONTROL}.jsonl"), "correct"),
-            (MAJORITY, self.rows("sample.jsonl"), "majority_right"),
-        ):
-            if rows and (control := gather({1: comparisons.on_search(rows, figure)}, self._report, is_trained=False)):
-                search[name] = control
+        controls: list[tuple[dict[str, System], str, Measured | None]] = [
+            (search, RANDOM, _if_any(self.rows(f"search/{CONTROL}.jsonl"), "correct")),
+            (search, MAJORITY, _if_any(self.rows("sample.jsonl"), "majority_right")),
+        ]
+        for other in self._others:
+            controls.append((processbench, other, self._processbench(self.rows(f"processbench/{other}.jsonl"))))
+            controls.append((prmbench, other, self._prmbench(self.rows(f"prmbench/{other}.jsonl"))))
+        for found, name, measured in controls:
+            if measured and (control := gather({1: measured}, self._report, is_trained=False)):
+                found[name] = control
+        for rule, name in BEST_OF_N.items():
+            if chosen := self._of_systems("best_of_n", partial(_chosen, rule), only="full").get("full"):
+                search[name] = chosen
         return {"processbench": processbench, "prmbench": prmbench, "search": search}
 
     @cached_property
@@ -74,7 +85,7 @@ class Evidence:
     def comparisons(self) -> dict[str, list[Comparison]]:
         """For each benchmark: each pair of ``pairs``, then guided search against what needs no PRM."""
         names = {system: spoken(members[0]) for system, members in self.systems.items()}
-        names |= {RANDOM: RANDOM, MAJORITY: MAJORITY}
+        names |= {name: name for name in (RANDOM, MAJORITY, *BEST_OF_N.values())} | self._others
         titles = {"processbench": PROCESSBENCH, "prmbench": PRMBENCH, "search": SEARCH}
         return {
             bench: compare(
@@ -96,12 +107,17 @@ class Evidence:
             elif mix:
                 found.append(("full", system))
         if benchmark == "search":
-            found += [("full", RANDOM), ("full", MAJORITY)]
+            found += [("full", name) for name in (RANDOM, MAJORITY, *BEST_OF_N.values())]
+        found += [("full", other) for other in self._others]
         return [pair for pair in found if pair[0] in self.systems]
 
-    def _of_systems(self, folder: str, measure: Callable[[list[Row]], Measured | None]) -> dict[str, System]:
+    def _of_systems(
+        self, folder: str, measure: Callable[[list[Row]], Measured | None], only: str = ""
+    ) -> dict[str, System]:
         found = {}
         for system, members in self.systems.items():
+            if only and system != only:
+                continue
             runs = {
                 run.seed: measured
                 for run in members
@@ -120,3 +136,12 @@ class Evidence:
         keys = {row["idx"] for row in rows}
         items = [item for item in self.prmbench_items if item.idx in keys]
         return comparisons.on_prmbench(items, rows) if items else None
+
+
+def _if_any(rows: list[Row], figure: str) -> Measured | None:
+    return comparisons.on_search(rows, figure) if rows else None
+
+
+def _chosen(rule: str, rows: list[Row]) -> Measured:
+    """Best of n by one rule, from rows of what each rule chose."""
+    return comparisons.on_search([row | {"correct": row["right"][rule]} for row in rows], "correct")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stages.core.bootstrap import adjusted
 from stages.core.comparisons import Comparison, said_seeds
-from stages.core.evidence import MAJORITY, RANDOM, Evidence
+from stages.core.evidence import BEST_OF_N, MAJORITY, RANDOM, Evidence
 from stages.core.page import Block, Table, Text
 from stages.core.results import MISSING, NOT_APPLICABLE, spoken
 from stages.core.runs import MAIN_MIX
@@ -68,6 +68,7 @@ def _questions(evidence: Evidence) -> list[tuple[str, str, str, bool]]:
         full = spoken(evidence.systems["full"][0])
         found += [("guided search beats a random pick", full, RANDOM, False)]
         found += [("guided search beats majority voting", full, MAJORITY, False)]
+        found += [(f"guided search beats best of n by {rule}", full, name, False) for rule, name in BEST_OF_N.items()]
     return found
 
 

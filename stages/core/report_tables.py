@@ -18,6 +18,7 @@ from stages.core.results import (
     mean_over_seeds,
     name_of,
     sampled_figures,
+    titles,
 )
 from stages.core.runs import Run
 
@@ -26,6 +27,12 @@ _HEADLINE = (
     "Below our systems stand the baselines to beat."
 )
 _RULES = (("both", "rule both"), ("pass1", "rule pass 1"))
+_BEST = ("min", "product", "last", "mean")
+_WAYS = {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
+
+
+Value = Callable[[Metrics, str], Any]
+"""A figure of a metric file by the name of its column."""
 
 
 def headline(lines: Sequence[Line]) -> Table:
@@ -114,7 +121,14 @@ def search(results: Results) -> list[Block]:
         rows.append(("random pick (control)", *_cells([_set(control, column) for column in table.columns])))
     for members in _ours(results, results.search):
         values = _row(members, results.search, _set, table.columns)
-        rows.append((label(members), *_cells(values)))
+        rows.append((f"{label(members)}, guided search", *_cells(values)))
+        for rule in _BEST:
+            values = [
+                _mean(members, results.search, ("best_of_n", "sets", column, rule)) for column in table.columns[:-1]
+            ]
+            values.append(_mean(members, results.search, ("best_of_n", "average", rule)))
+            if any(value is not None for value in values):
+                rows.append((f"{label(members)}, best of n by {rule}", *_cells(values)))
     if not rows:
         return [Text(f"{MISSING}: run the sample, control and search stages.")]
     blocks: list[Block] = [
@@ -138,14 +152,15 @@ def _costs(results: Results) -> list[Block]:
 
 def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
     """The paper's five result tables, our rows and the differences below theirs."""
-    getters: list[tuple[paper.PaperTable, Mapping[str, Metrics], Callable[[Metrics, str], Any]]] = [
-        (paper.PROCESSBENCH, results.processbench, _subset),
-        (paper.PROCESSBENCH_FULL, results.processbench, _subset),
-        (paper.PRMBENCH, results.prmbench, _class_or_category),
-        (paper.SEARCH, results.search, _set),
+    first, second = results.others["processbench"], results.others["prmbench"]
+    getters: list[tuple[paper.PaperTable, Mapping[str, Metrics], Mapping[str, Metrics], Value]] = [
+        (paper.PROCESSBENCH, results.processbench, first, _subset),
+        (paper.PROCESSBENCH_FULL, results.processbench, first, _subset),
+        (paper.PRMBENCH, results.prmbench, second, _class_or_category),
+        (paper.SEARCH, results.search, {}, _set),
     ]
     tables = []
-    for table, metrics, value_of in getters:
+    for table, metrics, others, value_of in getters:
         rows = [(row.name, *_cells(row.values)) for row in table.rows]
         marked: list[int] = []
         for members in results.systems.values():
@@ -156,8 +171,14 @@ def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
             marked.append(len(rows))
             rows.append((f"ours: {label(members)}", *_cells(mine)))
             if (theirs := table.row(name)) is not None:
-                gaps = [None if m is None else m - t for m, t in zip(mine, theirs.values, strict=True)]
-                rows.append(("difference", *(NOT_APPLICABLE if gap is None else f"{gap:+.1f}" for gap in gaps)))
+                rows.append(("difference", *_gaps(mine, theirs.values)))
+        for name, found in others.items():
+            called = titles(found, name)
+            mine = [value_of(found, column) for column in table.columns]
+            marked.append(len(rows))
+            rows.append((f"measured: {called[0]}", *_cells(mine)))
+            if (theirs := next((row for title in called if (row := table.row(title))), None)) is not None:
+                rows.append(("difference", *_gaps(mine, theirs.values)))
         caption = f"{table.caption} ({table.label})"
         tables.append(Table(caption, ("system", *table.headings), rows, frozenset(marked), "reports/tables.json"))
     tables.append(_scale(results))
@@ -191,9 +212,7 @@ def _scale(results: Results) -> Table:
         marked.append(len(rows))
         rows.append((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}", *_cells(values)))
         if run.mix in theirs:
-            gaps = [None if m is None else m - t for m, t in zip(values, theirs[run.mix].values, strict=True)]
-            signed = (NOT_APPLICABLE if gap is None else f"{gap:+.1f}" for gap in gaps)
-            rows.append(("difference", NOT_APPLICABLE, NOT_APPLICABLE, *signed))
+            rows.append(("difference", NOT_APPLICABLE, NOT_APPLICABLE, *_gaps(values, theirs[run.mix].values)))
     headers = ("model", "samples", "Mistral samples", "ProcessBench", "PRMBench", "search")
     caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}); ours in training records"
     return Table(caption, headers, rows, frozenset(marked), "reports/tables.json")
@@ -216,7 +235,7 @@ def _by_part(
     metrics: Mapping[str, Metrics],
     folder: str,
     table: paper.PaperTable,
-    value_of: Callable[[Metrics, str], Any],
+    value_of: Value,
     explanation: str,
 ) -> list[Block]:
     rows = []
@@ -230,6 +249,10 @@ def _by_part(
             if figures:
                 values = _row(members, figures, value_of, table.columns)
                 rows.append((f"{label(members)}, {said}", *_cells(values)))
+    for name, found in results.others[folder].items():
+        for way, figures_of in found.get("rules", {"authors": found}).items():
+            values = [value_of(figures_of, column) for column in table.columns]
+            rows.append((f"{titles(found, name)[0]}, {_WAYS.get(way, way)}", *_cells(values)))
     for name, found in first_baselines(metrics).items():
         values = [value_of(found, column) for column in table.columns]
         rows.append((f"baseline: {name.replace('_', ' ')}", *_cells(values)))
@@ -241,7 +264,7 @@ def _by_part(
 def _row(
     members: Sequence[Run],
     metrics: Mapping[str, Metrics],
-    value_of: Callable[[Metrics, str], Any],
+    value_of: Value,
     columns: Sequence[str],
 ) -> list[float | None]:
     """A system's figures, each the mean over its seeds."""
@@ -277,6 +300,12 @@ def _nested(found: Any, *keys: str) -> Any:
     for key in keys:
         found = (found or {}).get(key)
     return found
+
+
+def _gaps(mine: Sequence[float | None], theirs: Sequence[float]) -> list[str]:
+    """Ours less the paper's."""
+    pairs = zip(mine, theirs, strict=True)
+    return [NOT_APPLICABLE if value is None else f"{value - printed:+.1f}" for value, printed in pairs]
 
 
 def _cells(values: Sequence[Any]) -> list[str]:

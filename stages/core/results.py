@@ -41,6 +41,7 @@ class Results:
     prmbench: Mapping[str, Metrics]
     search: Mapping[str, Metrics]  # with "random", the control
     sample: Metrics | None
+    others: Mapping[str, Mapping[str, Metrics]]  # by benchmark: other people's PRMs, by name
 
     @property
     def systems(self) -> dict[str, list[Run]]:
@@ -81,8 +82,8 @@ class Line:
         return self.processbench, self.prmbench, self.search
 
 
-def load_results(root: Path, runs: tuple[Run, ...]) -> Results:
-    """Read every metric file of ``runs`` below ``root`` (``metrics/``) that is there."""
+def load_results(root: Path, runs: tuple[Run, ...], baselines: Sequence[str] = ()) -> Results:
+    """Read every metric file of ``runs`` and ``baselines`` below ``root`` (``metrics/``) that is there."""
     names = [run.name for run in runs]
     return Results(
         runs=runs,
@@ -93,6 +94,7 @@ def load_results(root: Path, runs: tuple[Run, ...]) -> Results:
         prmbench=_read_all(root / "prmbench", names),
         search=_read_all(root / "search", [*names, CONTROL]),
         sample=_read(root / "sample.json"),
+        others={bench: _read_all(root / bench, baselines) for bench in ("processbench", "prmbench")},
     )
 
 
@@ -100,6 +102,11 @@ def name_of(run: Run) -> str:
     """A system in words; runs that differ in the seed alone share the name."""
     variant = VARIANTS[run.variant]
     return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
+
+
+def titles(metrics: Metrics, name: str) -> list[str]:
+    """What the paper's tables call somebody else's PRM, the usual name first."""
+    return list(metrics.get("titles") or [name])
 
 
 def spoken(run: Run) -> str:
@@ -126,6 +133,10 @@ def lines(results: Results, levels: Levels) -> list[Line]:
             for bench, found in measured.items()
         ]
         rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False))
+    for name in dict.fromkeys(name for found in results.others.values() for name in found):
+        found = [results.others[bench].get(name) for bench in ("processbench", "prmbench")]
+        pair = _score(found[0], "mean_f1"), _score(found[1], "overall")
+        rows.append(Line(titles(found[0] or found[1] or {}, name)[0], *pair, NOT_APPLICABLE, is_baseline=True))
     for name in ("chance", "majority"):
         benchmarks = [first_baselines(metrics).get(name) for metrics in (results.processbench, results.prmbench)]
         pair = _score(benchmarks[0], "mean_f1"), _score(benchmarks[1], "overall")

@@ -65,7 +65,7 @@ def test_the_graph_has_a_stage_a_run_of_the_parameters(tmp_path: Path) -> None:
     assert stages["train@full-550k-s2"].outs == ("models/full-550k-s2",)
 
 
-@pytest.mark.parametrize("runs", [["full; rm -rf x"], ["$(ls)"], ["a b"], [{"a": 1}], [], None, "full"])
+@pytest.mark.parametrize("runs", [["full; rm -rf x"], ["$(ls)"], ["a b"], [{"a": 1}], None, "full"])
 def test_a_value_that_a_shell_would_read_is_no_run(tmp_path: Path, runs: object) -> None:
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"runs": runs}))
