@@ -35,6 +35,13 @@ class Benchmark(StrEnum):
     search = "search"
 
 
+class Measured(StrEnum):
+    """What other people's PRMs are measured on."""
+
+    processbench = "processbench"
+    prmbench = "prmbench"
+
+
 class GradePreset(StrEnum):
     """Decision rules: the published evaluator's to the letter, or the repaired ones."""
 
@@ -134,17 +141,26 @@ def score(
     url: Annotated[
         str | None, typer.Option(help="A server (…/v1) that offers this model; the folder's tokenizer is still read.")
     ] = None,
+    system: Annotated[str | None, typer.Option(help="Whose PRM the folder holds, where it is not ours.")] = None,
     pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
 ) -> None:
-    """Score the steps of solutions: probabilities of math, consistency, and the reward."""
+    """Score the steps of solutions: probabilities of math, consistency, and the reward; of others, the reward."""
     from stages.core.progress import Progress
     from stages.core.score_lines import read_solutions, render_scores, score_lines
     from stages.core.scoring import Scorer
-    from stages.core.served_scoring import ServedScorer
+    from stages.core.served_scoring import PRM, ServedScorer
 
     with _plain_errors():
         solutions = read_solutions(file)
-        scorer = Scorer(model, preset, dtype) if url is None else ServedScorer(model, [url], preset)
+        scorer: PRM
+        if system is not None:
+            from stages.core.baselines.adapter import AUTHORS
+            from stages.core.baselines.registry import system as named
+            from stages.core.baselines.scorer import BaselineScorer
+
+            scorer = BaselineScorer(model, named(system).methods[AUTHORS], dtype)
+        else:
+            scorer = Scorer(model, preset, dtype) if url is None else ServedScorer(model, [url], preset)
         if pretty:
             for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
                 typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
@@ -153,6 +169,27 @@ def score(
             rows = score_lines(scorer, solutions, progress.advance)
     for row in rows:
         typer.echo(json.dumps(row, ensure_ascii=True))
+
+
+@app.command()
+def evaluate(
+    system: Annotated[str, typer.Option(help="Whose PRM it is; docs/baselines.md lists the names.")],
+    model: Annotated[Path, typer.Option(help="Its model folder.")],
+    benchmark: Annotated[Measured, typer.Option(help="What it is measured on.")],
+    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Items a file; 0 is all.")] = 0,
+) -> None:
+    """Measure somebody else's PRM, its authors' way and the benchmark's; writes predictions and metrics."""
+    from stages.core.baselines.evaluate import HEADLINES, headline
+    from stages.core.baselines.evaluate import evaluate as measure
+    from stages.core.baselines.registry import system as named
+    from stages.core.params import load_params
+
+    with _plain_errors():
+        one, name = named(system), next(name for name in HEADLINES if name == benchmark.value)
+        params = load_params()
+        folder = data or Path("artifacts/raw") / benchmark.value
+        typer.echo(headline(one, name, measure(one, model, name, folder, params.score, params.report, limit)))
 
 
 @app.command()

@@ -34,7 +34,7 @@ class _Section(BaseModel):
 class Source(_Section):
     """One entry of the source catalogue."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+)?$")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+(-[a-z0-9_]+)*)?$")]
     kind: Literal["shipped", "generated", "mirror", "https", "hub", "s3"]
     location: str
     revision: str | None

@@ -17,7 +17,6 @@ from stages.core.model import resolve
 from stages.core.openai_client import Ask, Chain, Failure, ServerClient
 from stages.core.params import Score
 from stages.core.passes import PRESETS, Prompter, Query
-from stages.core.prompts import Variant
 from stages.core.scoring import Candidates, FoundAt, Scorer, Solution, StepScore, step_score, variant_of
 from stages.core.tokens import load_tokenizer
 from stages.core.vllm_server import vllm_servers
@@ -36,9 +35,7 @@ class RoundScorer(Protocol):
 
 
 class PRM(Protocol):
-    """What scores steps: a model in this process, or one behind a server."""
-
-    variant: Variant
+    """What scores steps: a model in this process, or one behind a server; ours, or other people's."""
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

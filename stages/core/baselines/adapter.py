@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import torch
@@ -21,8 +21,8 @@ from stages.core.scoring import Solution
 from stages.core.tokens import Ids, neutralise, special_strings
 
 _STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
-AUTHORS = "authors"
 Preset = Literal["authors", "benchmark"]
+AUTHORS: Final = "authors"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -116,12 +116,23 @@ class BaselineScorer:
         found: list[float] = self._head(read if read.dtype == torch.float64 else read.float()).double().tolist()
         return found
 
-    def candidates(self, rounds: dict[str, Candidates]) -> dict[str, list[float]]:
-        """Rewards of the candidate steps of every open problem, all problems together."""
+    def rounds(self) -> BaselineRounds:
+        """A search's scorer of candidates."""
+        return BaselineRounds(self)
+
+
+class BaselineRounds:
+    """Candidates of a search's open problems; nothing is kept from round to round but the model."""
+
+    def __init__(self, scorer: BaselineScorer) -> None:
+        self._scorer = scorer
+
+    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        """The last step's score of every candidate, all problems together: one problem's candidates share a tree."""
         asked = [
             Solution(f"{key}, candidate {number}", one.problem, (*one.prefix, step))
             for key, one in rounds.items()
             for number, step in enumerate(one.steps)
         ]
-        scores = iter(self.score(asked))
-        return {key: [next(scores)[-1].reward for _ in one.steps] for key, one in rounds.items()}
+        scored = iter(self._scorer.score(asked))
+        return {key: [next(scored)[-1] for _ in one.steps] for key, one in rounds.items()}

@@ -209,9 +209,12 @@ def test_presets_choose_the_evaluators_way_where_there_is_one() -> None:
 
 def test_candidates_are_scored_by_their_last_step(folders: dict[str, Path]) -> None:
     scorer = BaselineScorer(folders["skywork"], SYSTEMS["skywork"].methods[AUTHORS])
-    found = scorer.candidates({"a": Candidates("P", ("one",), ("two", "three")), "b": Candidates("Q", (), ())})
+    found = scorer.rounds().score({"a": Candidates("P", ("one",), ("two", "three")), "b": Candidates("Q", (), ())})
     whole = scorer.score([Solution("", "P", ("one", "two")), Solution("", "P", ("one", "three"))])
-    assert found == {"a": pytest.approx([steps[-1].reward for steps in whole], abs=1e-6), "b": []}
+    assert {key: [one.reward for one in scores] for key, scores in found.items()} == {
+        "a": pytest.approx([steps[-1].reward for steps in whole], abs=1e-6),
+        "b": [],
+    }
 
 
 def test_wrong_folders_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

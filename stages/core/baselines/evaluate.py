@@ -1,0 +1,136 @@
+"""A baseline through a benchmark: predictions and metrics in the shape of our own runs.
+
+Each way to use the system is measured: its authors' (``prediction``, ``step_level_validity_labels``, the figures at the
+top of the metrics) and, where the benchmark's evaluator has another, that one too (``…_benchmark``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from stages.core import prmbench, processbench
+from stages.core.baselines.adapter import AUTHORS, Preset, System
+from stages.core.baselines.scorer import BaselineScorer
+from stages.core.benchmarks import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
+from stages.core.io import write_json, write_jsonl
+from stages.core.params import Report, Score
+from stages.core.progress import Progress
+from stages.core.scoring import Solution
+
+Benchmark = Literal["processbench", "prmbench"]
+HEADLINES: dict[Benchmark, str] = {"processbench": "mean_f1", "prmbench": "overall"}
+PREDICTIONS, METRICS = Path("artifacts/predictions"), Path("metrics")
+_Rewards = dict[Preset, list[list[float]]]
+
+
+def ways(system: System, benchmark: Benchmark) -> tuple[Preset, ...]:
+    """The presets that differ on this benchmark, the authors' own first."""
+    return (AUTHORS, "benchmark") if benchmark in system.methods else (AUTHORS,)
+
+
+def evaluate(
+    system: System, model: Path, benchmark: Benchmark, data: Path, settings: Score, report: Report, limit: int = 0
+) -> dict[str, Any]:
+    """Measure the system of ``model`` on the benchmark in ``data`` (``limit`` items a file; 0: all).
+
+    Writes ``artifacts/predictions/<benchmark>/<system>.jsonl`` and ``metrics/<benchmark>/<system>.json``; returns the
+    metrics, in percent.
+    """
+    if benchmark == "processbench":
+        loaded = read_processbench(data, limit)
+        solutions = [Solution(item.id, item.problem, item.steps) for item in loaded.items]
+        rewards = _score(system, model, benchmark, solutions, settings)
+        rows, metrics = _processbench(system, loaded, rewards, report)
+    else:
+        classified = read_prmbench(data, limit)
+        solutions = [Solution(item.idx, item.problem, item.steps) for item in classified.items]
+        rewards = _score(system, model, benchmark, solutions, settings)
+        rows, metrics = _prmbench(system, classified, rewards, report)
+    decision = {way: asdict(system.method(benchmark, way).rule) for way in rewards}
+    metrics |= {"system": system.name, "decision": decision}
+    write_jsonl(PREDICTIONS / benchmark / f"{system.name}.jsonl", rows)
+    write_json(METRICS / benchmark / f"{system.name}.json", metrics)
+    return metrics
+
+
+def headline(system: System, benchmark: Benchmark, metrics: dict[str, Any]) -> str:
+    """The main figure of each way, as one line."""
+    figures = ", ".join(f"{way} {found[HEADLINES[benchmark]]:.1f}" for way, found in metrics["rules"].items())
+    return f"{benchmark} {system.name}: {figures}"
+
+
+def _score(
+    system: System, model: Path, benchmark: Benchmark, solutions: Sequence[Solution], settings: Score
+) -> _Rewards:
+    found: _Rewards = {}
+    for way in ways(system, benchmark):
+        scorer = BaselineScorer(model, system.method(benchmark, way), settings.dtype, settings.token_budget)
+        with Progress(f"{benchmark} {system.name}, {way}", len(solutions), "solutions") as progress:
+            scored = scorer.score(solutions, on_done=progress.advance)
+        found[way] = [[step.reward for step in steps] for steps in scored]
+    return found
+
+
+def _processbench(
+    system: System, loaded: Loaded[ProcessBenchItem], rewards: _Rewards, report: Report
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    items = loaded.items
+    keys = [(item.subset, item.id) for item in items]
+    places = {
+        way: [_first(system.method("processbench", way).rule.sound, steps) for steps in rewards[way]] for way in rewards
+    }
+    rules = {
+        way: processbench.with_interval(items, dict(zip(keys, found, strict=True)), report)
+        for way, found in places.items()
+    }
+    rows = [
+        {"subset": item.subset, "id": item.id}
+        | {_named("prediction", way): places[way][number] for way in rewards}
+        | {"label": item.label, "steps": _steps(rewards, number)}
+        for number, item in enumerate(items)
+    ]
+    metrics = loaded.accounting() | rules[AUTHORS]
+    metrics |= {"rules": rules, "baselines": processbench.baselines(items, report), "defects": loaded.defects}
+    metrics["generators"] = processbench.by_generator(items, dict(zip(keys, places[AUTHORS], strict=True)))
+    return rows, metrics
+
+
+def _prmbench(
+    system: System, loaded: Loaded[PRMBenchItem], rewards: _Rewards, report: Report
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    items = loaded.items
+    labels = {way: [system.method("prmbench", way).rule.sound(steps) for steps in rewards[way]] for way in rewards}
+    rules = {
+        way: prmbench.with_interval(items, {i.idx: mine for i, mine in zip(items, found, strict=True)}, report)
+        for way, found in labels.items()
+    }
+    rows = [
+        {
+            "idx": item.idx,
+            "classification": item.classification,
+            "scores": {_named("step_level_validity_labels", way): labels[way][number] for way in rewards},
+            "steps": _steps(rewards, number),
+        }
+        for number, item in enumerate(items)
+    ]
+    metrics = loaded.accounting() | rules[AUTHORS]
+    metrics |= {"rules": rules, "baselines": prmbench.baselines(items, report), "defects": loaded.defects}
+    return rows, metrics
+
+
+def _first(sound: Callable[[Sequence[float]], list[bool]], steps: Sequence[float]) -> int:
+    verdicts = sound(steps)
+    return verdicts.index(False) if False in verdicts else processbench.NO_ERROR
+
+
+def _named(key: str, way: Preset) -> str:
+    return key if way == AUTHORS else f"{key}_{way}"
+
+
+def _steps(rewards: _Rewards, number: int) -> list[dict[str, float | None]]:
+    nothing: dict[str, float | None] = {"math": None, "consistency": None, "error_free": None}
+    by_step = zip(*(rewards[way][number] for way in rewards), strict=True)
+    return [nothing | {_named("reward", way): r for way, r in zip(rewards, step, strict=True)} for step in by_step]

@@ -1,0 +1,90 @@
+"""Baselines through the shipped world's benchmarks: the shapes of our own runs, both ways, the same bytes again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows.cli import app
+from stages.baseline import main
+from stages.core.baselines.registry import SYSTEMS
+from stages.core.grade import grade
+from stages.core.io import read_json
+from tests.core.baselines.folders import FOLDERS
+from tests.evaluation_inputs import evaluation_project, rows_of
+
+
+@pytest.fixture
+def project(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder: the world's benchmarks, three items a file, and two systems' models."""
+    evaluation_project(tmp_path, world, processbench={"limit": 3}, prmbench={"limit": 3})
+    for name in ("skywork", "reasoneval"):
+        FOLDERS[name](tmp_path / "artifacts/raw/models" / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_processbench(project: Path) -> None:
+    main(["reasoneval", "processbench"])
+    predictions = Path("artifacts/predictions/processbench/reasoneval.jsonl")
+    metrics = read_json(Path("metrics/processbench/reasoneval.json"))
+    rows = rows_of(predictions)
+    assert len(rows) == metrics["kept"] == 12
+    assert metrics["system"] == "reasoneval"
+    assert metrics["decision"] == {"authors": {"threshold": 0.5, "change": False}}
+    assert metrics["rules"] == {"authors": {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}}
+    for row in rows:
+        wrong = [step["reward"] <= 0.5 for step in row["steps"]]
+        assert row["prediction"] == (wrong.index(True) if True in wrong else -1)
+    assert len({step["reward"] for row in rows for step in row["steps"]}) > 10
+    graded = grade("processbench", predictions, Path("artifacts/raw/processbench"))
+    assert graded["details"]["unknown_id"] == 0
+    before = predictions.read_bytes(), Path("metrics/processbench/reasoneval.json").read_bytes()
+    main(["reasoneval", "processbench"])
+    assert before == (predictions.read_bytes(), Path("metrics/processbench/reasoneval.json").read_bytes())
+
+
+def test_prmbench_both_ways(project: Path) -> None:
+    main(["skywork", "prmbench"])
+    rows = rows_of(Path("artifacts/predictions/prmbench/skywork.jsonl"))
+    metrics = read_json(Path("metrics/prmbench/skywork.json"))
+    assert list(metrics["rules"]) == ["authors", "benchmark"]
+    assert metrics["decision"]["benchmark"] == {"threshold": -0.05, "change": True}
+    assert metrics["overall"] == metrics["rules"]["authors"]["overall"]
+    for row in rows:
+        authors, benchmark = ([step[key] for step in row["steps"]] for key in ("reward", "reward_benchmark"))
+        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.sound(authors)
+        theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
+        assert row["scores"]["step_level_validity_labels_benchmark"] == theirs
+    assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+
+
+def test_a_system_that_nobody_knows_or_fetched_is_named(project: Path) -> None:
+    with pytest.raises(ValueError, match="unknown system 'skywork-2'; expected one of math-shepherd, "):
+        main(["skywork-2", "prmbench"])
+    shutil.rmtree("artifacts/raw/models/skywork")
+    with pytest.raises(ValueError, match=r"artifacts/raw/models/skywork: no config\.json"):
+        main(["skywork", "prmbench"])
+
+
+def test_commands(project: Path) -> None:
+    runner = CliRunner()
+    model = "artifacts/raw/models/reasoneval"
+    asked = ["evaluate", "--system", "reasoneval", "--model", model, "--limit", "2"]
+    done = runner.invoke(app, [*asked, "--benchmark", "processbench"])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("processbench reasoneval: authors ")
+    assert len(rows_of(Path("artifacts/predictions/processbench/reasoneval.jsonl"))) == 8
+    Path("in.jsonl").write_text(json.dumps({"id": "a", "problem": "1+1?", "steps": ["2", "so 3"]}) + "\n")
+    done = runner.invoke(app, ["score", "in.jsonl", "--system", "reasoneval", "--model", model])
+    assert done.exit_code == 0, done.output
+    (row,) = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [step["math"] for step in row["steps"]] == [None, None]
+    assert all(0 < step["reward"] < 1 for step in row["steps"])
+    refused = runner.invoke(app, ["score", "in.jsonl", "--system", "gpt", "--model", model])
+    assert refused.exit_code == 1
+    assert "unknown system 'gpt'" in refused.output
