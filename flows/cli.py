@@ -80,8 +80,15 @@ def run(
 
 
 @app.command()
-def plan(targets: Targets = None) -> None:
-    """Show which stages a run would look at, and why."""
+def plan(
+    targets: Targets = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Show what memory each stage will need instead.")] = False,
+    memory: Annotated[float, typer.Option(help="With --gpu: of a GPU with this many GiB; 0 is what is here.")] = 0.0,
+) -> None:
+    """Show which stages a run would look at, and why; or what memory its models will need."""
+    if gpu:
+        _memory_plan(memory)
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -109,6 +116,33 @@ def plan(targets: Targets = None) -> None:
             Text(stage.name), "yes" if stage.certain else "if its input changes", Text("\n".join(stage.reasons))
         )
     Console().print(table)
+
+
+def _memory_plan(memory: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from stages.core import footprint
+    from stages.core.params import load_params
+
+    with _plain_errors():
+        params = load_params()
+        device = footprint.Device("cuda", memory * footprint.GIB) if memory else footprint.here()
+        found = {stage: footprint.verdict(stage, params, device) for stage in footprint.STAGES}
+    size = f"{device.memory / footprint.GIB:.0f} GiB"
+    place = "a GPU" if device.kind == "cuda" else "the CPU"
+    table = Table("stage", "GiB", "of which", f"on {place} with {size}", "model")
+    for stage, verdict in found.items():
+        if verdict is None:
+            table.add_row(stage, "0.0", "", "its model is served elsewhere", "")
+            continue
+        fits = "fits" if verdict.fits else f"does not fit; {verdict.remedy}"
+        total = f"{verdict.need.total / footprint.GIB:.1f}"
+        table.add_row(stage, total, Text(footprint.said(verdict.need)), Text(fits), Text(verdict.need.model))
+    Console().print(table)
+    if not all(verdict.fits for verdict in found.values() if verdict is not None):
+        raise typer.Exit(1)
 
 
 @app.command()

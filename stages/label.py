@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from stages.core.footprint import require
 from stages.core.io import DataError, digest_of, read_parquet, sha256_file, transient_status, write_json, write_parquet
 from stages.core.journal import Journal
 from stages.core.judge import Judge, open_judge
@@ -137,9 +138,11 @@ def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
-    params = load_params().label
+    profile = load_params()
+    params = profile.label
     if params.max_tokens >= params.max_model_len:
         raise DataError(f"label.max_tokens {params.max_tokens} leaves no room in max_model_len {params.max_model_len}")
+    require("label", profile, {"judge": JUDGE_FOLDER})
     with transient_status(), budget_status(), recorded("label"):
         steps = read_parquet(STEPS_FOLDER / "steps.parquet", STEPS)
         trajectories = read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES)

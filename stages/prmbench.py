@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.core.benchmarks import PRMBenchItem, read_prmbench
+from stages.core.footprint import require
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import load_params
 from stages.core.prmbench import baselines, with_interval
@@ -37,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
     run = parse_run(parser.parse_args(argv).run).name
     params = load_params()
+    require("prmbench", params, {"base": Path("models") / run})
     with recorded("prmbench", run):
         loaded = read_prmbench(RAW, params.prmbench.limit)
         items = loaded.items

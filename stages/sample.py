@@ -15,6 +15,7 @@ from typing import Any
 
 from stages.core.accuracy import metrics
 from stages.core.benchmarks import SearchProblem, read_search
+from stages.core.footprint import require
 from stages.core.generate import Sampling
 from stages.core.grading import Grader, gold_of, last_boxed, pass_at_k
 from stages.core.io import write_json, write_jsonl
@@ -34,6 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     argparse.ArgumentParser(prog="python -m stages.sample", description=__doc__.splitlines()[0]).parse_args(argv)
     params = load_params()
     settings = params.search
+    require("sample", params, {"policy": POLICY})
     with recorded("sample"), Grader() as grader:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)

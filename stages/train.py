@@ -26,6 +26,7 @@ import transformers
 from stages.core import (
     adapter,
     attention,
+    footprint,
     io,
     launch,
     layout,
@@ -72,6 +73,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if asked.recorded_by_launcher or int(os.environ.get("RANK", 0)) > 0:
         train(run, settings, mix)
         return
+    footprint.require("train", params, {"base": BASE})
     with recorded("train", run.name):
         if settings.launch and not launch.launched():
             launch.launch(settings.launch, ["stages.train", run.name, "--recorded-by-launcher"])

@@ -43,6 +43,21 @@ def sharded() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
+def division(name: str) -> tuple[int, int]:
+    """``(processes, parts)``: how many train together, and into how many parts the weights are cut.
+
+    Of the running launcher; in its absence of configuration ``name``, "" being one process.
+    """
+    if launched():
+        processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
+    elif name:
+        settings = configuration(name)
+        processes, cut = int(settings["num_processes"]), settings["distributed_type"] == "FSDP"
+    else:
+        return 1, 1
+    return processes, processes if cut else 1
+
+
 def command(name: str, module: Sequence[str]) -> list[str]:
     """What starts ``module`` (a module's name and its arguments) under configuration ``name`` on this machine."""
     settings = configuration(name)
