@@ -131,12 +131,12 @@ def test_every_stage_depends_on_its_module_and_on_the_locks() -> None:
 
 
 def test_no_parameter_is_spliced_into_a_command() -> None:
-    """A value like ``$(…)`` would be run by the shell: items are written in dvc.yaml, or are the checked runs."""
+    """A value like ``$(…)`` would be run by the shell: items are written in dvc.yaml, or are checked names."""
     content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
     for stage, body in content["stages"].items():
         items = body.get("matrix", {})
         for values in items.values():
-            assert values == "${runs}" or all(re.fullmatch(r"[a-z0-9_]+", value) for value in values), stage
+            assert values in ("${runs}", "${baselines}") or all(re.fullmatch(r"[a-z0-9_]+", value) for value in values), stage
         rest = body["cmd"]
         for item in items:
             rest = rest.replace(f"${{item.{item}}}", "")
