@@ -7,15 +7,18 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
 from stages.baseline import main
 from stages.core.baselines.registry import SYSTEMS
 from stages.core.grade import grade
-from stages.core.io import read_json
+from stages.core.io import DataError, read_json
+from stages.core.params import load_params
+from stages.lineage.pipeline import read_pipeline
 from tests.core.baselines.folders import FOLDERS
-from tests.evaluation_inputs import evaluation_project, rows_of
+from tests.evaluation_inputs import ROOT, evaluation_project, rows_of
 
 
 @pytest.fixture
@@ -69,6 +72,26 @@ def test_a_system_that_nobody_knows_or_fetched_is_named(project: Path) -> None:
     shutil.rmtree("artifacts/raw/models/skywork")
     with pytest.raises(ValueError, match=r"artifacts/raw/models/skywork: no config\.json"):
         main(["skywork", "prmbench"])
+
+
+def test_a_profile_makes_two_stages_a_system(project: Path) -> None:
+    shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
+    assert not [name for name in read_pipeline(project) if name.startswith("baseline")]
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    Path("params.yaml").write_text(yaml.safe_dump(params | {"baselines": ["skywork", "qwen-prm"]}))
+    assert load_params().baselines == ["skywork", "qwen-prm"]
+    stages = read_pipeline(project)
+    found = {stages[name].cmd for name in stages if name.startswith("baseline")}
+    assert found == {
+        f"python -m stages.baseline {system} {benchmark}"
+        for system in ("skywork", "qwen-prm")
+        for benchmark in ("processbench", "prmbench")
+    }
+    Path("params.yaml").write_text(yaml.safe_dump(params | {"baselines": ["x; rm -r y"]}))
+    with pytest.raises(DataError, match=r"baselines\.0: String should match pattern"):
+        load_params()
+    with pytest.raises(DataError, match="`baselines` holds 'x; rm -r y'; expected names"):
+        read_pipeline(project)
 
 
 def test_commands(project: Path) -> None:
