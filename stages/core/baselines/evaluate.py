@@ -50,7 +50,7 @@ def evaluate(
         rewards = _score(system, model, benchmark, solutions, settings)
         rows, metrics = _prmbench(system, classified, rewards, report)
     decision = {way: asdict(system.method(benchmark, way).rule) for way in rewards}
-    metrics |= {"system": system.name, "decision": decision}
+    metrics |= {"system": system.name, "titles": list(system.titles), "decision": decision}
     write_jsonl(PREDICTIONS / benchmark / f"{system.name}.jsonl", rows)
     write_json(METRICS / benchmark / f"{system.name}.json", metrics)
     return metrics

@@ -37,7 +37,7 @@ def test_processbench(project: Path) -> None:
     metrics = read_json(Path("metrics/processbench/reasoneval.json"))
     rows = rows_of(predictions)
     assert len(rows) == metrics["kept"] == 12
-    assert metrics["system"] == "reasoneval"
+    assert (metrics["system"], metrics["titles"]) == ("reasoneval", ["ReasonEval-7B"])
     assert metrics["decision"] == {"authors": {"threshold": 0.5, "change": False}}
     assert metrics["rules"] == {"authors": {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}}
     for row in rows:
