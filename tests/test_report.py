@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from infra import readme
 from stages.core import accuracy, prmbench, processbench
 from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.figures import Station, flow_chart
-from stages.core.io import write_json, write_jsonl
+from stages.core.io import DataError, write_json, write_jsonl
 from stages.core.params import Report, load_params
 from stages.core.results import results_table
 from stages.report import main
@@ -423,3 +425,38 @@ def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
     first = written()
     assert first == written()
     assert len(first) == 12
+
+
+def test_the_readme_s_results_are_the_report_s(folder: Path, root: Path) -> None:
+    _project(root, "quickstart")
+    _everything()
+    main([])
+    Path("README.md").write_text((root / "README.md").read_text())
+    readme.main(["--write"])
+    once = Path("README.md").read_text()
+    readme.main(["--write"])
+    assert Path("README.md").read_text() == once
+    assert once.split(readme.START)[0] == (root / "README.md").read_text().split(readme.START)[0]
+    assert once.split(readme.END)[1] == (root / "README.md").read_text().split(readme.END)[1]
+    full = json.loads(Path("metrics/processbench/full.json").read_text())["mean_f1"]
+    assert f"| PathFinder-PRM | {full:.1f} [" in once
+    assert re.search(r"\| separate subtasks help \| (yes|perhaps): \+", once)
+    with pytest.raises(DataError, match="expected the marks"):
+        readme.with_results("no marks", "x")
+
+
+def test_every_plot_of_the_pipeline_has_its_file_and_its_fields(folder: Path, root: Path) -> None:
+    _project(root, "seeds", SEEDED)
+    _everything(SEEDED)
+    main([])
+    plots = yaml.safe_load((root / "dvc.yaml").read_text())["plots"]
+    assert len(plots) > 8
+    for plot in plots:
+        ((title, drawn),) = plot.items()
+        ((path, field),) = drawn["y"].items()
+        rows = json.loads(Path(path).read_text())
+        assert rows, title
+        assert all({drawn["x"], field} <= row.keys() for row in rows), title
+        if "/" in drawn["template"]:
+            assert (root / drawn["template"]).exists(), title
+            assert all("system" in row for row in rows), title

@@ -1,0 +1,59 @@
+"""The page as markup: what is filtered, what is named by digest, what untrusted text can become."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stages.core.page import Browser, Fold, Listing, Page, Section, Table, Text, to_html, to_markdown
+
+HOSTILE = "<script>alert('x')</script>\" onload=\"x <+> \u202e {0} \x07 \ud800"
+
+
+class Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attributes)))
+
+
+def _page(text: str) -> Page:
+    entries = [Fold(text, [Text(text), Listing([text, "b"], frozenset([1]))], {"kind": text, "subset": "math"})]
+    table = Table(text, ("a", text), [(text, "1.0")], origin="metrics/x.json")
+    return Page(text, [Text(text)], [Section("One", [table]), Section("Two", [Browser(entries)])])
+
+
+def test_the_policy_names_the_one_script_and_a_page_without_a_browser_has_none() -> None:
+    page = to_html(_page("x"))
+    (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "<script" not in to_html(Page("t", [], [Section("One", [Text("x")])]))
+    assert "script-src" not in to_html(Page("t", [], [Section("One", [Text("x")])]))
+
+
+@given(st.one_of(st.just(HOSTILE), st.text(alphabet=st.characters(exclude_categories=()), max_size=40)))
+def test_no_text_becomes_a_tag_or_an_attribute(text: str) -> None:
+    plain, hostile = Tags(), Tags()
+    plain.feed(to_html(_page("x")))
+    page = to_html(_page(text))
+    hostile.feed(page)
+    assert [tag for tag, _ in hostile.found] == [tag for tag, _ in plain.found]
+    assert [sorted(given) for _, given in hostile.found] == [sorted(given) for _, given in plain.found]
+    page.encode()  # no lone surrogate is left
+    assert "\u202e" not in page
+    assert "<script>" not in to_markdown(_page(text))
+
+
+def test_entries_carry_their_tags_and_tables_their_origin() -> None:
+    page = to_html(_page("x"))
+    assert '<div class=browser data-by="kind subset"><details data-kind="x" data-subset="math">' in page
+    for text in (page, to_markdown(_page("x")).replace("\\", "")):
+        assert "From metrics/x.json; the way back: pathfinder lineage up metrics/x.json" in text
