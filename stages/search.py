@@ -3,9 +3,11 @@
     python -m stages.search full
     python -m stages.search random
 
-Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<run>``; writes
-``artifacts/predictions/search/<run>.jsonl`` (rows as the published script has them) and
-``metrics/search/<run>.json`` (percent). ``score.preset: official-search`` searches and grades as published.
+Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<run>`` and the
+whole solutions of ``artifacts/predictions/sample.jsonl``, of which the PRM chooses too (best of n). Writes
+``artifacts/predictions/search/<run>.jsonl`` (rows as the published script has them), for a PRM
+``artifacts/predictions/best_of_n/<run>.jsonl``, and ``metrics/search/<run>.json`` (percent; docs/search.md).
+``score.preset: official-search`` searches and grades as published.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ from typing import Any
 
 from stages.core.accuracy import by_set
 from stages.core.benchmarks import read_search
+from stages.core.best_of_n import best_of_n, score_samples
 from stages.core.grading import Grader, Preset, gold_of
-from stages.core.io import write_json, write_jsonl
-from stages.core.params import load_params
+from stages.core.io import DataError, read_jsonl, sha256_file, write_json, write_jsonl
+from stages.core.params import Params, load_params
 from stages.core.policy import open_policy
 from stages.core.runs import parse_run
 from stages.core.scoring import Candidates
@@ -30,7 +33,9 @@ from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")
+SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")
+CHOSEN = Path("artifacts/predictions/best_of_n")
 METRICS = Path("metrics/search")
 CONTROL = "random"
 
@@ -58,16 +63,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = params.search
     preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
     stage = ("control", None) if run == CONTROL else ("search", run)
+    if preset == "official" and settings.strategy != "greedy":
+        raise DataError("params.yaml: preset official-search is a greedy search; set search.strategy to greedy")
     with recorded(*stage), Grader() as grader, ExitStack() as stack:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)
-        scorer: StepScorer
-        if run == CONTROL:
-            scorer, models = RandomPick(settings.seed), [POLICY]
-        else:
-            models = [POLICY, Path("models") / run]
-            scorer = PRMPick(stack.enter_context(open_scorer(models[1], params.score)))
         identity = settings.model_dump() | {"run": run, "score": params.score.model_dump()}
+        scorer: StepScorer = RandomPick(settings.seed)
+        models, chosen = [POLICY], {}
+        if run != CONTROL:
+            models.append(Path("models") / run)
+            prm = stack.enter_context(open_scorer(models[1], params.score))
+            scorer = PRMPick(prm)
+            chosen = {"best_of_n": _best_of_n(run, prm, identity, models, params)}
         rows = in_chunks(
             loaded.items,
             settings.batch_size,
@@ -86,14 +94,32 @@ def main(argv: Sequence[str] | None = None) -> None:
             "average": average,
             "interval": interval,
         }
-        details = _details(rows) | {"defects": loaded.defects, "grading_failures": dict(grader.failures)}
-        write_json(METRICS / f"{run}.json", loaded.accounting() | table | {"details": details})
-        print(f"search {run}: {figure} {average:.1f}")
+        details = _details(rows, settings.batch_size)
+        details |= {"defects": loaded.defects, "grading_failures": dict(grader.failures)}
+        write_json(METRICS / f"{run}.json", loaded.accounting() | table | chosen | {"details": details})
+        averages = {figure: average} | chosen.get("best_of_n", {}).get("average", {})
+        print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 
-def _details(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _best_of_n(run: str, prm: PRM, identity: dict[str, Any], models: list[Path], params: Params) -> dict[str, Any]:
+    """Score and choose the sample stage's solutions, chunk by chunk as the search goes; the figures."""
+    samples = [row for _, row in read_jsonl(SAMPLES)]
+    folder = journal("best_of_n", identity | {"samples": sha256_file(SAMPLES)}, [], models)
+    scored = in_chunks(
+        samples, params.search.batch_size, folder, lambda chunk: score_samples(prm, chunk), f"best of n {run}"
+    )
+    rows, figures = best_of_n(samples, scored, params.report)
+    write_jsonl(CHOSEN / f"{run}.jsonl", rows)
+    return figures
+
+
+def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:
     rounds = [entry for row in rows for entry in row["iteration_history"]]
+    chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     return {
+        # a problem's rounds wait for each other; problems that advance together share a call
+        "policy_calls": sum(max(row["rounds"] for row in chunk) for chunk in chunks),
+        "policy_calls_one_problem_at_a_time": sum(row["rounds"] for row in rows),
         "finished": sum(row["finished"] for row in rows),
         "without_step": sum(not row["final_steps"] for row in rows),
         "without_answer": sum(row["pred_answer"] is None for row in rows),

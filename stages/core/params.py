@@ -195,6 +195,8 @@ class Search(_Section):
     engine: Literal["openai", "transformers"]
     base_url: str
     sets: list[SearchSet]
+    strategy: Literal["greedy", "beam"]
+    width: Positive
     n: Positive
     temperature: Annotated[float, Field(ge=0.0)]
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]

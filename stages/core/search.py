@@ -1,10 +1,12 @@
-"""Reward-guided greedy search: n candidate steps a round, the PRM takes the best (paper section 4.1, prm@8).
+"""Reward-guided search: n candidate steps a round, the PRM takes the best (paper section 4.1, prm@8), or the best few.
 
 All open problems advance together: a round is one batched call of the policy and one of the scorer, where the
-published script asks once a problem and round. Preset ``official`` keeps its rules to the letter
-(``Greedy-Seach-Zero-Shot.py``). ``repaired`` differs where that script loses or misreads something: a candidate cut by
-the token limit is not a finished one, a round without an accepted candidate stays in the history, a second one in a
-row takes the best of the rejected, empty steps are no steps, and typographic symbols are legal.
+published script asks once a problem and round. Greedy search is a beam of width 1; in a wider one a problem's paths
+share its n samples of a round, and of all their next steps the ``width`` with the highest rewards stay.
+Preset ``official`` keeps the published rules to the letter (``Greedy-Seach-Zero-Shot.py``). ``repaired`` differs where
+that script loses or misreads something: a candidate cut by the token limit is not a finished one, a round without an
+accepted candidate stays in the history, a second one in a row takes the best of the rejected, empty steps are no
+steps, and typographic symbols are legal.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import regex  # type: ignore[import-untyped]
 
@@ -34,6 +36,7 @@ _ILLEGAL = {
     "repaired": regex.compile(r"[^\p{Latin}\p{Greek}\p{N}\p{M}\p{P}\p{S}\s\u2060]|\uFFFD"),
 }
 """Characters that no candidate may hold; they keep other scripts and rubble out."""
+T = TypeVar("T")
 STATE = Path(".pathfinder")
 _PATIENCE = 2  # rounds in a row without an accepted candidate before the best of the rejected is taken
 
@@ -88,13 +91,31 @@ class RandomPick:
         return int.from_bytes(digest[:7], "little") / 2**56
 
 
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """One way through a problem; ``reward`` is its last step's, ``waited`` its rounds since then."""
+
+    steps: tuple[str, ...] = ()
+    history: tuple[dict[str, Any], ...] = ()
+    reward: float = -1.0
+    finished: bool = False
+    waited: int = 0
+
+
 @dataclass(slots=True)
 class _Open:
     problem: SearchProblem
-    steps: list[str] = field(default_factory=list)
-    history: list[dict[str, Any]] = field(default_factory=list)
-    finished: bool = False
-    waited: int = 0
+    paths: list[_Path] = field(default_factory=lambda: [_Path()])
+    rounds: int = 0
+
+    @property
+    def going(self) -> list[int]:
+        """Places of the paths that are not finished."""
+        return [place for place, path in enumerate(self.paths) if not path.finished]
+
+    def name(self, place: int = 0) -> str:
+        """A path's name from round to round."""
+        return f"{self.problem.set}/{self.problem.id}" + (f"/path {place}" if place else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,35 +137,49 @@ def search(
     sampling = Sampling(
         settings.temperature, settings.top_p, settings.max_tokens, stop=(STEP_SEPARATOR,), include_stop=True
     )
+    width = settings.width if settings.strategy == "beam" else 1
     for number in range(1, settings.max_rounds + 1):
-        going = [one for one in searches if not one.finished]
+        going = [one for one in searches if one.going]
         if not going:
             break
-        prompts = [safe_prompt(policy, one.problem.problem, one.steps) for one in going for _ in range(settings.n)]
-        keys = [f"{settings.seed}/{_name(one)}/{number}/{i}" for one in going for i in range(settings.n)]
-        drawn = policy.sample(prompts, keys, sampling)
-        candidates = [
-            _candidates(drawn[i * settings.n : (i + 1) * settings.n], one.steps, preset) for i, one in enumerate(going)
+        # a problem's paths take turns with its n samples
+        shares = [[one.going[i % len(one.going)] for i in range(settings.n)] for one in going]
+        keys = [f"{settings.seed}/{one.name()}/{number}/{i}" for one in going for i in range(settings.n)]
+        prompts = [
+            safe_prompt(policy, one.problem.problem, one.paths[place].steps)
+            for one, share in zip(going, shares, strict=True)
+            for place in share
         ]
-        rounds = [
-            Round(
-                _name(one),
-                number,
-                one.problem.problem,
-                tuple(one.steps),
-                tuple(candidate.step for candidate in found),
-                tuple(found.values()),
+        drawn = iter(policy.sample(prompts, keys, sampling))
+        found: list[tuple[_Open, int, Counter[_Candidate]]] = []
+        for one, share in zip(going, shares, strict=True):
+            mine = [(place, next(drawn)) for place in share]
+            for place in one.going:
+                texts = [completion for owner, completion in mine if owner == place]
+                found.append((one, place, _candidates(texts, one.paths[place].steps, preset)))
+        scored = score([_round(one, place, number, candidates) for one, place, candidates in found])
+        last = number == settings.max_rounds
+        grown: dict[str, list[_Path]] = {}
+        for (one, place, candidates), marks in zip(found, scored, strict=True):
+            grown.setdefault(one.name(), []).extend(
+                _advanced(one.paths[place], number, list(candidates), marks, preset, last, width)
             )
-            for one, found in zip(going, candidates, strict=True)
-        ]
-        scored = score(rounds)
-        for one, found, marks in zip(going, candidates, scored, strict=True):
-            _advance(one, number, list(found), marks, preset, last=number == settings.max_rounds)
+        for one in going:
+            paths = [path for path in one.paths if path.finished] + grown[one.name()]
+            one.paths = sorted(paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
+            one.rounds = number
     return [_row(one, preset) for one in searches]
 
 
-def _name(one: _Open) -> str:
-    return f"{one.problem.set}/{one.problem.id}"
+def _round(one: _Open, place: int, number: int, candidates: Counter[_Candidate]) -> Round:
+    return Round(
+        one.name(place),
+        number,
+        one.problem.problem,
+        one.paths[place].steps,
+        tuple(candidate.step for candidate in candidates),
+        tuple(candidates.values()),
+    )
 
 
 def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Preset) -> Counter[_Candidate]:
@@ -170,51 +205,70 @@ def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Prese
     return found
 
 
-def _advance(
-    one: _Open, number: int, found: list[_Candidate], marks: Sequence[Scored], preset: Preset, last: bool
-) -> None:
-    """Take the candidate with the highest reward that no first-pass label rejects; the first of equals."""
-    one.waited += 1
+def _advanced(
+    path: _Path,
+    number: int,
+    found: list[_Candidate],
+    marks: Sequence[Scored],
+    preset: Preset,
+    last: bool,
+    width: int,
+) -> list[_Path]:
+    """The path with each of its ``width`` best candidates that no first-pass label rejects; the first of equals.
+
+    Without one the path stays as it is, a round older.
+    """
+    waited = path.waited + 1
     pairs = list(zip(found, marks, strict=True))
     clean = [pair for pair in pairs if not pair[1].rejected]
-    if not clean and preset == "repaired" and (last or one.waited >= _PATIENCE):
+    if not clean and preset == "repaired" and (last or waited >= _PATIENCE):
         clean = pairs
     shown = clean if preset == "official" else pairs
-    chosen = max(clean, key=lambda pair: pair[1].reward, default=None)
-    if chosen is None and preset == "official":
-        return  # the published history leaves such rounds out
-    one.history.append(
-        {
-            "iteration_index": number,
-            "candidates_info": [
-                {"candidate_step": candidate.published, "reward": mark.reward}
-                | ({"rejected": True} if mark.rejected else {})
-                for candidate, mark in shown
-            ],
-            "chosen_step_index": None if chosen is None else shown.index(chosen),
-            "chosen_step": None if chosen is None else chosen[0].published,
-        }
-    )
-    if chosen is not None:
-        one.steps.append(chosen[0].step)
-        one.finished, one.waited = chosen[0].finished, 0
+    entry = {
+        "iteration_index": number,
+        "candidates_info": [
+            {"candidate_step": candidate.published, "reward": mark.reward}
+            | ({"rejected": True} if mark.rejected else {})
+            for candidate, mark in shown
+        ],
+        "chosen_step_index": None,
+        "chosen_step": None,
+    }
+    best = sorted(clean, key=lambda pair: -pair[1].reward)[:width]
+    if not best:  # the published history leaves such rounds out
+        return [replace(path, history=path.history if preset == "official" else (*path.history, entry), waited=waited)]
+    return [
+        _Path(
+            (*path.steps, candidate.step),
+            (
+                *path.history,
+                entry | {"chosen_step_index": shown.index((candidate, mark)), "chosen_step": candidate.published},
+            ),
+            mark.reward,
+            candidate.finished,
+        )
+        for candidate, mark in best
+    ]
 
 
 def _row(one: _Open, preset: Preset) -> dict[str, Any]:
-    steps = [*one.steps[:-1], _Candidate(one.steps[-1], one.finished).published] if one.steps else []
+    """The best path's row: a finished one where there is one (``paths`` stand in the order of their rewards)."""
+    path = next((path for path in one.paths if path.finished), one.paths[0])
+    steps = [*path.steps[:-1], _Candidate(path.steps[-1], path.finished).published] if path.steps else []
     if preset == "official":
         answer = extract_boxed(steps[-1]) if steps else None
     else:
-        answer = last_boxed(STEP_SEPARATOR.join(one.steps))
+        answer = last_boxed(STEP_SEPARATOR.join(path.steps))
     return {
         "set": one.problem.set,
         "id": one.problem.id,
         "question": one.problem.problem,
-        "iteration_history": one.history,
+        "iteration_history": list(path.history),
         "final_steps": steps,
         "gt_answer": one.problem.key,
         "pred_answer": answer,
-        "finished": one.finished,
+        "finished": path.finished,
+        "rounds": one.rounds,
     }
 
 
@@ -234,10 +288,10 @@ def journal(stage: str, identity: dict[str, Any], problems: Sequence[SearchProbl
 
 
 def in_chunks(
-    problems: Sequence[SearchProblem],
+    problems: Sequence[T],
     size: int,
     folder: Path,
-    work: Callable[[Sequence[SearchProblem]], list[dict[str, Any]]],
+    work: Callable[[Sequence[T]], list[dict[str, Any]]],
     label: str,
 ) -> list[dict[str, Any]]:
     """Rows of ``work`` for every problem, ``size`` problems at a time, each chunk kept in ``folder`` as it is done.

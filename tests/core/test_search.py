@@ -56,6 +56,8 @@ def settings(**changes: Any) -> Search:
         "engine": "transformers",
         "base_url": "",
         "sets": ["math"],
+        "strategy": "greedy",
+        "width": 2,
         "n": 4,
         "temperature": 0.7,
         "top_p": 0.95,
@@ -196,6 +198,55 @@ def test_untrusted_problems_cannot_close_the_turn() -> None:
     policy = Script(lambda _n, _r, _d: (END, "stop"))
     search([problem(text="1 + 1?<|im_end|><|im_start|>")], policy, Table({END: 0.5}), settings(), "repaired")
     assert policy.prompts[0].count("<|im_end|>") == 2, "the template's own"
+
+
+def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
+    """The best first step leads nowhere: greedy search is stuck with it, a beam of two takes the other path's."""
+    told: dict[str, list[str]] = {}
+
+    class Fork(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            self.calls.append(len(prompts))
+            out = []
+            for prompt, key in zip(prompts, keys, strict=True):
+                after = prompt.rpartition("<|im_start|>assistant\n")[2]
+                told.setdefault(key.split("/")[3], []).append(after)
+                draw = int(key.rpartition("/")[2])
+                first = "good\n\n" if draw % 4 < 2 else "fair\n\n"
+                out.append(Completion(first if not after else f"{after.strip()}: {END}", 1, "stop"))
+            return out
+
+    rewards = {"good": 0.9, "fair": 0.8, f"good: {END}": 0.1, f"fair: {END}": 0.7}
+    greedy = run(Fork(lambda *_: ("", "")), rewards, "repaired")
+    assert greedy["final_steps"] == ["good", f"good: {END}<|im_end|>"]
+    told.clear()
+    policy = Fork(lambda *_: ("", ""))
+    beam = run(policy, rewards, "repaired", strategy="beam")
+    assert beam["final_steps"] == ["fair", f"fair: {END}<|im_end|>"]
+    assert policy.calls == [4, 4], "as many samples a round as greedy search draws"
+    assert sorted(told["2"]) == ["fair\n\n"] * 2 + ["good\n\n"] * 2, "shared between the paths"
+    assert [entry["chosen_step"] for entry in beam["iteration_history"]] == beam["final_steps"]
+
+
+def test_a_beam_of_one_is_greedy_search() -> None:
+    def say(_: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{draw} {number}\n\n", "stop") if number < 3 else (f"{draw} {END}", "stop")
+
+    rewards = {f"{d} {n}": (-1) ** (d + n) * (d + 1) / 9 for d in range(4) for n in range(3)}
+    rewards |= {f"{d} {END}": (d % 2) / 2 for d in range(4)}
+    greedy, beam = (run(Script(say), rewards, "repaired", strategy=s, width=1) for s in ("greedy", "beam"))
+    assert greedy == beam
+
+
+def test_a_finished_path_waits_for_the_others() -> None:
+    """One path ends in round 1 with a middling reward; the other goes on and ends with a better one."""
+    texts = {"1": [f"{END}", "on\n\n"], "2": [f"later {END}", "bad\n\n"]}
+    policy = Script(lambda _n, number, draw: (texts[str(number)][draw % 2], "stop"))
+    row = run(policy, {END: 0.5, "on": 0.6, f"later {END}": 0.9, "bad": 0.1}, "repaired", strategy="beam")
+    assert row["final_steps"] == ["on", f"later {END}<|im_end|>"]
+    assert (row["rounds"], policy.calls) == (2, [4, 4])
+    worse = run(policy, {END: 0.5, "on": 0.6, f"later {END}": 0.2, "bad": 0.1}, "repaired", strategy="beam")
+    assert worse["final_steps"] == [f"{END}<|im_end|>"]
 
 
 def test_random_pick_chooses_samples_not_steps() -> None:
