@@ -25,9 +25,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from stages.core.lean import Kept, last_states, suits
+
 NAME = "tree"
-Kept = dict[int, tuple[torch.Tensor, torch.Tensor]]
-"""Layer -> keys and values of a pass: (key heads, slots, head size) each."""
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -47,14 +47,20 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """``size`` slots, and the keys that they see before their own. ``mask`` (size, keys + size), boolean or additive.
+    """``size`` slots, and the keys that they see before their own. ``mask`` (asks, keys + size), boolean or additive.
 
-    Without a mask the bin is causal and sees itself alone.
+    Without a mask the bin is causal and sees itself alone. ``asks`` of its slots have queries.
     """
 
     size: int
+    asks: int
     parts: tuple[Part, ...] = ()
     mask: torch.Tensor | None = None
+
+    def asked(self, rows: torch.Tensor) -> Bin:
+        """With queries at ``rows`` of its slots alone."""
+        whole = torch.ones(self.size, self.size, dtype=torch.bool).tril() if self.mask is None else self.mask
+        return replace(self, asks=len(rows), mask=whole.to(rows.device)[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +77,29 @@ class BinPlan:
         )
         return replace(self, bins=tuple(moved))
 
+    def asked(self, slots: torch.Tensor) -> BinPlan:
+        """With queries at ``slots`` (ascending) alone; keys and values stay those of the whole row."""
+        bins, start = [], 0
+        for one in self.bins:
+            rows = slots[(slots >= start) & (slots < start + one.size)] - start
+            bins.append(one.asked(rows))
+            start += one.size
+        return replace(self, bins=tuple(bins))
+
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
     ) -> torch.Tensor:
-        """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
+        """Queries (1, heads, asked, head size), keys and values (1, key heads, slots, head size), the row's.
+
+        Gives (1, asked, heads, head size).
+        """
         sizes = [one.size for one in self.bins]
-        queries, keys, values = (torch.split(x[0], sizes, dim=1) for x in (query, key, value))
+        queries = torch.split(query[0], [one.asks for one in self.bins], dim=1)
+        keys, values = (torch.split(x[0], sizes, dim=1) for x in (key, value))
         out = []
         for number, one in enumerate(self.bins):
+            if not one.asks:
+                continue
             k, v = keys[number], values[number]
             if one.parts:
                 seen = [(keys[at], values[at]) if at >= 0 else self.slabs[~at][layer] for at, _, _ in one.parts]
@@ -107,15 +128,14 @@ def _attend(
 
 @dataclass(frozen=True, slots=True)
 class FlexPlan:
-    """``order`` int32 (slots,) of the row; ``order_before`` and ``end_before`` int32 of the slabs' keys, joined.
+    """``order`` int64 (asked,) of the row's queries; ``key_order`` and ``key_end`` (keys,) of slabs and row, joined.
 
-    ``end`` is the row's own. ``block_mask`` is made on the device by ``to``.
+    ``block_mask`` is made on the device by ``to``.
     """
 
     order: torch.Tensor
-    end: torch.Tensor
-    order_before: torch.Tensor
-    end_before: torch.Tensor
+    key_order: torch.Tensor
+    key_end: torch.Tensor
     slabs: tuple[Kept, ...] = ()
     block_mask: Any = None
 
@@ -124,20 +144,22 @@ class FlexPlan:
         del dtype  # the mask is a function, not a tensor
         from torch.nn.attention.flex_attention import create_block_mask
 
-        order = self.order.to(device)
-        key_order = torch.cat([self.order_before.to(device), order])
-        key_end = torch.cat([self.end_before.to(device), self.end.to(device)])
+        order, key_order, key_end = (x.to(device) for x in (self.order, self.key_order, self.key_end))
 
         def visible(_b: torch.Tensor, _h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
             return (key_order[k] <= order[q]) & (order[q] < key_end[k])
 
         made = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
-        return replace(self, block_mask=made)
+        return FlexPlan(order, key_order, key_end, self.slabs, made)
+
+    def asked(self, slots: torch.Tensor) -> FlexPlan:
+        """With queries at ``slots`` alone."""
+        return replace(self, order=self.order[slots]).to(slots.device, torch.bool)
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
     ) -> torch.Tensor:
-        """(1, heads, slots, head size) each -> (1, slots, heads, head size)."""
+        """As ``BinPlan.attend``."""
         key, value = (
             torch.cat([*(slab[layer][i] for slab in self.slabs), own[0]], dim=1)[None]
             for i, own in enumerate((key, value))
@@ -191,11 +213,14 @@ def use_trees(model: PreTrainedModel) -> None:
     model.config._attn_implementation = NAME
 
 
-def read_logits(model: torch.nn.Module, batch: Any, kept: Kept | None = None) -> torch.Tensor:
+def read_logits(model: Any, batch: Any, kept: Kept | None = None) -> torch.Tensor:
     """Logits at the batch's readings only: (readings, vocabulary). ``batch`` is a ``layout.TreeBatch``.
 
     ``kept``, where given, is filled with every layer's keys and values.
     """
+    if suits(model):
+        found: torch.Tensor = model.get_output_embeddings()(last_states(model, batch, kept))
+        return found
     output = model(
         input_ids=batch.input_ids,
         position_ids=batch.position_ids,

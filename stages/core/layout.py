@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stages.core.attention import Bin, BinPlan, FlexPlan, Kept, Part, Plan
+from stages.core.attention import Bin, BinPlan, FlexPlan, Part, Plan
+from stages.core.lean import Kept
 from stages.core.tokens import Ids
 from stages.core.tree import Tree, common
 
@@ -279,12 +280,11 @@ def _plan(
     backend: Backend, row: _Sight, cuts: Sequence[_Cut], before: Sequence[_Sight], slabs: tuple[Kept, ...]
 ) -> Plan:
     if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
-        nothing = np.empty(0, dtype=np.int64)
+        keys = (*before, row)
         return FlexPlan(
             torch.from_numpy(row.order),
-            torch.from_numpy(row.end),
-            torch.from_numpy(np.concatenate([nothing, *(one.order for one in before)])),
-            torch.from_numpy(np.concatenate([nothing, *(one.end for one in before)])),
+            torch.from_numpy(np.concatenate([one.order for one in keys])),
+            torch.from_numpy(np.concatenate([one.end for one in keys])),
             tuple(
                 {layer: (k[:, : len(one.order)], v[:, : len(one.order)]) for layer, (k, v) in slab.items()}
                 for one, slab in zip(before, slabs, strict=True)
@@ -311,9 +311,9 @@ def _bin(starts: Sequence[int], at: int, scope: Sequence[Part], row: _Sight, bef
                 else [Part(source, start + low, start + high)]
             )
     if own is None and not parts:
-        return Bin(len(mine.order))  # a chain that sees itself alone
+        return Bin(len(mine.order), len(mine.order))  # a chain that sees itself alone
     own = np.tri(len(mine.order), dtype=np.bool_) if own is None else own
-    return Bin(len(mine.order), tuple(parts), torch.from_numpy(np.concatenate([*masks, own], axis=1)))
+    return Bin(len(mine.order), len(mine.order), tuple(parts), torch.from_numpy(np.concatenate([*masks, own], axis=1)))
 
 
 def _visible(queries: _Sight, keys: _Sight) -> npt.NDArray[np.bool_]:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from stages.core.attention import Kept, read_logits, use_trees
+from stages.core.attention import read_logits, use_trees
 from stages.core.io import DataError, read_json
 from stages.core.layout import (
     Backend,
@@ -30,6 +30,7 @@ from stages.core.layout import (
     known_nodes,
     pack,
 )
+from stages.core.lean import Kept
 from stages.core.model import DTYPES, load_model, resolve
 from stages.core.passes import PRESETS, Encoded, Prompter, Query, Reading
 from stages.core.prompts import VARIANTS, Variant

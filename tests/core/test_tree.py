@@ -73,7 +73,7 @@ def test_both_layouts_show_each_node_its_ancestors(seed: int) -> None:
 def slot_visibility(plan: Plan, slots: int) -> np.ndarray:
     """(slots, slots): what each slot of a row attends to under a plan."""
     if isinstance(plan, FlexPlan):
-        order, end = plan.order.numpy(), plan.end.numpy()
+        order, end = plan.order.numpy(), plan.key_end.numpy()
         either: np.ndarray = (order[None, :] <= order[:, None]) & (order[:, None] < end[None, :])
         return either
     assert sum(one.size for one in plan.bins) == slots
