@@ -58,14 +58,15 @@ PLACES = (
 def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     """The whole page."""
     table = lines(results, evidence.levels)
-    notice = NOTICES.get(profile)
+    family = profile.split("-")[0]
+    notice, is_comparable = NOTICES.get(family), family == "paper"
     lead: list[Block] = [Text(f"Profile: {profile}."), *([Text(notice, is_notice=True)] if notice else [])]
     gates = {name: REPORTS / name / "validation.json" for name in GATES}
     rewards = rewards_of(evidence)
-    paper: list[Block] = [] if notice is None else [Text("Another world and other models: differences say little.")]
-    paper += report_tables.beside_paper(results, notice is None)
-    paper.append(report_figures.paper_performance(table, notice is None))
-    paper.append(report_figures.paper_scale(results, notice is None))
+    paper: list[Block] = [] if is_comparable else [Text("Another world and other models: differences say little.")]
+    paper += report_tables.beside_paper(results, is_comparable)
+    paper.append(report_figures.paper_performance(table, is_comparable))
+    paper.append(report_figures.paper_scale(results, is_comparable))
     first = {name_of(members[0]): members[0].name for members in evidence.systems.values()}
     sections = [
         Section("Results", [report_tables.headline(table), *report_figures.performance(table)]),

@@ -44,11 +44,12 @@ def line_chart(
     x_label: str,
     y_label: str,
     spans: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+    guide: str = "",
 ) -> str:
     """One line a name; points are ``(x, y)``. An empty chart says so.
 
     ``spans`` are intervals ``(x, low, high)`` of a line's points; with them the points are marked, and the y axis
-    starts where the values do.
+    starts where the values do. ``guide`` names a line that is no measurement; it is drawn faintly.
     """
     points = [point for line in series.values() for point in line if math.isfinite(point[1])]
     if not points:
@@ -70,7 +71,7 @@ def line_chart(
         if min(xs) <= tick <= max(xs):
             parts.append(_text(x_of(tick), height - bottom + 16, f"{tick:g}", "middle"))
     for place, (name, line) in enumerate(series.items()):
-        colour, dash = _COLOURS[place % 6], _DASHES[place % 6]
+        colour, dash = ("var(--dim)", "3 4") if name == guide else (_COLOURS[place % 6], _DASHES[place % 6])
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')

@@ -276,5 +276,5 @@ summary{cursor:pointer;overflow-wrap:anywhere}
 ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
 @media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
 @media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav,.filters{display:none}
-table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}}
+table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}details::details-content{content-visibility:visible;display:block;block-size:auto}}
 """

@@ -22,6 +22,7 @@ _SAME = {
 _SIZE = re.compile(r"~?([\d.]+)([KM])")
 _FEWEST = 10  # steps of a drawn part of the range; fewer say little
 Curve = list[tuple[float, float]]
+_DIAGONAL: Curve = [(0.0, 0.0), (1.0, 1.0)]
 
 
 def bars_of(table: Sequence[Line]) -> dict[str, list[Bar]]:
@@ -138,16 +139,17 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
     return [
         Figure(
             line_chart(
-                drawn | {"chance": [(0.0, 0.0), (1.0, 1.0)]}, "wrong steps called sound", "sound steps called sound"
+                drawn | {"chance": _DIAGONAL}, "wrong steps called sound", "sound steps called sound", guide="chance"
             ),
             f"ROC of the reward on {benchmark}. {areas}.",
             f"ROC of the reward, steps of {benchmark}.",
         ),
         Figure(
             line_chart(
-                lines | {"calibrated": [(0.0, 0.0), (1.0, 1.0)]},
+                lines | {"calibrated": _DIAGONAL},
                 "mean reward of the steps",
                 "share of them that is sound",
+                guide="calibrated",
             ),
             f"Calibration of the reward on {benchmark}: mean reward and share of sound steps. {gaps}.",
             f"Calibration of the reward, steps of {benchmark}: parts of its range with at least {_FEWEST} steps.",
