@@ -93,7 +93,7 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
     row, left, right = 24, 235, _WIDTH - 56
     height = row * len(bars) + 44
-    low, high, step = _ticks(0.0, max(bar.high for bar in bars))
+    low, high, step = _ticks(0.0, max(bar.high for bar in bars) or 100.0)
     x_of = _Scale(low, high, left, right)
     parts = []
     for tick in _range(low, high, step):
