@@ -1,12 +1,14 @@
 """A baseline through a benchmark: predictions and metrics in the shape of our own runs.
 
 Each way to use the system is measured: its authors' (``prediction``, ``step_level_validity_labels``, the figures at the
-top of the metrics) and, where the benchmark's evaluator has another, that one too (``…_benchmark``).
+top of the metrics) and, where the benchmark's evaluator has another, that one too (``…_benchmark``). A solution that is
+longer than the model's context has no prediction: it counts as missed on ProcessBench, as invalid on PRMBench, and in
+``too_long``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +25,8 @@ from stages.core.scoring import Solution
 Benchmark = Literal["processbench", "prmbench"]
 HEADLINES: dict[Benchmark, str] = {"processbench": "mean_f1", "prmbench": "overall"}
 PREDICTIONS, METRICS = Path("artifacts/predictions"), Path("metrics")
-_Rewards = dict[Preset, list[list[float]]]
+_Rewards = dict[Preset, list[list[float] | None]]
+"""Per way and solution the steps' rewards; None for a solution that is longer than the model's context."""
 
 
 def ways(system: System, benchmark: Benchmark) -> tuple[Preset, ...]:
@@ -51,6 +54,7 @@ def evaluate(
         rows, metrics = _prmbench(system, classified, rewards, report)
     decision = {way: asdict(system.method(benchmark, way).rule) for way in rewards}
     metrics |= {"system": system.name, "titles": list(system.titles), "decision": decision}
+    metrics["too_long"] = {way: found.count(None) for way, found in rewards.items()}
     write_jsonl(PREDICTIONS / benchmark / f"{system.name}.jsonl", rows)
     write_json(METRICS / benchmark / f"{system.name}.json", metrics)
     return metrics
@@ -68,9 +72,11 @@ def _score(
     found: _Rewards = {}
     for way in ways(system, benchmark):
         scorer = BaselineScorer(model, system.method(benchmark, way), settings.dtype, settings.token_budget)
-        with Progress(f"{benchmark} {system.name}, {way}", len(solutions), "solutions") as progress:
-            scored = scorer.score(solutions, on_done=progress.advance)
-        found[way] = [[step.reward for step in steps] for steps in scored]
+        fitting = [place for place, solution in enumerate(solutions) if scorer.fits(solution)]
+        with Progress(f"{benchmark} {system.name}, {way}", len(fitting), "solutions") as progress:
+            scored = scorer.score([solutions[place] for place in fitting], on_done=progress.advance)
+        rewards = {place: [s.reward for s in steps] for place, steps in zip(fitting, scored, strict=True)}
+        found[way] = [rewards.get(place) for place in range(len(solutions))]
     return found
 
 
@@ -80,7 +86,7 @@ def _processbench(
     items = loaded.items
     keys = [(item.subset, item.id) for item in items]
     places = {
-        way: [_first(system.method("processbench", way).rule.sound, steps) for steps in rewards[way]] for way in rewards
+        way: [_first(_sound(system, "processbench", way, steps)) for steps in found] for way, found in rewards.items()
     }
     rules = {
         way: processbench.with_interval(items, dict(zip(keys, found, strict=True)), report)
@@ -102,7 +108,7 @@ def _prmbench(
     system: System, loaded: Loaded[PRMBenchItem], rewards: _Rewards, report: Report
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     items = loaded.items
-    labels = {way: [system.method("prmbench", way).rule.sound(steps) for steps in rewards[way]] for way in rewards}
+    labels = {way: [_sound(system, "prmbench", way, steps) for steps in found] for way, found in rewards.items()}
     rules = {
         way: prmbench.with_interval(items, {i.idx: mine for i, mine in zip(items, found, strict=True)}, report)
         for way, found in labels.items()
@@ -111,9 +117,14 @@ def _prmbench(
         {
             "idx": item.idx,
             "classification": item.classification,
-            "scores": {_named("step_level_validity_labels", way): labels[way][number] for way in rewards},
+            "scores": {
+                _named("step_level_validity_labels", way): found[number]
+                for way, found in labels.items()
+                if found[number] is not None
+            },
             "steps": _steps(rewards, number),
         }
+        | ({"validity": False} if labels[AUTHORS][number] is None else {})
         for number, item in enumerate(items)
     ]
     metrics = loaded.accounting() | rules[AUTHORS]
@@ -121,8 +132,13 @@ def _prmbench(
     return rows, metrics
 
 
-def _first(sound: Callable[[Sequence[float]], list[bool]], steps: Sequence[float]) -> int:
-    verdicts = sound(steps)
+def _sound(system: System, benchmark: Benchmark, way: Preset, steps: list[float] | None) -> list[bool] | None:
+    return None if steps is None else system.method(benchmark, way).rule.sound(steps)
+
+
+def _first(verdicts: list[bool] | None) -> int | None:
+    if verdicts is None:
+        return None
     return verdicts.index(False) if False in verdicts else processbench.NO_ERROR
 
 
@@ -132,5 +148,8 @@ def _named(key: str, way: Preset) -> str:
 
 def _steps(rewards: _Rewards, number: int) -> list[dict[str, float | None]]:
     nothing: dict[str, float | None] = {"math": None, "consistency": None, "error_free": None}
-    by_step = zip(*(rewards[way][number] for way in rewards), strict=True)
-    return [nothing | {_named("reward", way): r for way, r in zip(rewards, step, strict=True)} for step in by_step]
+    scored = {way: steps for way in rewards if (steps := rewards[way][number]) is not None}
+    return [
+        nothing | {_named("reward", way): reward for way, reward in zip(scored, step, strict=True)}
+        for step in zip(*scored.values(), strict=True)
+    ]

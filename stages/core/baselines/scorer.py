@@ -65,6 +65,10 @@ class BaselineScorer:
                 on_done(len(encoded))
         return out
 
+    def fits(self, solution: Solution) -> bool:
+        """Is its prompt within the model's context?"""
+        return len(self._adapter.encode(self._text, solution).ids) <= self._longest
+
     def _chunks(self, solutions: Sequence[Solution]) -> list[list[list[int]]]:
         """Solutions by problem, problems alike in length together."""
         by_problem: dict[str, list[int]] = {}

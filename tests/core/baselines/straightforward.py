@@ -19,6 +19,7 @@ from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFas
 from stages.core.scoring import Solution
 
 
+@functools.cache
 def _tokenizer(folder: Path) -> Any:
     return PreTrainedTokenizerFast.from_pretrained(folder)
 
@@ -30,12 +31,17 @@ def _language_model(folder: Path) -> Any:
     return model.eval()
 
 
+@functools.cache
+def _backbone(folder: Path) -> Any:
+    return AutoModel.from_pretrained(folder, attn_implementation="eager", trust_remote_code=False).eval()
+
+
 def _hidden(folder: Path, ids: list[int]) -> torch.Tensor:
-    model: Any = AutoModel.from_pretrained(folder, attn_implementation="eager", trust_remote_code=False).eval()
-    hidden: torch.Tensor = model(torch.tensor([ids])).last_hidden_state[0]
+    hidden: torch.Tensor = _backbone(folder)(torch.tensor([ids])).last_hidden_state[0]
     return hidden
 
 
+@functools.cache
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 

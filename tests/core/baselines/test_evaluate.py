@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -64,6 +65,32 @@ def test_prmbench_both_ways(project: Path) -> None:
         theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
         assert row["scores"]["step_level_validity_labels_benchmark"] == theirs
     assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+
+
+def test_what_is_longer_than_the_context_is_missed_and_counted(project: Path) -> None:
+    """One unlucky solution does not end the run, and is no verdict either."""
+    config = Path("artifacts/raw/models/reasoneval/config.json")
+    lengths = sorted(sum(map(len, [row["problem"], *row["steps"]])) for row in _first_rows("processbench"))
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": lengths[-2]}))
+    main(["reasoneval", "processbench"])
+    rows = rows_of(Path("artifacts/predictions/processbench/reasoneval.jsonl"))
+    metrics = read_json(Path("metrics/processbench/reasoneval.json"))
+    missed = [row for row in rows if row["prediction"] is None]
+    assert 0 < len(missed) == metrics["too_long"]["authors"] < len(rows) == 12
+    assert all(row["steps"] == [] for row in missed)
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": 1}))
+    main(["reasoneval", "prmbench"])
+    rows = rows_of(Path("artifacts/predictions/prmbench/reasoneval.jsonl"))
+    assert all(row["validity"] is False and row["scores"] == {} for row in rows)
+    metrics = read_json(Path("metrics/prmbench/reasoneval.json"))
+    assert metrics["overall"] == 0
+    assert metrics["details"]["defects"]["invalid"] == len(rows) == metrics["too_long"]["authors"]
+
+
+def _first_rows(benchmark: str) -> list[dict[str, Any]]:
+    """The three items a file that the project's limit leaves."""
+    files = sorted(Path("artifacts/raw", benchmark).glob("*.json"))
+    return [row for file in files for row in json.loads(file.read_text())[:3]]
 
 
 def test_a_system_that_nobody_knows_or_fetched_is_named(project: Path) -> None:
