@@ -227,6 +227,43 @@ def evaluate(
 
 
 @app.command()
+def critic(
+    benchmark: Annotated[Measured, typer.Argument(help="What it judges.")],
+    model: Annotated[str, typer.Option(help="A chat model; docs/critics.md lists the paper's, others are welcome.")],
+    url: Annotated[list[str], typer.Option(help="An OpenAI-compatible server (…/v1); several equal ones share.")],
+    served: Annotated[str, typer.Option(help="The model's name at the server, where it is another.")] = "",
+    votes: Annotated[int, typer.Option(min=0, help="Answers a solution; 0 is as published.")] = 0,
+    preset: Annotated[GradePreset, typer.Option(help="How answers are read and graded.")] = GradePreset.repaired,
+    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
+    limit: Annotated[int, typer.Option(min=0, help="Items a file; 0 is all.")] = 0,
+    answer_tokens: Annotated[int, typer.Option(min=0, help="Longest answer; 0 is as published.")] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Calls at a time, each server.")] = 32,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a call.")] = 600.0,
+    retries: Annotated[int, typer.Option(min=0, help="Tries after the first.")] = 6,
+    max_calls: Annotated[int, typer.Option(min=0, help="Budget over all runs; 0 is none.")] = 0,
+    max_tokens: Annotated[int, typer.Option(min=0, help="Budget over all runs, prompts and answers.")] = 0,
+    max_hours: Annotated[float, typer.Option(min=0.0, help="Budget of this run.")] = 0.0,
+    price: Annotated[float, typer.Option(min=0.0, help="Of a million tokens, for the line of costs.")] = 0.0,
+) -> None:
+    """Measure a chat model as a judge of whole solutions; writes predictions and metrics. OPENAI_API_KEY is used."""
+    from stages.core import critics
+    from stages.core.metering import Budget, budget_status
+    from stages.core.params import load_params
+
+    with _plain_errors(), _status_passed_on() as status, budget_status():
+        one = critics.critic(model, answer_tokens)
+        name = next(name for name in critics.BENCHMARKS if name == benchmark.value)
+        endpoint = critics.Endpoint(tuple(url), concurrency, timeout, retries, served)
+        budget = Budget(max_calls, max_tokens, max_hours, price)
+        folder = data or Path("artifacts/raw") / name
+        report = load_params().report
+        metrics = critics.criticise(one, name, folder, endpoint, report, votes, preset.value, limit, budget)
+        typer.echo(critics.headline(one, name, metrics))
+    if status:
+        raise typer.Exit(status[0])
+
+
+@app.command()
 def grade(
     benchmark: Annotated[Benchmark, typer.Argument(help="What the predictions answer.")],
     file: Annotated[Path, typer.Argument(help="The prediction file.")],

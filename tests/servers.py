@@ -28,6 +28,7 @@ class JudgeServer:
     url: str = ""
     calls: int = 0
     answered: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seen: list[dict[str, Any]] | None = None  # collects the bodies of the calls
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -78,9 +79,11 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            prompt = asked["messages"][0]["content"] if "messages" in asked else asked["prompt"]
+            prompt = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"]
             with judge.lock:
                 number, judge.calls = judge.calls, judge.calls + 1
+                if judge.seen is not None:
+                    judge.seen.append(asked)
             fault = judge.fault(number)
             if fault == "reset":
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -19,7 +19,6 @@ from stages.core.params import SearchSet
 
 Kind = Literal["processbench", "prmbench", "search"]
 Format = Literal["table", "json", "latex", "markdown"]
-_REDUNDANCY = ("redundency", "circular")  # classes for which a runner may give redundancy labels instead
 
 
 def grade(kind: Kind, file: Path, data: Path, preset: Preset = "repaired") -> dict[str, Any]:
@@ -45,7 +44,10 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
         subset, identity, said = (row.get(key) for key in ("subset", "id", "prediction"))
         if subset is None and isinstance(identity, str):
             subset = identity.rpartition("-")[0]  # the published runner writes a file a subset, without its name
-        if not isinstance(subset, str) or identity is None or isinstance(said, bool | str | float):
+        if isinstance(said, float) and said.is_integer():
+            said = int(said)  # a table with gaps was written by a library that has no whole number beside a null
+        whole = said is None or (isinstance(said, int) and not isinstance(said, bool))
+        if not isinstance(subset, str) or identity is None or not whole:
             raise DataError(
                 f"{file}: row {number}: expected subset, id and a whole or null prediction, found {str(row)[:120]}; "
                 "mend or remove the row"
@@ -68,7 +70,7 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
 
 def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
     """Rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids
-    (``<class>_<idx>``). The first row of an id stands; ``validity: false`` gives no answer."""
+    (``<class>_<idx>``). The first row of an id stands; a false ``validity`` gives no answer."""
     items = read_prmbench(data).items
     classes = {item.idx: item.classification for item in items}
     found: dict[str, prmbench.Labels | None] = {}
@@ -82,12 +84,12 @@ def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
 
 
 def _labels(at: str, row: dict[str, Any], classification: str) -> prmbench.Labels | None:
-    if row.get("validity") is False:
+    if not row.get("validity", True):
         return None
     scores = row.get("scores")
     given = scores if isinstance(scores, dict) else {}
     name, turned = "step_level_validity_labels", False
-    if classification in _REDUNDANCY and "step_level_redundancy_labels" in given:
+    if classification in prmbench.REDUNDANCY and "step_level_redundancy_labels" in given:
         name, turned = "step_level_redundancy_labels", True
     labels = given.get(name)
     if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):

@@ -90,7 +90,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
             def connect() -> ServerClient:
                 return client
 
-        yield ServerJudge(connect, identity, params)
+        yield ServerJudge(connect, identity, Sampled(params.temperature, params.top_p, params.max_tokens))
 
 
 def _client(urls: Sequence[str], params: Label, wanted: str | None) -> ServerClient:
@@ -100,12 +100,21 @@ def _client(urls: Sequence[str], params: Label, wanted: str | None) -> ServerCli
 
 
 class ServerJudge:
-    """A judge behind OpenAI-compatible servers; each answer is in the journal as soon as it is here."""
+    """A judge behind OpenAI-compatible servers; each answer is in the journal as soon as it is here.
 
-    def __init__(self, connect: Callable[[], ServerClient], identity: dict[str, Any], params: Label) -> None:
+    Every conversation starts with the turns (role, text) ``before``.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], ServerClient],
+        identity: dict[str, Any],
+        sampled: Sampled,
+        before: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self._connect = connect
         self._client: ServerClient | None = None
-        self._sampled = Sampled(params.temperature, params.top_p, params.max_tokens)
+        self._sampled, self._before = sampled, before
         self.identity = identity
         self.specials = FOREIGN_SPECIALS
 
@@ -138,7 +147,7 @@ class ServerJudge:
             self._client = self._client or self._connect()
             meter.begin()
             try:
-                self._client.chat(requests(), self._sampled, keep)
+                self._client.chat(requests(), self._sampled, keep, self._before)
             finally:
                 journal.sync()
         return failed

@@ -44,13 +44,18 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """How a completion is drawn and where it ends."""
+    """How a completion is drawn and where it ends. ``max_tokens`` 0 leaves the limit to the server.
+
+    ``reasoning`` is for OpenAI's reasoning models: they take no sampling, and the limit under another name.
+    """
 
     temperature: float
     top_p: float
     max_tokens: int
     stop: tuple[str, ...] = ()
     include_stop: bool = False
+    top_k: int = 0
+    reasoning: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +151,19 @@ class ServerClient:
             raise next(error for error in found if isinstance(error, TransientError))
         return offers
 
-    def chat(self, requests: Iterable[Request], sampled: Sampled, sink: Sink) -> None:
+    def chat(
+        self, requests: Iterable[Request], sampled: Sampled, sink: Sink, before: Sequence[tuple[str, str]] = ()
+    ) -> None:
         """One user turn each; ``sink`` gets every result as it comes, in no fixed order.
+
+        ``before`` are the turns (role, text) that every conversation starts with.
 
         Raises ``TransientError`` when the server is down, ``DataError`` for a wrong address, key or model.
         """
 
         async def call(client: openai.AsyncOpenAI, request: Request) -> Reply | Failure:
-            answer = await client.chat.completions.create(
-                messages=[{"role": "user", "content": request.prompt}], **self._settings(request, sampled)
-            )
+            turns: Any = [{"role": role, "content": text} for role, text in (*before, ("user", request.prompt))]
+            answer = await client.chat.completions.create(messages=turns, **self._settings(request, sampled))
             choice = answer.choices[0]
             if choice.finish_reason == "content_filter" or choice.message.refusal:
                 return Failure("refused", choice.message.refusal or "content filter")
@@ -208,18 +216,18 @@ class ServerClient:
         self._run(chains, call, sink)
 
     def _settings(self, request: Request, sampled: Sampled) -> dict[str, Any]:
-        settings: dict[str, Any] = {
-            "model": self.model,
-            "temperature": sampled.temperature,
-            "top_p": sampled.top_p,
-            "max_tokens": sampled.max_tokens,
-            "seed": int(hashlib.sha256(request.key.encode()).hexdigest()[:7], 16),
-        }
+        seed = int(hashlib.sha256(request.key.encode()).hexdigest()[:7], 16)
+        settings: dict[str, Any] = {"model": self.model, "seed": seed}
+        if not sampled.reasoning:
+            settings |= {"temperature": sampled.temperature, "top_p": sampled.top_p}
+        if sampled.max_tokens:
+            settings["max_completion_tokens" if sampled.reasoning else "max_tokens"] = sampled.max_tokens
         if sampled.stop:
             settings["stop"] = list(sampled.stop)
-        if sampled.include_stop:
-            settings["extra_body"] = {"include_stop_str_in_output": True}  # vLLM's name
-        return settings
+        ours: dict[str, Any] = {"include_stop_str_in_output": True} if sampled.include_stop else {}  # vLLM's names
+        if sampled.top_k:
+            ours["top_k"] = sampled.top_k
+        return settings | ({"extra_body": ours} if ours else {})
 
     def _open(self, url: str) -> openai.AsyncOpenAI:
         key = os.environ.get("OPENAI_API_KEY") or "none"
@@ -349,9 +357,7 @@ def _readings(choice: Any, names: Sequence[str]) -> list[float]:
         )
     found = [float(likely[name]) for name in names]
     if min(found) <= _NOTHING:
-        raise DataError(
-            "the server masks log-probabilities; vLLM's --logprobs-mode must be raw_logprobs, its default"
-        )
+        raise DataError("the server masks log-probabilities; vLLM's --logprobs-mode must be raw_logprobs, its default")
     return [*found, max(float(value) for value in likely.values())]
 
 

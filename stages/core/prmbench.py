@@ -30,6 +30,8 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "soundness": ("counterfactual", "step_contradiction", "domain_inconsistency", "confidence"),
     "sensitivity": ("missing_condition", "deception", "multi_solutions"),
 }
+REDUNDANCY = CATEGORIES["simplicity"]
+"""Classes whose wrong steps are superfluous: where a runner gives redundancy labels, these are judged by them."""
 MEANS = ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity")
 _TOLERATED_GAP = 5  # the published evaluator refuses a file that lacks this many items
 Labels = Sequence[bool]
