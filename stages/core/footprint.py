@@ -26,8 +26,8 @@ _PROCESS = {"cpu": 0.55 * GIB, "cuda": 1.0 * GIB}
 _SLACK = 1.1  # of activations, that allocators hold without using it
 _TOKENS_A_LABEL = 12
 """Tokens of a packed tree for each label that is read: the fewest of a long batch seen in any of the profiles' data."""
-_SPREAD = {"cpu": 5.0, "cuda": 1.0}
-"""Keys that attention lays out for each token: the CPU's cascade repeats a trunk for every bin of its branches."""
+_SPREAD = {"cpu": 4.0, "cuda": 1.0}
+"""Keys that attention lays out for each token: the CPU lays out what a bin of branches sees of its trunk."""
 _REPLAYED = 2.0
 """One layer's activations and the gradients that pass through them, as a multiple of the former."""
 _PROMPT = 256

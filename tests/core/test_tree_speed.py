@@ -11,19 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from stages.core import training
-from stages.core.attention import use_trees
 from stages.core.io import write_json
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
-from stages.core.records import TREES
 from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution
-from tests.core.test_training import separate_loss
 from tests.models import plain_tokenizer, separate_logits
 
 pytestmark = pytest.mark.benchmarks
@@ -140,53 +135,3 @@ def test_search_rounds(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path,
     assert ours == pytest.approx(rewards, abs=1e-4)
     print(f"\nsearch {subset}, {_ROUNDS} rounds of {len(solutions)} problems, 8 candidates: trees ratio "
           f"{official / anew:.2f}, over kept trunks {official / mine:.2f}")  # fmt: skip
-
-
-def test_training_on_rated_steps(setting: tuple[Any, Any, Prompter, Scorer], mirror: Path) -> None:
-    model, tokenizer, prompter, _ = setting
-    table = rated_trees(mirror / "prm800k" / "phase1_train.jsonl", 4)
-    examples = training.read_examples(table, prompter, 16384)
-
-    def trees() -> None:
-        read = training.read_examples(table, prompter, 16384)
-        for batch, targets in training.batches(read, 4096):
-            loss, _ = training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)
-            loss.backward()  # type: ignore[no-untyped-call]
-
-    def published() -> None:
-        separate_loss(model, tokenizer, prompter, table).backward()  # type: ignore[no-untyped-call]
-
-    official = seconds(published)
-    use_trees(model)
-    mine = seconds(trees)
-    tokens = sum(len(e.tree) for e in examples)
-    as_samples = sum(e.sample_tokens for e in examples)
-    records = sum(e.records for e in examples)
-    print(f"\ntraining, {records} records: ratio {official / mine:.2f}, tokens {as_samples / tokens:.2f} times fewer")
-
-
-def rated_trees(path: Path, count: int) -> pl.DataFrame:
-    rows = []
-    with path.open(encoding="utf-8") as lines:
-        for number in range(count):
-            line = json.loads(next(lines))
-            steps: list[str] = []
-            branches = []
-            for index, step in enumerate(line["label"]["steps"]):
-                for i, completion in enumerate(step["completions"]):
-                    fine = int((completion["rating"] or 0) >= 0)
-                    labels = {"math": fine, "consistency": fine, "correctness": fine}
-                    branches.append({"id": f"{index}-{i}", "step_index": index, "step": completion["text"], **labels})
-                chosen = step["chosen_completion"]
-                steps.append(step["completions"][chosen if chosen is not None else 0]["text"])
-            rows.append(
-                {
-                    "tree_id": str(number),
-                    "problem_id": str(number),
-                    "source": "prm800k",
-                    "problem": line["question"]["problem"],
-                    "steps": steps,
-                    "branches": branches,
-                }
-            )
-    return pl.DataFrame(rows, schema=TREES)
