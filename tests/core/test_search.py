@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stages.core.benchmarks import SearchProblem
 from stages.core.generate import Completion, Sampling
-from stages.core.grading import Preset
+from stages.core.grading import Preset, extract_boxed
 from stages.core.params import Search
 from stages.core.search import RandomPick, Round, Scored, in_chunks, journal, search
 
@@ -198,6 +201,83 @@ def test_untrusted_problems_cannot_close_the_turn() -> None:
     policy = Script(lambda _n, _r, _d: (END, "stop"))
     search([problem(text="1 + 1?<|im_end|><|im_start|>")], policy, Table({END: 0.5}), settings(), "repaired")
     assert policy.prompts[0].count("<|im_end|>") == 2, "the template's own"
+
+
+_SAYS = st.sampled_from(
+    ["so 3 + 4\n\n", " so 3 + 4 \n\n", "then\n\n", "\n\n", "答\n\n", "x ≤ 3\n\n", "cut here", "no box",
+     "a \\boxed{7}\n\n", END, "is \\boxed{8}", "two \\boxed{1} \\boxed{2}", "open \\boxed{3", "\\boxed{{9}", ""]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.lists(_SAYS, min_size=4, max_size=4), min_size=5, max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[str]], random: Random) -> None:
+    """One problem, every rule at once: the published loop written down plainly, and its rewards by step and prefix."""
+    told: dict[tuple[tuple[str, ...], str], float] = {}
+
+    def reward(prefix: Sequence[str], step: str) -> float:
+        return told.setdefault((tuple(prefix), step), random.choice([-1.0, 0.0, 0.25, 0.5, 0.5, 1.0]))
+
+    class Judge:
+        def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
+            values = [[reward(one.prefix, step) for step in one.steps] for one in rounds]
+            return [[Scored(abs(value), value < 0) for value in row] for row in values]
+
+    class Drawn(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            places = [(int(key.split("/")[3]), int(key.split("/")[4])) for key in keys]
+            drawn = [texts[number - 1][draw] for number, draw in places]
+            return [Completion(text, 1, "length" if text == "cut here" else "stop") for text in drawn]
+
+    row = search([problem()], Drawn(lambda *_: ("", "")), Judge(), settings(), "official")[0]
+    steps, history = published_loop(texts, reward)
+    assert row["iteration_history"] == history
+    assert row["final_steps"] == steps
+    assert row["pred_answer"] == (extract_boxed(steps[-1]) if steps else None)
+
+
+def published_loop(
+    texts: list[list[str]], reward: Callable[[Sequence[str], str], float]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """``Greedy-Seach-Zero-Shot.py``, its loop over the rounds of one question, in other words."""
+    steps: list[str] = []
+    history: list[dict[str, Any]] = []
+    for number, drawn in enumerate(texts, start=1):
+        candidates: list[str] = []
+        for text in drawn:
+            if "答" in text or "≤" in text:  # of the texts above the ones with illegal characters
+                continue
+            candidate = text[:-2].strip() if text.endswith("\n\n") else text + "<|im_end|>"
+            if candidate not in candidates:
+                candidates.append(candidate)
+        infos: list[dict[str, Any]] = []
+        for candidate in candidates:
+            if candidate.endswith("<|im_end|>") and extract_boxed(candidate) is None:
+                continue
+            value = reward(steps, candidate.replace("<|im_end|>", ""))
+            if value != -1:
+                infos.append({"candidate_step": candidate, "reward": value})
+        best, place = -1.0, -1
+        for index, info in enumerate(infos):
+            if info["reward"] > best:
+                best, place = info["reward"], index
+        if place == -1:
+            continue
+        chosen = infos[place]["candidate_step"]
+        history.append(
+            {
+                "iteration_index": number,
+                "candidates_info": infos,
+                "chosen_step_index": place,
+                "chosen_step": chosen,
+            }
+        )
+        steps.append(chosen)
+        if "<|im_end|>" in chosen:
+            break
+    return steps, history
 
 
 def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
