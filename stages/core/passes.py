@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
@@ -47,6 +48,19 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+class Mode(StrEnum):
+    """What a scorer asks of a step."""
+
+    BOTH = "both"
+    """The labels, then Correctness given the predicted ones (paper algorithm 1)."""
+    FIRST = "pass1"
+    """The labels alone, as the published ProcessBench and PRMBench runners do; no reward where a variant has labels."""
+    POSITIVE = "positive"
+    """Correctness given that every label is ``<+>``, all at once: enough for a search that drops every other step."""
+    ALL = "all"
+    """Every combination of labels at once; the reward is Correctness averaged over them by their probabilities."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pass:
     """One pass: the labels that it is given and those that it asks for, as positions in the variant's marks."""
@@ -62,6 +76,26 @@ def passes(variant: Variant) -> tuple[Pass, ...]:
         return tuple(Pass(tuple(range(i)), (i,)) for i in range(marks))
     head = Pass((), tuple(range(first)))
     return (head, Pass(head.asked, tuple(range(first, marks)))) if variant.second else (head,)
+
+
+def averaged(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...], int], float]) -> float:
+    """Correctness averaged over the labels before it, each combination by its probability."""
+    weights: dict[tuple[bool, ...], float] = {(): 1.0}
+    for step in passes[:-1]:
+        for mark in step.asked:
+            weights = {
+                (*labels, label): weight * (p if label else 1 - p)
+                for labels, weight in weights.items()
+                for p in (positive(labels[: len(step.given)], mark),)
+                for label in (True, False)
+            }
+    (last,) = passes[-1].asked
+    return sum(weight * positive(labels[: len(passes[-1].given)], last) for labels, weight in weights.items())
+
+
+def asked_in(mode: Mode, passes: Sequence[Pass]) -> Sequence[Pass]:
+    """The passes that a mode runs: the last, which asks for Correctness, is left out where labels alone are wanted."""
+    return passes[:-1] if mode is Mode.FIRST and len(passes) > 1 else passes
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +180,22 @@ class Prompter:
         return self.tree_of(self.encode(queries), self.passes, gold)
 
     def tree_of(
-        self, encoded: Sequence[Encoded], passes: Sequence[Pass], gold: Sequence[Sequence[bool]] | None = None
+        self,
+        encoded: Sequence[Encoded],
+        passes: Sequence[Pass],
+        gold: Sequence[Sequence[bool]] | None = None,
+        given: Sequence[bool] = (True, False),
     ) -> tuple[Tree, list[Reading]]:
-        """As ``tree``, for encoded queries and some of the passes."""
+        """As ``tree``, for encoded queries, some of the passes, and combinations of some labels."""
         sequences: list[Ids] = []
         reads: list[tuple[int, int]] = []
         readings: list[Reading] = []
         for number, (ids, slots) in enumerate(encoded):
             for step in passes:
-                every = itertools.product((True, False), repeat=len(step.given))
-                for given in every if gold is None else (tuple(gold[number][: len(step.given)]),):
+                every = itertools.product(given, repeat=len(step.given))
+                for stated in every if gold is None else (tuple(gold[number][: len(step.given)]),):
                     for mark in step.asked:
                         reads.append((len(sequences), slots[mark] - 1))
-                        readings.append(Reading(number, tuple(given), mark))
-                    sequences.append(self.prompt(ids, slots, given, step.asked))
+                        readings.append(Reading(number, tuple(stated), mark))
+                    sequences.append(self.prompt(ids, slots, stated, step.asked))
         return build_tree(sequences, reads), readings

@@ -7,6 +7,7 @@ algorithm 1): the second pass goes on below the first one's branches, on keys an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from stages.core.layout import (
 )
 from stages.core.lean import Kept
 from stages.core.model import DTYPES, load_model, resolve
-from stages.core.passes import PRESETS, Encoded, Prompter, Query, Reading
+from stages.core.passes import PRESETS, Encoded, Mode, Prompter, Query, Reading, asked_in, averaged
 from stages.core.prompts import VARIANTS, Variant
 from stages.core.tokens import load_tokenizer
 from stages.core.tree import Tree
@@ -40,6 +41,8 @@ from stages.core.tree import Tree
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
 """Solutions whose prompts are held at once."""
+_WAVE = 2
+"""Steps of a solution's first wave where scoring stops early; each wave is twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """Probabilities of ``<+>``; None where the variant has no such label."""
+    """Probabilities of ``<+>``; None where the variant has no such label. Mode ``pass1`` leaves the reward NaN."""
 
     math: float | None
     consistency: float | None
@@ -105,6 +108,7 @@ class Scorer:
         dtype: str = "float32",
         token_budget: int = 16384,
         backend: Backend = "auto",
+        mode: Mode = Mode.BOTH,
     ) -> None:
         if preset not in PRESETS:
             raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
@@ -114,9 +118,10 @@ class Scorer:
         self._model = load_model(path, dtype)
         use_trees(self._model)
         self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
-        # Two passes: the second goes on below the first. More (labels one by one): every combination in one tree.
-        self._later = len(self._prompter.passes) == 2
-        self._together = self._prompter.passes[:1] if self._later else self._prompter.passes
+        # Two passes: the second goes on below the first. Every other mode, and labels one by one: all in one tree.
+        passes, self._mode = self._prompter.passes, mode
+        self._later = mode is Mode.BOTH and len(passes) == 2
+        self._together = asked_in(mode, passes)[:1] if self._later else asked_in(mode, passes)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
 
     def score(
@@ -126,31 +131,63 @@ class Scorer:
 
         Raises ``DataError`` naming a solution that is longer than the model's context.
         """
-        groups = [
-            [Query(f"{s.id}, step {t}", s.problem, s.steps[:t], step) for t, step in enumerate(s.steps)]
-            for s in solutions
-        ]
-        return self._score(groups, on_done)
-
-    def _score(self, groups: list[list[Query]], on_done: Callable[[int], None] | None) -> list[list[StepScore]]:
-        out: list[list[StepScore]] = [[] for _ in groups]
-        length = [sum(len(t) for q in group[-1:] for t in (q.problem, *q.prefix, q.step)) for group in groups]
-        order = sorted(range(len(groups)), key=lambda i: (length[i], i))  # alike in length together: little padding
-        for start in range(0, len(order), _CHUNK):
-            chunk = [index for index in order[start : start + _CHUNK] if groups[index]]
-            asked = [self._ask(groups[index]) for index in chunk]
+        out: list[list[StepScore]] = [[] for _ in solutions]
+        queries = {index: _queries(solution) for index, solution in enumerate(solutions)}
+        chunks = _chunks(solutions)
+        for chunk in chunks:
+            asked, members = [], []
+            for group in chunk:
+                encoded = {index: self._encode(queries[index]) for index in group if queries[index]}
+                for part in _parts(encoded, self._budget):
+                    members.append(part)
+                    asked.append(
+                        self._ask(
+                            [query for index in part for query in queries[index]],
+                            [one for index in part for one in encoded[index]],
+                        )
+                    )
             for batch in pack([len(one.tree) for one in asked], self._budget):
                 for item, scores in zip(batch, self._answer([asked[item] for item in batch]), strict=True):
-                    out[chunk[item]] = scores
+                    rest = iter(scores)
+                    for index in members[item]:
+                        out[index] = [next(rest) for _ in queries[index]]
                 if on_done is not None:
-                    on_done(len(batch))
-            if on_done is not None and len(chunk) < len(order[start : start + _CHUNK]):
-                on_done(len(order[start : start + _CHUNK]) - len(chunk))
+                    on_done(sum(len(members[item]) for item in batch))
+            if on_done is not None:
+                on_done(sum(not queries[index] for group in chunk for index in group))
+        return out
+
+    def score_until(
+        self,
+        solutions: Sequence[Solution],
+        stop: Callable[[StepScore], bool],
+        on_done: Callable[[int], None] | None = None,
+    ) -> list[list[StepScore]]:
+        """Scores of the steps of every solution up to the first one that ``stop`` holds for, that one included.
+
+        Steps are scored in waves over kept trunks; after each, solutions that stopped are out.
+        """
+        out: list[list[StepScore]] = [[] for _ in solutions]
+        for chunk in _chunks(solutions):
+            trunks: dict[str, Trunk] = {}
+            waiting = {str(index): _queries(solutions[index]) for group in chunk for index in group}
+            size = _WAVE
+            while waiting:
+                open_now = {key: rest[:size] for key, rest in waiting.items()}
+                before = len(waiting)
+                for key, scores in self._onto(trunks, open_now).items():
+                    wrong = next((place for place, score in enumerate(scores) if stop(score)), None)
+                    out[int(key)] += scores if wrong is None else scores[: wrong + 1]
+                    waiting[key] = waiting[key][size:] if wrong is None else []
+                waiting = {key: rest for key, rest in waiting.items() if rest}
+                size *= 2
+                if on_done is not None:
+                    on_done(before - len(waiting))
         return out
 
     def _onto(self, trunks: dict[str, Trunk], groups: dict[str, list[Query]]) -> dict[str, list[StepScore]]:
         """Scores of every group's queries; ``trunks`` is what is known, and afterwards what these groups left."""
-        made = {key: self._ask(queries) for key, queries in groups.items() if queries}
+        made = {key: self._ask(queries, self._encode(queries)) for key, queries in groups.items() if queries}
         keys = list(made)
         before = {key: trunks.get(key) or self._no_trunk() for key in keys}
         trunks.clear()
@@ -168,14 +205,19 @@ class Scorer:
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
         return Trunk(np.empty(0, dtype=np.int32), dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
 
-    def _ask(self, queries: list[Query]) -> _Asked:
+    def _encode(self, queries: list[Query]) -> list[Encoded]:
+        """Raises ``DataError`` naming the first query that is longer than the model's context."""
         encoded = self._prompter.encode(queries)
-        tree, readings = self._prompter.tree_of(encoded, self._together)
-        if len(tree) and int(tree.depth.max()) + max(slots[-1] - slots[0] for _, slots in encoded) >= self._longest:
-            raise DataError(
-                f"{queries[-1].name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
-            )
-        return _Asked(queries, encoded, tree, readings)
+        for query, (_, slots) in zip(queries, encoded, strict=True):
+            if slots[-1] > self._longest:
+                raise DataError(
+                    f"{query.name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
+                )
+        return encoded
+
+    def _ask(self, queries: list[Query], encoded: list[Encoded]) -> _Asked:
+        given = (True,) if self._mode is Mode.POSITIVE else (True, False)
+        return _Asked(queries, encoded, *self._prompter.tree_of(encoded, self._together, given=given))
 
     @torch.inference_mode()
     def _answer(self, asked: Sequence[_Asked], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
@@ -194,7 +236,10 @@ class Scorer:
         if trunks is not None and kept is not None:
             trunks[:] = grown(trees, trunks, batch, kept)
         return [
-            [step_score(self._prompter, query.name, number, answers) for number, query in enumerate(one.queries)]
+            [
+                step_score(self._prompter, query.name, number, answers, self._mode)
+                for number, query in enumerate(one.queries)
+            ]
             for one, answers in zip(asked, found, strict=True)
         ]
 
@@ -256,23 +301,74 @@ class Rounds:
         return self._scorer._onto(self._trunks, groups)
 
 
-def step_score(prompter: Prompter, name: str, number: int, found: Mapping[FoundAt, Iterable[float]]) -> StepScore:
+def step_score(
+    prompter: Prompter,
+    name: str,
+    number: int,
+    found: Mapping[FoundAt, Iterable[float]],
+    mode: Mode = Mode.BOTH,
+) -> StepScore:
     """The score of query ``number`` from log-probabilities of ``<+>``, ``<->`` and the likeliest token at its marks.
 
     Raises ``DataError`` naming ``name`` where the preset refuses another likeliest token.
     """
     preset, labels = prompter.preset, prompter.labels
+
+    def positive(given: tuple[bool, ...], mark: int) -> float:
+        good, bad, _ = (float(value) for value in found[number, given, mark])
+        return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
+
     predicted: list[bool] = []
     stated: dict[str, float] = {}
-    for step in prompter.passes:
-        given = tuple(predicted[: len(step.given)])
+    for step in asked_in(mode, prompter.passes):
+        given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
             good, bad, top = (float(value) for value in found[number, given, mark])
             if preset.strict and not step.given and top > max(good, bad):
                 raise DataError(f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->")
             predicted.append(good >= bad)
-            stated[labels[mark]] = float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
-    return StepScore(stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated["correctness"])
+            stated[labels[mark]] = positive(given, mark)
+    if mode is Mode.ALL:
+        stated["correctness"] = averaged(prompter.passes, positive)
+    return StepScore(
+        stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated.get("correctness", math.nan)
+    )
+
+
+def _queries(solution: Solution) -> list[Query]:
+    steps = solution.steps
+    return [Query(f"{solution.id}, step {t}", solution.problem, steps[:t], step) for t, step in enumerate(steps)]
+
+
+def _chunks(solutions: Sequence[Solution]) -> list[list[list[int]]]:
+    """Solutions of a problem together, problems alike in length together, about ``_CHUNK`` solutions at a time."""
+    by_problem: dict[str, list[int]] = {}
+    for index, solution in enumerate(solutions):
+        by_problem.setdefault(solution.problem, []).append(index)
+    length = [len(one.problem) + sum(map(len, one.steps)) for one in solutions]
+    chunks: list[list[list[int]]] = []
+    held = _CHUNK
+    for group in sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0])):
+        if held + len(group) > _CHUNK:
+            chunks.append([])
+            held = 0
+        chunks[-1].append(group)
+        held += len(group)
+    return chunks
+
+
+def _parts(encoded: Mapping[int, list[Encoded]], budget: int) -> list[list[int]]:
+    """Solutions of a problem by trees: as many in one as surely stay within the budget."""
+    parts: list[list[int]] = []
+    size = budget
+    for index, prompts in encoded.items():
+        longest = 2 * max(len(ids) for ids, _ in prompts)  # every step stands twice: as prefix and as current step
+        if size + longest > budget:
+            parts.append([])
+            size = 0
+        parts[-1].append(index)
+        size += longest
+    return parts
 
 
 def variant_of(folder: Path) -> Variant:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from stages.core import prompts
 from stages.core.attention import BinPlan, read_logits, use_trees
 from stages.core.io import DataError, write_json
 from stages.core.layout import TreeBatch, batch_trees
-from stages.core.passes import PRESETS, Prompter, Query
+from stages.core.passes import PRESETS, Mode, Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.score_lines import read_solutions, render_scores, score_lines
 from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution, StepScore
@@ -63,8 +64,10 @@ def largest_difference(
     return float((got - torch.cat(want)).abs().max())
 
 
-@pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
-@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
+@pytest.mark.parametrize(
+    ("make", "backend"),
+    [(plain_tokenizer, "dense"), (plain_tokenizer, "cascade"), (world_tokenizer, "cascade"), (plain_tokenizer, "flex")],
+)
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @torch.no_grad()
 def test_trees_say_what_stand_alone_prompts_say(
@@ -189,6 +192,79 @@ def test_scores_follow_the_two_passes(variant: str, preset: str, backend: Any, t
                     got = score.reward if label == "correctness" else getattr(score, label)
                     assert got == pytest.approx(p, abs=1e-5)
                     predicted.append(bool(two[0] >= two[1]))
+
+
+@pytest.mark.parametrize("variant", ["full", "autoregressive"])
+@torch.no_grad()
+def test_other_modes_ask_less_or_more(variant: str, tmp_path: Path) -> None:
+    model, tokenizer = save_prm(tmp_path, variant)
+    prompter = Prompter(tokenizer, VARIANTS[variant])
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS[1:2])]
+    by_mode = {mode: Scorer(tmp_path, mode=mode).score(solutions) for mode in Mode}
+    marks = range(len(prompter.labels))
+
+    def positive(query: Query, given: tuple[bool, ...], mark: int) -> float:
+        asked = next(one.asked for one in prompter.passes if mark in one.asked)
+        row = separate_logits(model, tokenizer, prompter, query, given, asked)[asked.index(mark)]
+        return float(row[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0])
+
+    for number, (problem, steps) in enumerate(PROBLEMS[1:2]):
+        for place, query in enumerate(queries_of(problem, steps)):
+            both, first, sure, every = (by_mode[mode][number][place] for mode in Mode)
+            assert (first.math, first.consistency) == pytest.approx((both.math, both.consistency), abs=1e-6)
+            assert math.isnan(first.reward) == bool(both.labels)
+            given = {mark: len(one.given) for one in prompter.passes for mark in one.asked}
+            yes = (True,) * given[marks[-1]]
+            assert sure.reward == pytest.approx(positive(query, yes, marks[-1]), abs=1e-5)
+            total = 0.0
+            for labels in itertools.product((True, False), repeat=given[marks[-1]]):
+                weight = 1.0
+                for mark, label in enumerate(labels):
+                    p = positive(query, labels[: given[mark]], mark)
+                    weight *= p if label else 1 - p
+                total += weight * positive(query, labels, marks[-1])
+            assert every.reward == pytest.approx(total, abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
+    save_prm(tmp_path, variant)
+    scorer = Scorer(tmp_path)
+    solutions = [Solution(str(i), problem, tuple(steps * (i + 1))) for i, (problem, steps) in enumerate(PROBLEMS)]
+    solutions.append(Solution("none", "P", ()))
+    whole = scorer.score(solutions)
+    middle = sorted(score.reward for scores in whole for score in scores)[6]
+    heard: list[int] = []
+    found = scorer.score_until(solutions, lambda score: score.reward <= middle + 1e-6, heard.append)
+    assert sum(heard) == len(solutions)
+    cut = 0
+    for mine, scores in zip(found, whole, strict=True):
+        low = [place for place, score in enumerate(scores) if score.reward <= middle + 1e-6]
+        assert len(mine) == (low[0] + 1 if low else len(scores))
+        assert [s.reward for s in mine] == pytest.approx([s.reward for s in scores[: len(mine)]], abs=1e-5)
+        cut += len(scores) - len(mine)
+    assert cut
+
+
+def test_solutions_of_one_problem_share_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    slots: list[int] = []
+
+    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
+        slots.append(batch.input_ids.shape[1])
+        return read_logits(model, batch, kept)
+
+    monkeypatch.setattr("stages.core.scoring.read_logits", counted)
+    steps = tuple(f"step {i} says something long enough to count" * 3 for i in range(5))
+    solutions = [Solution("a", "P", steps), Solution("b", "Q", ("x",)), Solution("c", "P", (*steps[:3], "an end", "y"))]
+    scorer = Scorer(tmp_path)
+    apart = [scorer.score([one])[0] for one in solutions]
+    alone = sum(slots)
+    slots.clear()
+    together = scorer.score(solutions)
+    assert sum(slots) < 0.8 * alone
+    for mine, other in zip(together, apart, strict=True):
+        assert [s.reward for s in mine] == pytest.approx([s.reward for s in other], abs=1e-5)
 
 
 WAYS = ("one way", "another way", "one way or none")
