@@ -2,12 +2,14 @@
 
     python -m stages.search full
     python -m stages.search random
+    python -m stages.search math-shepherd
 
 Reads ``artifacts/raw/search``, ``artifacts/raw/models/policy`` and, but for the control, ``models/<run>`` and the
 whole solutions of ``artifacts/predictions/sample.jsonl``, of which the PRM chooses too (best of n). Writes
 ``artifacts/predictions/search/<run>.jsonl`` (rows as the published script has them), for a PRM
 ``artifacts/predictions/best_of_n/<run>.jsonl``, and ``metrics/search/<run>.json`` (percent; docs/search.md).
-``score.preset: official-search`` searches and grades as published.
+``score.preset: official-search`` searches and grades as published. Somebody else's PRM (docs/baselines.md) is read from
+``artifacts/raw/models/<system>``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from stages.core.accuracy import by_set
+from stages.core.baselines.adapter import AUTHORS
+from stages.core.baselines.registry import SYSTEMS
+from stages.core.baselines.scorer import BaselineScorer
 from stages.core.benchmarks import read_search
 from stages.core.best_of_n import best_of_n, score_samples
 from stages.core.grading import Grader, Preset, gold_of
@@ -32,7 +37,8 @@ from stages.core.served_scoring import PRM, open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/search")
-POLICY = Path("artifacts/raw/models/policy")
+MODELS = Path("artifacts/raw/models")
+POLICY = MODELS / "policy"
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")
 CHOSEN = Path("artifacts/predictions/best_of_n")
@@ -41,24 +47,24 @@ CONTROL = "random"
 
 
 class PRMPick:
-    """A PRM as a scorer of candidate steps; a negative first-pass label rejects one, as published."""
+    """A PRM as a scorer of candidate steps; a negative first-pass label of ours rejects one, as published."""
 
-    def __init__(self, scorer: PRM) -> None:
-        self._rounds = scorer.rounds()
+    def __init__(self, scorer: PRM, rejects: bool = True) -> None:
+        self._rounds, self._rejects = scorer.rounds(), rejects
 
     def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
         """All candidates of all open problems in one batch, over the trunks that the round before left."""
         asked = {r.name: Candidates(r.problem, r.prefix, r.steps) for r in rounds}
         scores = self._rounds.score(asked)
-        return [[Scored(step.reward, step.has_error) for step in scores[r.name]] for r in rounds]
+        return [[Scored(step.reward, self._rejects and step.has_error) for step in scores[r.name]] for r in rounds]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the stage."""
     parser = argparse.ArgumentParser(prog="python -m stages.search", description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="VARIANT[-MIX][-sSEED], or random")
+    parser.add_argument("run", help="VARIANT[-MIX][-sSEED], random, or the name of a baseline")
     asked = parser.parse_args(argv).run
-    run = asked if asked == CONTROL else parse_run(asked).name
+    run = asked if asked == CONTROL or asked in SYSTEMS else parse_run(asked).name
     params = load_params()
     settings = params.search
     preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
@@ -70,12 +76,20 @@ def main(argv: Sequence[str] | None = None) -> None:
         policy = open_policy(settings, POLICY)
         identity = settings.model_dump() | {"run": run, "score": params.score.model_dump()}
         scorer: StepScorer = RandomPick(settings.seed)
-        models, chosen = [POLICY], {}
+        models: list[Path] = [POLICY]
+        chosen: dict[str, Any] = {}
         if run != CONTROL:
-            models.append(Path("models") / run)
-            prm = stack.enter_context(open_scorer(models[1], params.score))
-            scorer = PRMPick(prm)
-            chosen = {"best_of_n": _best_of_n(run, prm, identity, models, params)}
+            prm: PRM
+            if run in SYSTEMS:
+                models.append(MODELS / run)
+                chosen = {"system": run, "titles": list(SYSTEMS[run].titles)}
+                method = SYSTEMS[run].methods[AUTHORS]
+                prm = BaselineScorer(models[1], method, params.score.dtype, params.score.token_budget)
+            else:
+                models.append(Path("models") / run)
+                prm = stack.enter_context(open_scorer(models[1], params.score))
+            scorer = PRMPick(prm, rejects=run not in SYSTEMS)
+            chosen["best_of_n"] = _best_of_n(run, prm, identity, models, params)
         rows = in_chunks(
             loaded.items,
             settings.batch_size,

@@ -274,7 +274,7 @@ def _row(one: _Open, preset: Preset) -> dict[str, Any]:
 
 def journal(stage: str, identity: dict[str, Any], problems: Sequence[SearchProblem], models: Sequence[Path]) -> Path:
     """The folder where a run keeps its chunks: named by everything that determines them, the code included."""
-    modules = sorted(Path(__file__).parent.glob("*.py"))
+    modules = sorted(Path(__file__).parent.rglob("*.py"))
     content = {
         "identity": identity,
         "problems": [[p.set, p.id, p.problem, p.key] for p in problems],
@@ -282,7 +282,7 @@ def journal(stage: str, identity: dict[str, Any], problems: Sequence[SearchProbl
             {str(file.relative_to(model)): sha256_file(file) for file in sorted(model.rglob("*")) if file.is_file()}
             for model in models
         ],
-        "code": {module.name: sha256_file(module) for module in modules},
+        "code": {str(module.relative_to(Path(__file__).parent)): sha256_file(module) for module in modules},
     }
     return STATE / stage / digest_of(content)[:32]
 

@@ -132,11 +132,16 @@ class BaselineRounds:
         self._scorer = scorer
 
     def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
-        """The last step's score of every candidate, all problems together: one problem's candidates share a tree."""
+        """The last step's score of every candidate, all problems together: one problem's candidates share a tree.
+
+        A candidate whose prompt is longer than the model's context is the worst there is (0): the search goes on.
+        """
         asked = [
             Solution(f"{key}, candidate {number}", one.problem, (*one.prefix, step))
             for key, one in rounds.items()
             for number, step in enumerate(one.steps)
         ]
-        scored = iter(self._scorer.score(asked))
-        return {key: [next(scored)[-1] for _ in one.steps] for key, one in rounds.items()}
+        fits = [self._scorer.fits(solution) for solution in asked]
+        scored = iter(self._scorer.score([solution for solution, fit in zip(asked, fits, strict=True) if fit]))
+        last = iter([next(scored)[-1] if fit else StepScore(None, None, None, 0.0) for fit in fits])
+        return {key: [next(last) for _ in one.steps] for key, one in rounds.items()}

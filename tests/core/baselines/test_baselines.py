@@ -217,6 +217,14 @@ def test_candidates_are_scored_by_their_last_step(folders: dict[str, Path]) -> N
     }
 
 
+def test_a_candidate_beyond_the_context_is_the_worst(folders: dict[str, Path]) -> None:
+    scorer = BaselineScorer(folders["math-shepherd"], SYSTEMS["math-shepherd"].methods[AUTHORS])
+    found = scorer.rounds().score({"a": Candidates("P", ("one",), ("two", "x y " * 1000, "three"))})
+    rewards = [one.reward for one in found["a"]]
+    assert rewards[1] == 0
+    assert min(rewards[0], rewards[2]) > 0
+
+
 def test_wrong_folders_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     def score(name: str, folder: Path) -> None:
         BaselineScorer(folder, SYSTEMS[name].methods[AUTHORS])

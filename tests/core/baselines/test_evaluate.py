@@ -12,6 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from flows.cli import app
+from stages import sample, search
 from stages.baseline import main
 from stages.core.baselines.registry import SYSTEMS
 from stages.core.grade import grade
@@ -101,7 +102,25 @@ def test_a_system_that_nobody_knows_or_fetched_is_named(project: Path) -> None:
         main(["skywork", "prmbench"])
 
 
-def test_a_profile_makes_two_stages_a_system(project: Path) -> None:
+def test_search_and_best_of_n(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation_project(tmp_path, world, search={"limit": 1, "max_rounds": 5})
+    FOLDERS["skywork"](tmp_path / "artifacts/raw/models/skywork")
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("models")  # no run of ours is needed
+    sample.main([])
+    search.main(["skywork"])
+    figures = read_json(Path("metrics/search/skywork.json"))
+    assert (figures["system"], figures["titles"]) == ("skywork", ["Skywork-PRM-7B"])
+    assert {"min", "product", "last", "mean"} <= set(figures["best_of_n"]["average"])
+    rows = rows_of(Path("artifacts/predictions/search/skywork.jsonl"))
+    assert len(rows) == 6
+    for entry in (entry for row in rows for entry in row["iteration_history"]):
+        rewards = [candidate["reward"] for candidate in entry["candidates_info"]]
+        assert entry["chosen_step_index"] == rewards.index(max(rewards)), "a low reward alone rejects nothing"
+        assert not any("rejected" in candidate for candidate in entry["candidates_info"])
+
+
+def test_a_profile_makes_three_stages_a_system(project: Path) -> None:
     shutil.copy(ROOT / "dvc.yaml", "dvc.yaml")
     assert not [name for name in read_pipeline(project) if name.startswith("baseline")]
     params = yaml.safe_load(Path("params.yaml").read_text())
@@ -113,7 +132,7 @@ def test_a_profile_makes_two_stages_a_system(project: Path) -> None:
         f"python -m stages.baseline {system} {benchmark}"
         for system in ("skywork", "qwen-prm")
         for benchmark in ("processbench", "prmbench")
-    }
+    } | {f"python -m stages.search {system}" for system in ("skywork", "qwen-prm")}
     Path("params.yaml").write_text(yaml.safe_dump(params | {"baselines": ["x; rm -r y"]}))
     with pytest.raises(DataError, match=r"baselines\.0: String should match pattern"):
         load_params()
