@@ -26,6 +26,7 @@ from stages.core.baselines.registry import SYSTEMS
 from stages.core.baselines.scorer import BaselineScorer
 from stages.core.benchmarks import read_search
 from stages.core.best_of_n import best_of_n, score_samples
+from stages.core.footprint import require
 from stages.core.grading import Grader, Preset, gold_of
 from stages.core.io import DataError, read_jsonl, sha256_file, write_json, write_jsonl
 from stages.core.params import Params, load_params
@@ -71,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     stage = ("control", None) if run == CONTROL else ("search", run)
     if preset == "official" and settings.strategy != "greedy":
         raise DataError("params.yaml: preset official-search is a greedy search; set search.strategy to greedy")
+    scored = {} if run == CONTROL else {"base": Path("models") / run}
+    require("sample" if run == CONTROL else "search", params, {"policy": POLICY} | scored)
     with recorded(*stage), Grader() as grader, ExitStack() as stack:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)
