@@ -72,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     stage = ("control", None) if run == CONTROL else ("search", run)
     if preset == "official" and settings.strategy != "greedy":
         raise DataError("params.yaml: preset official-search is a greedy search; set search.strategy to greedy")
-    scored = {} if run == CONTROL else {"base": Path("models") / run}
+    folder = MODELS / run if run in SYSTEMS else Path("models") / run
+    scored = {} if run == CONTROL else {"base": folder}
     require("sample" if run == CONTROL else "search", params, {"policy": POLICY} | scored)
     with recorded(*stage), Grader() as grader, ExitStack() as stack:
         loaded = read_search(RAW, settings.sets, settings.limit)
@@ -82,15 +83,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         models: list[Path] = [POLICY]
         chosen: dict[str, Any] = {}
         if run != CONTROL:
+            models.append(folder)
             prm: PRM
             if run in SYSTEMS:
-                models.append(MODELS / run)
                 chosen = {"system": run, "titles": list(SYSTEMS[run].titles)}
                 method = SYSTEMS[run].methods[AUTHORS]
-                prm = BaselineScorer(models[1], method, params.score.dtype, params.score.token_budget)
+                prm = BaselineScorer(folder, method, params.score.dtype, params.score.token_budget)
             else:
-                models.append(Path("models") / run)
-                prm = stack.enter_context(open_scorer(models[1], params.score))
+                prm = stack.enter_context(open_scorer(folder, params.score))
             scorer = PRMPick(prm, rejects=run not in SYSTEMS)
             chosen["best_of_n"] = _best_of_n(run, prm, identity, models, params)
         rows = in_chunks(
