@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stages.core import record_flow, report_data, report_figures, report_tables
+from stages.core import record_flow, report_data, report_details, report_figures, report_tables
 from stages.core.bootstrap import adjusted
 from stages.core.calibration import Rewards, prmbench_rewards, processbench_rewards
 from stages.core.evidence import Evidence
@@ -24,7 +24,7 @@ from stages.core.mistakes import worst_mistakes
 from stages.core.page import Block, Page, Section, Table, Text, to_html, to_markdown
 from stages.core.params import load_params
 from stages.core.report_claims import claims
-from stages.core.results import Results, Score, lines, load_results, name_of, titles
+from stages.core.results import Results, Score, lines, load_results, name_of
 from stages.core.runs import parse_runs
 from stages.lineage.record import recorded
 from stages.lineage.stage_times import write_stage_times
@@ -69,11 +69,27 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     paper.append(report_figures.paper_scale(results, is_comparable))
     first = {name_of(members[0]): members[0].name for members in evidence.systems.values()}
     sections = [
-        Section("Results", [report_tables.headline(table), *report_figures.performance(table)]),
+        Section(
+            "Results",
+            [report_tables.headline(table), *report_figures.performance(table), *report_tables.each_run(results)],
+        ),
         Section("The paper's claims, tested here", claims(evidence)),
-        Section("ProcessBench", [*report_tables.processbench(results), *_said(evidence, "processbench")]),
-        Section("PRMBench", [*report_tables.prmbench(results), *_said(evidence, "prmbench")]),
-        Section("Search", [*report_tables.search(results), *_said(evidence, "search")]),
+        Section(
+            "ProcessBench",
+            [
+                *report_tables.processbench(results),
+                *_said(evidence, "processbench"),
+                *report_details.processbench(results),
+            ],
+        ),
+        Section(
+            "PRMBench",
+            [*report_tables.prmbench(results), *_said(evidence, "prmbench"), *report_details.prmbench(results)],
+        ),
+        Section(
+            "Search",
+            [*report_tables.search(results), *_said(evidence, "search"), *report_details.search(results)],
+        ),
         Section(
             "Score against data", report_figures.our_scale(results, table) or [Text("One data mix was trained on.")]
         ),
@@ -186,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     runs = parse_runs(params.runs)
     with recorded("report"):
         results = load_results(METRICS, runs, params.baselines)
-        others = {name: titles(found, name)[0] for part in results.others.values() for name, found in part.items()}
+        others = {name: results.titles(name)[0] for part in results.others.values() for name in part}
         evidence = Evidence(runs, PREDICTIONS, RAW, params.report, others)
         page = page_of(results, evidence, params.profile)
         write_text(REPORTS / "report.html", to_html(page))

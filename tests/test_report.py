@@ -106,6 +106,10 @@ def _evaluate(run: str) -> None:
     said = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
     found = processbench.with_interval(items, said, REPORT)
     metrics = found | {"rules": {"both": found}, "baselines": processbench.baselines(items, REPORT)}
+    metrics["generators"] = processbench.by_generator(items, said)
+    one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
+    never = one | {"threshold": None}
+    metrics["thresholds"] = {"fixed": one, "oracle_upper_bound": never, "curve": [[0.0, 1.0], [0.5, 61.0]]}
     write_json(Path(f"metrics/processbench/{run}.json"), metrics)
     write_jsonl(
         Path(f"artifacts/predictions/processbench/{run}.jsonl"),
@@ -330,6 +334,13 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
     place = [line[0] for line in theirs].index("measured: Math-Shepherd-7B")
     assert theirs[place + 1][-1] == f"{100 - 31.5:+.1f}"
     search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
+    captions = [table["caption"] for section in ("ProcessBench", "PRMBench") for table in printed[section]]
+    assert sum("threshold of the reward" in caption for caption in captions) == 1
+    assert sum("generator's solutions" in caption for caption in captions) == 1
+    assert sum("accuracy on kinds of steps" in caption for caption in captions) == 1
+    sweep = next(t["rows"] for t in printed["ProcessBench"] if "threshold of the reward" in t["caption"])
+    assert ["full, fixed", "0.500", "60.0", "62.0", "–", "–", "61.0"] in sweep
+    assert ["full, best on the items themselves", "–", "60.0", "62.0", "–", "–", "61.0"] in sweep
     assert search["PathFinder-PRM, best of n by min"] == "52.0"
     assert "without separate subtasks, best of n by min" not in search
 

@@ -61,6 +61,7 @@ class Evidence:
         for other in self._others:
             controls.append((processbench, other, self._processbench(self.rows(f"processbench/{other}.jsonl"))))
             controls.append((prmbench, other, self._prmbench(self.rows(f"prmbench/{other}.jsonl"))))
+            controls.append((search, other, _if_any(self.rows(f"search/{other}.jsonl"), "correct")))
         for found, name, measured in controls:
             if measured and (control := gather({1: measured}, self._report, is_trained=False)):
                 found[name] = control

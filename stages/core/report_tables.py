@@ -18,7 +18,6 @@ from stages.core.results import (
     mean_over_seeds,
     name_of,
     sampled_figures,
-    titles,
 )
 from stages.core.runs import Run
 
@@ -44,8 +43,8 @@ def headline(lines: Sequence[Line]) -> Table:
 
 
 def processbench(results: Results) -> list[Block]:
-    """F1 of each subset under both rules, the baselines, and what each generator's solutions say."""
-    blocks = _by_part(
+    """F1 of each subset under both rules, other people's PRMs, and the baselines."""
+    return _by_part(
         results,
         results.processbench,
         "processbench",
@@ -54,49 +53,10 @@ def processbench(results: Results) -> list[Block]:
         "F1 in percent. Rule “both”: a step is wrong when its reward is under one half (the paper's algorithm 1). "
         "Rule “pass 1”: when a first-pass label is negative (the published evaluation).",
     )
-    accuracies = [
-        (label(members), *_cells([_mean(members, results.processbench, ("subsets", s, key)) for s, key in _PARTS]))
-        for members in results.systems.values()
-        if any(run.name in results.processbench for run in members)
-    ]
-    if accuracies:
-        headers = [f"{name}, {said}" for name in paper.PROCESSBENCH.headings[:-1] for said in ("error", "correct")]
-        caption = "Share of the wrong solutions whose first error was found, and of the right ones called right."
-        origin = "metrics/processbench/full.json"
-        blocks.append(
-            Fold("Error and correct accuracy", [Table(caption, ("system", *headers), accuracies, origin=origin)])
-        )
-    if generators := _generators(results):
-        blocks.append(Fold("By generator", [generators]))
-    return blocks
-
-
-_PARTS = [(subset, key) for subset in paper.PROCESSBENCH.columns[:-1] for key in ("error_acc", "correct_acc")]
-
-
-def _generators(results: Results) -> Table | None:
-    first = next((found["generators"] for found in results.processbench.values() if found.get("generators")), None)
-    if first is None:
-        return None
-    rows = [
-        (
-            name,
-            f"{row['n']:,}",
-            *_cells([_mean(m, results.processbench, ("generators", name, "f1")) for m in _ours(results)]),
-        )
-        for name, row in first.items()
-    ]
-    headers = ("solutions of", "n", *(label(members) for members in _ours(results)))
-    return Table(
-        "F1 in percent on each generator's solutions, rule “both”.",
-        headers,
-        rows,
-        origin="metrics/processbench/full.json",
-    )
 
 
 def prmbench(results: Results) -> list[Block]:
-    """Every class and category under both rules, and the baselines."""
+    """Every class and category under both rules, other people's PRMs, and the baselines."""
     return _by_part(
         results,
         results.prmbench,
@@ -116,38 +76,26 @@ def search(results: Results) -> list[Block]:
         for figure in sampled_figures(results.sample):
             sets = results.sample["sets"]
             values = [_nested(sets, column, figure) for column in table.columns[:-1]]
-            rows.append((figure, *_cells([*values, results.sample["average"][figure]])))
+            rows.append((figure, *cells([*values, results.sample["average"][figure]])))
     if (control := results.search.get(CONTROL)) is not None:
-        rows.append(("random pick (control)", *_cells([_set(control, column) for column in table.columns])))
-    for members in _ours(results, results.search):
+        rows.append(("random pick (control)", *cells([_set(control, column) for column in table.columns])))
+    for members in ours(results, results.search):
         values = _row(members, results.search, _set, table.columns)
-        rows.append((f"{label(members)}, guided search", *_cells(values)))
+        rows.append((f"{label(members)}, guided search", *cells(values)))
         for rule in _BEST:
             values = [
-                _mean(members, results.search, ("best_of_n", "sets", column, rule)) for column in table.columns[:-1]
+                mean_of(members, results.search, ("best_of_n", "sets", column, rule)) for column in table.columns[:-1]
             ]
-            values.append(_mean(members, results.search, ("best_of_n", "average", rule)))
+            values.append(mean_of(members, results.search, ("best_of_n", "average", rule)))
             if any(value is not None for value in values):
-                rows.append((f"{label(members)}, best of n by {rule}", *_cells(values)))
+                rows.append((f"{label(members)}, best of n by {rule}", *cells(values)))
+    for name, found in results.others["search"].items():
+        values = [_set(found, column) for column in table.columns]
+        rows.append((f"{results.titles(name)[0]}, guided search", *cells(values)))
     if not rows:
         return [Text(f"{MISSING}: run the sample, control and search stages.")]
-    blocks: list[Block] = [
-        Table("Accuracy in percent.", ("setting", *table.headings), rows, origin="metrics/search/full.json")
-    ]
-    return [*blocks, *_costs(results)]
-
-
-def _costs(results: Results) -> list[Block]:
-    """What the searches asked for and how they ended."""
-    rows = []
-    for name, found in results.search.items():
-        if (details := found.get("details")) is not None:
-            keys = ("finished", "without_step", "without_answer", "rounds", "candidates", "candidates_rejected")
-            rows.append((name, *(f"{details[key]:,}" if key in details else NOT_APPLICABLE for key in keys)))
-    if not rows:
-        return []
-    headers = ("run", "finished", "without a step", "without an answer", "rounds", "candidates", "rejected")
-    return [Fold("How the searches went", [Table("Problems, rounds and candidate steps.", headers, rows)])]
+    origin = origin_of(results.search, "search")
+    return [Table("Accuracy in percent.", ("setting", *table.headings), rows, origin=origin)]
 
 
 def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
@@ -157,11 +105,11 @@ def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
         (paper.PROCESSBENCH, results.processbench, first, _subset),
         (paper.PROCESSBENCH_FULL, results.processbench, first, _subset),
         (paper.PRMBENCH, results.prmbench, second, _class_or_category),
-        (paper.SEARCH, results.search, {}, _set),
+        (paper.SEARCH, results.search, results.others["search"], _set),
     ]
     tables = []
     for table, metrics, others, value_of in getters:
-        rows = [(row.name, *_cells(row.values)) for row in table.rows]
+        rows = [(row.name, *cells(row.values)) for row in table.rows]
         marked: list[int] = []
         for members in results.systems.values():
             name = paper.ours(members[0].variant, members[0].mix)
@@ -169,14 +117,14 @@ def beside_paper(results: Results, is_comparable: bool) -> list[Block]:
             if all(value is None for value in mine):
                 continue
             marked.append(len(rows))
-            rows.append((f"ours: {label(members)}", *_cells(mine)))
+            rows.append((f"ours: {label(members)}", *cells(mine)))
             if (theirs := table.row(name)) is not None:
                 rows.append(("difference", *_gaps(mine, theirs.values)))
         for name, found in others.items():
-            called = titles(found, name)
+            called = results.titles(name)
             mine = [value_of(found, column) for column in table.columns]
             marked.append(len(rows))
-            rows.append((f"measured: {called[0]}", *_cells(mine)))
+            rows.append((f"measured: {called[0]}", *cells(mine)))
             if (theirs := next((row for title in called if (row := table.row(title))), None)) is not None:
                 rows.append(("difference", *_gaps(mine, theirs.values)))
         caption = f"{table.caption} ({table.label})"
@@ -193,7 +141,7 @@ def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | Non
         if members[0].variant == "full" and train is not None and "sources" in train:
             records = sum(train["sources"].values())
             values = [
-                _mean(members, metrics, (key,))
+                mean_of(members, metrics, (key,))
                 for metrics, key in (
                     (results.processbench, "mean_f1"),
                     (results.prmbench, "overall"),
@@ -205,17 +153,33 @@ def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | Non
 
 
 def _scale(results: Results) -> Table:
-    rows = [(row.name, row.samples, row.mistral_samples, *_cells(row.values)) for row in paper.SCALE]
+    rows = [(row.name, row.samples, row.mistral_samples, *cells(row.values)) for row in paper.SCALE]
     marked = []
     theirs = {"prm800k": paper.SCALE[0], "400k": paper.SCALE[1], "550k": paper.SCALE[2]}
     for run, records, others, values in scale_points(results):
         marked.append(len(rows))
-        rows.append((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}", *_cells(values)))
+        rows.append((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}", *cells(values)))
         if run.mix in theirs:
             rows.append(("difference", NOT_APPLICABLE, NOT_APPLICABLE, *_gaps(values, theirs[run.mix].values)))
     headers = ("model", "samples", "Mistral samples", "ProcessBench", "PRMBench", "search")
     caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}); ours in training records"
     return Table(caption, headers, rows, frozenset(marked), "reports/tables.json")
+
+
+def each_run(results: Results) -> list[Block]:
+    """Every training on its own, where a system has several."""
+    if all(len(members) == 1 for members in results.systems.values()):
+        return []
+    metrics = ((results.processbench, "mean_f1"), (results.prmbench, "overall"), (results.search, "average"))
+    rows = [(run.name, *cells([found.get(run.name, {}).get(key) for found, key in metrics])) for run in results.runs]
+    headers = ("run", "ProcessBench, mean F1", "PRMBench, PRMScore", "search, mean accuracy")
+    table = Table("Each training, in percent. -s2 is the second seed.", headers, rows, origin="reports/tables.json")
+    return [Fold("Every run", [table])]
+
+
+def origin_of(metrics: Mapping[str, Metrics], folder: str) -> str:
+    """The first measured run's file stands for those of all: they lie beside each other."""
+    return f"metrics/{folder}/{next(iter(metrics))}.json" if metrics else f"metrics/{folder}"
 
 
 def label(members: Sequence[Run]) -> str:
@@ -224,7 +188,7 @@ def label(members: Sequence[Run]) -> str:
     return name if len(members) == 1 else f"{name} (mean of {len(members)} seeds)"
 
 
-def _ours(results: Results, metrics: Mapping[str, Metrics] | None = None) -> list[list[Run]]:
+def ours(results: Results, metrics: Mapping[str, Metrics] | None = None) -> list[list[Run]]:
     """The trainings of each system of which some were measured."""
     there = results.processbench if metrics is None else metrics
     return [members for members in results.systems.values() if any(run.name in there for run in members)]
@@ -239,7 +203,7 @@ def _by_part(
     explanation: str,
 ) -> list[Block]:
     rows = []
-    for members in _ours(results, metrics):
+    for members in ours(results, metrics):
         for rule, said in _RULES:
             figures = {
                 run.name: found.get("rules", {"both": found})[rule]
@@ -248,17 +212,17 @@ def _by_part(
             }
             if figures:
                 values = _row(members, figures, value_of, table.columns)
-                rows.append((f"{label(members)}, {said}", *_cells(values)))
+                rows.append((f"{label(members)}, {said}", *cells(values)))
     for name, found in results.others[folder].items():
         for way, figures_of in found.get("rules", {"authors": found}).items():
             values = [value_of(figures_of, column) for column in table.columns]
-            rows.append((f"{titles(found, name)[0]}, {_WAYS.get(way, way)}", *_cells(values)))
+            rows.append((f"{results.titles(name)[0]}, {_WAYS.get(way, way)}", *cells(values)))
     for name, found in first_baselines(metrics).items():
         values = [value_of(found, column) for column in table.columns]
-        rows.append((f"baseline: {name.replace('_', ' ')}", *_cells(values)))
+        rows.append((f"baseline: {name.replace('_', ' ')}", *cells(values)))
     if not rows:
         return [Text(f"{MISSING}: run the stage that measures this.")]
-    return [Table(explanation, ("system", *table.headings), rows, origin=f"metrics/{folder}/full.json")]
+    return [Table(explanation, ("system", *table.headings), rows, origin=origin_of(metrics, folder))]
 
 
 def _row(
@@ -275,7 +239,8 @@ def _row(
     return [mean(column) for column in columns]
 
 
-def _mean(members: Sequence[Run], metrics: Mapping[str, Metrics], keys: Sequence[str]) -> float | None:
+def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], keys: Sequence[str]) -> float | None:
+    """A nested figure's mean over a system's seeds."""
     return mean_over_seeds(members, metrics, lambda found: _nested(found, *keys))
 
 
@@ -308,5 +273,6 @@ def _gaps(mine: Sequence[float | None], theirs: Sequence[float]) -> list[str]:
     return [NOT_APPLICABLE if value is None else f"{value - printed:+.1f}" for value, printed in pairs]
 
 
-def _cells(values: Sequence[Any]) -> list[str]:
+def cells(values: Sequence[Any]) -> list[str]:
+    """Figures to one decimal place; a dash where there is none."""
     return [NOT_APPLICABLE if value is None else f"{value:.1f}" for value in values]

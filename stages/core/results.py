@@ -48,6 +48,11 @@ class Results:
         """The trainings of each system, in the profile's order."""
         return systems(self.runs)
 
+    def titles(self, name: str) -> list[str]:
+        """What the paper's tables call somebody else's PRM, the usual name first."""
+        said = (found[name].get("titles") for found in self.others.values() if name in found)
+        return list(next(filter(None, said), [name]))
+
 
 @dataclass(frozen=True, slots=True)
 class Score:
@@ -94,7 +99,7 @@ def load_results(root: Path, runs: tuple[Run, ...], baselines: Sequence[str] = (
         prmbench=_read_all(root / "prmbench", names),
         search=_read_all(root / "search", [*names, CONTROL]),
         sample=_read(root / "sample.json"),
-        others={bench: _read_all(root / bench, baselines) for bench in ("processbench", "prmbench")},
+        others={bench: _read_all(root / bench, baselines) for bench in ("processbench", "prmbench", "search")},
     )
 
 
@@ -102,11 +107,6 @@ def name_of(run: Run) -> str:
     """A system in words; runs that differ in the seed alone share the name."""
     variant = VARIANTS[run.variant]
     return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
-
-
-def titles(metrics: Metrics, name: str) -> list[str]:
-    """What the paper's tables call somebody else's PRM, the usual name first."""
-    return list(metrics.get("titles") or [name])
 
 
 def spoken(run: Run) -> str:
@@ -134,9 +134,8 @@ def lines(results: Results, levels: Levels) -> list[Line]:
         ]
         rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False))
     for name in dict.fromkeys(name for found in results.others.values() for name in found):
-        found = [results.others[bench].get(name) for bench in ("processbench", "prmbench")]
-        pair = _score(found[0], "mean_f1"), _score(found[1], "overall")
-        rows.append(Line(titles(found[0] or found[1] or {}, name)[0], *pair, NOT_APPLICABLE, is_baseline=True))
+        cells = [_score(results.others[bench].get(name), key) for bench, key in keys.items()]
+        rows.append(Line(results.titles(name)[0], cells[0], cells[1], cells[2], is_baseline=True))
     for name in ("chance", "majority"):
         benchmarks = [first_baselines(metrics).get(name) for metrics in (results.processbench, results.prmbench)]
         pair = _score(benchmarks[0], "mean_f1"), _score(benchmarks[1], "overall")
