@@ -5,7 +5,8 @@
 Reads ``artifacts/raw/processbench`` and ``models/<run>``; writes
 ``artifacts/predictions/processbench/<run>.jsonl`` and ``metrics/processbench/<run>.json`` (percent). Two rules
 are reported: ``pass1``, the published one (a step is wrong when a first-pass label is), and ``both``, the default
-(the paper's algorithm 1: its reward is under one half).
+(the paper's algorithm 1: its reward is under one half). ``thresholds`` says what other thresholds of the reward would
+give.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from stages.core.progress import Progress
 from stages.core.runs import parse_run
 from stages.core.scoring import Solution, StepScore
 from stages.core.served_scoring import open_scorer
+from stages.core.thresholds import sweep
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/processbench")
@@ -62,6 +64,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         metrics = loaded.accounting() | rules["both"]
         metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
         metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
+        metrics["thresholds"] = sweep(items, [[step.reward for step in steps] for steps in scores]).summary()
         write_json(METRICS / f"{run}.json", metrics)
         both, pass1 = rules["both"]["mean_f1"], rules["pass1"]["mean_f1"]
         print(f"processbench {run}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")

@@ -152,8 +152,11 @@ class Rule:
 
     def sound(self, scores: Sequence[float]) -> list[bool]:
         """One verdict a step."""
-        judged = [b - a for a, b in zip([0.0, *scores], scores, strict=False)] if self.change else scores
-        return [score > self.threshold for score in judged]
+        return [score > self.threshold for score in self.judged(scores)]
+
+    def judged(self, scores: Sequence[float]) -> list[float]:
+        """What is held against the threshold."""
+        return [b - a for a, b in zip([0.0, *scores], scores, strict=False)] if self.change else list(scores)
 
 
 @dataclass(frozen=True, slots=True)

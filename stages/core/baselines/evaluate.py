@@ -21,6 +21,7 @@ from stages.core.io import write_json, write_jsonl
 from stages.core.params import Report, Score
 from stages.core.progress import Progress
 from stages.core.scoring import Solution
+from stages.core.thresholds import sweep
 
 Benchmark = Literal["processbench", "prmbench"]
 HEADLINES: dict[Benchmark, str] = {"processbench": "mean_f1", "prmbench": "overall"}
@@ -101,6 +102,9 @@ def _processbench(
     metrics = loaded.accounting() | rules[AUTHORS]
     metrics |= {"rules": rules, "baselines": processbench.baselines(items, report), "defects": loaded.defects}
     metrics["generators"] = processbench.by_generator(items, dict(zip(keys, places[AUTHORS], strict=True)))
+    rule = system.method("processbench", AUTHORS).rule
+    judged = [None if steps is None else rule.judged(steps) for steps in rewards[AUTHORS]]
+    metrics["thresholds"] = sweep(items, judged).summary(rule.threshold)
     return rows, metrics
 
 
