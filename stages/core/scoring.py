@@ -41,7 +41,7 @@ from stages.core.tree import Tree
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
 """Solutions whose prompts are held at once."""
-_WAVE = 2
+WAVE = 2
 """Steps of a solution's first wave where scoring stops early; each wave is twice as long."""
 
 
@@ -132,7 +132,7 @@ class Scorer:
         Raises ``DataError`` naming a solution that is longer than the model's context.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
-        queries = {index: _queries(solution) for index, solution in enumerate(solutions)}
+        queries = {index: queries_of(solution) for index, solution in enumerate(solutions)}
         chunks = _chunks(solutions)
         for chunk in chunks:
             asked, members = [], []
@@ -160,25 +160,30 @@ class Scorer:
     def score_until(
         self,
         solutions: Sequence[Solution],
-        stop: Callable[[StepScore], bool],
+        stop: Callable[[int, int, StepScore], bool],
         on_done: Callable[[int], None] | None = None,
     ) -> list[list[StepScore]]:
         """Scores of the steps of every solution up to the first one that ``stop`` holds for, that one included.
 
-        Steps are scored in waves over kept trunks; after each, solutions that stopped are out.
+        ``stop`` is asked with the solution's number, the step's place and its score. Steps are scored in waves over
+        kept trunks; after each, solutions that stopped are out.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in _chunks(solutions):
             trunks: dict[str, Trunk] = {}
-            waiting = {str(index): _queries(solutions[index]) for group in chunk for index in group}
-            size = _WAVE
+            waiting = {str(index): queries_of(solutions[index]) for group in chunk for index in group}
+            size = WAVE
             while waiting:
                 open_now = {key: rest[:size] for key, rest in waiting.items()}
                 before = len(waiting)
                 for key, scores in self._onto(trunks, open_now).items():
-                    wrong = next((place for place, score in enumerate(scores) if stop(score)), None)
-                    out[int(key)] += scores if wrong is None else scores[: wrong + 1]
-                    waiting[key] = waiting[key][size:] if wrong is None else []
+                    number, mine = int(key), out[int(key)]
+                    waiting[key] = waiting[key][size:]
+                    for score in scores:
+                        mine.append(score)
+                        if stop(number, len(mine) - 1, score):
+                            waiting[key] = []
+                            break
                 waiting = {key: rest for key, rest in waiting.items() if rest}
                 size *= 2
                 if on_done is not None:
@@ -335,7 +340,8 @@ def step_score(
     )
 
 
-def _queries(solution: Solution) -> list[Query]:
+def queries_of(solution: Solution) -> list[Query]:
+    """A solution's steps, each with those before it."""
     steps = solution.steps
     return [Query(f"{solution.id}, step {t}", solution.problem, steps[:t], step) for t, step in enumerate(steps)]
 

@@ -235,7 +235,7 @@ def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
     whole = scorer.score(solutions)
     middle = sorted(score.reward for scores in whole for score in scores)[6]
     heard: list[int] = []
-    found = scorer.score_until(solutions, lambda score: score.reward <= middle + 1e-6, heard.append)
+    found = scorer.score_until(solutions, lambda _number, _place, score: score.reward <= middle + 1e-6, heard.append)
     assert sum(heard) == len(solutions)
     cut = 0
     for mine, scores in zip(found, whole, strict=True):
