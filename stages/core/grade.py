@@ -46,7 +46,7 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
             subset = identity.rpartition("-")[0]  # the published runner writes a file a subset, without its name
         if isinstance(said, float) and said.is_integer():
             said = int(said)  # a table with gaps was written by a library that has no whole number beside a null
-        whole = said is None or (isinstance(said, int) and not isinstance(said, bool))
+        whole = "prediction" in row and (said is None or (isinstance(said, int) and not isinstance(said, bool)))
         if not isinstance(subset, str) or identity is None or not whole:
             raise DataError(
                 f"{file}: row {number}: expected subset, id and a whole or null prediction, found {str(row)[:120]}; "
@@ -54,7 +54,8 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
             )
         repeated += (subset, str(identity)) in found
         found.setdefault((subset, str(identity)), said)
-    items = [i for i in read_processbench(data).items if i.subset in {subset for subset, _ in found}]
+    loaded = read_processbench(data)
+    items = [i for i in loaded.items if i.subset in {subset for subset, _ in found}]
     if not items:
         raise DataError(f"{file}: no row names a subset of {data}; check the column 'subset'")
     known = {(item.subset, item.id) for item in items}
@@ -64,6 +65,7 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
         "without_prediction": len(known - set(found)),
         "nothing_said": sum(found.get(key, 0) is None for key in known),
         "unknown_id": len(set(found) - known),
+        "data": {"dropped": loaded.dropped, "defects": loaded.defects},
     }
     return processbench.evaluate(items, found, preset) | {"details": details}
 
@@ -71,16 +73,21 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
 def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
     """Rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids
     (``<class>_<idx>``). The first row of an id stands; a false ``validity`` gives no answer."""
-    items = read_prmbench(data).items
-    classes = {item.idx: item.classification for item in items}
+    loaded = read_prmbench(data)
+    classes = {item.idx: item.classification for item in loaded.items}
     found: dict[str, prmbench.Labels | None] = {}
+    repeated = 0
     for number, row in _rows(file):
         idx = row.get("idx")
         if not isinstance(idx, str):
             raise DataError(f"{file}: row {number}: idx is {idx!r}; expected <class>_<id>. Mend or remove the row")
+        repeated += idx in found
         if idx not in found:
             found[idx] = _labels(f"{file}: row {number}", row, classes.get(idx, ""))
-    return prmbench.evaluate(items, found, preset)
+    result = prmbench.evaluate(loaded.items, found, preset)
+    result["details"]["defects"]["repeated"] = repeated
+    result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
+    return result
 
 
 def _labels(at: str, row: dict[str, Any], classification: str) -> prmbench.Labels | None:
