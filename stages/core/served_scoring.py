@@ -7,6 +7,7 @@ passes and the rules are the same objects. Only the PRM's tokenizer and ``pathfi
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,8 +17,18 @@ from stages.core.io import DataError, TransientError, read_json
 from stages.core.model import resolve
 from stages.core.openai_client import Ask, Chain, Failure, ServerClient
 from stages.core.params import Score
-from stages.core.passes import PRESETS, Prompter, Query
-from stages.core.scoring import Candidates, FoundAt, Scorer, Solution, StepScore, step_score, variant_of
+from stages.core.passes import PRESETS, Mode, Prompter, Query, asked_in
+from stages.core.scoring import (
+    WAVE,
+    Candidates,
+    FoundAt,
+    Scorer,
+    Solution,
+    StepScore,
+    queries_of,
+    step_score,
+    variant_of,
+)
 from stages.core.tokens import load_tokenizer
 from stages.core.vllm_server import vllm_servers
 
@@ -55,12 +66,20 @@ class ServedScorer:
     number of models than one.
     """
 
-    def __init__(self, folder: Path, base_urls: Sequence[str], preset: str = "default", concurrency: int = 32) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        base_urls: Sequence[str],
+        preset: str = "default",
+        concurrency: int = 32,
+        mode: Mode = Mode.BOTH,
+    ) -> None:
         if preset not in PRESETS:
             raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
         path = resolve(folder)
         self.variant = variant_of(path)
         self._prompter = Prompter(load_tokenizer(path), self.variant, PRESETS[preset])
+        self._mode = mode
         self._client = ServerClient(base_urls, concurrency, _TIMEOUT_S, _RETRIES)
         self._client.model = self._client.served_model()
 
@@ -68,11 +87,19 @@ class ServedScorer:
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
         """As ``Scorer.score``; raises ``TransientError`` where the server is down."""
-        groups = {
-            str(place): [Query(f"{s.id}, step {t}", s.problem, s.steps[:t], step) for t, step in enumerate(s.steps)]
-            for place, s in enumerate(solutions)
-        }
-        scored = self._score(groups, on_done)
+        groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
+        scored = self._score(groups, on_done=on_done)
+        return [scored[key] for key in groups]
+
+    def score_until(
+        self,
+        solutions: Sequence[Solution],
+        stop: Callable[[int, int, StepScore], bool],
+        on_done: Callable[[int], None] | None = None,
+    ) -> list[list[StepScore]]:
+        """As ``Scorer.score_until``; every solution goes from wave to wave by itself."""
+        groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
+        scored = self._score(groups, lambda key, place, score: stop(int(key), place, score), on_done)
         return [scored[key] for key in groups]
 
     def rounds(self) -> ServedRounds:
@@ -80,7 +107,10 @@ class ServedScorer:
         return ServedRounds(self)
 
     def _score(
-        self, groups: Mapping[str, list[Query]], on_done: Callable[[int], None] | None = None
+        self,
+        groups: Mapping[str, list[Query]],
+        stop: Callable[[str, int, StepScore], bool] | None = None,
+        on_done: Callable[[int], None] | None = None,
     ) -> dict[str, list[StepScore]]:
         out: dict[str, list[StepScore]] = {}
 
@@ -95,31 +125,61 @@ class ServedScorer:
                 on_done(1)
 
         ids = self._prompter.ids
-        self._client.read((self._chain(key, queries) for key, queries in groups.items()), (ids.good, ids.bad), take)
+        chains = (self._chain(key, queries, stop) for key, queries in groups.items())
+        self._client.read(chains, (ids.good, ids.bad), take)
         return out
 
-    def _chain(self, key: str, queries: list[Query]) -> Chain[list[StepScore]]:
-        """All readings of one group, pass by pass: a later pass is given the labels that the earlier one found."""
-        prompter = self._prompter
-        encoded = prompter.encode(queries)
+    def _chain(
+        self, key: str, queries: list[Query], stop: Callable[[str, int, StepScore], bool] | None
+    ) -> Chain[list[StepScore]]:
+        """One group's steps: all at once, or in waves up to the one that ``stop`` holds for."""
 
         async def work(ask: Ask) -> list[StepScore]:
-            found: dict[FoundAt, list[float]] = {}
-            predicted: list[tuple[bool, ...]] = [()] * len(queries)
-            for step in prompter.passes:
-                # step by step, each with its marks in order: a prompt finds in the cache what the one before left there
-                asked = [(number, mark) for number in range(len(queries)) for mark in step.asked]
-                prompts = [
-                    prompter.prompt(*encoded[number], predicted[number][: len(step.given)], (mark,)).tolist()
-                    for number, mark in asked
-                ]
-                given = [labels[: len(step.given)] for labels in predicted]
-                for (number, mark), row in zip(asked, await ask(prompts), strict=True):
-                    found[number, given[number], mark] = row
-                    predicted[number] += (row[0] >= row[1],)
-            return [step_score(prompter, query.name, number, found) for number, query in enumerate(queries)]
+            out: list[StepScore] = []
+            size = WAVE if stop is not None else len(queries)
+            while len(out) < len(queries):
+                for score in await self._wave(ask, queries[len(out) : len(out) + size]):
+                    out.append(score)
+                    if stop is not None and stop(key, len(out) - 1, score):
+                        return out
+                size *= 2
+            return out
 
         return Chain(key, work)
+
+    async def _wave(self, ask: Ask, queries: list[Query]) -> list[StepScore]:
+        """All readings of some steps: pass by pass where a later pass is given the labels that the earlier one found.
+
+        Step by step, each with its marks in order: a prompt finds in the cache what the one before left there.
+        """
+        prompter, mode = self._prompter, self._mode
+        encoded, passes = prompter.encode(queries), asked_in(mode, prompter.passes)
+        numbers = range(len(queries))
+        found: dict[FoundAt, list[float]] = {}
+
+        async def read(wanted: Sequence[FoundAt]) -> None:
+            prompts = [prompter.prompt(*encoded[number], given, (mark,)).tolist() for number, given, mark in wanted]
+            found.update(zip(wanted, await ask(prompts), strict=True))
+
+        if mode in (Mode.BOTH, Mode.FIRST):
+            predicted: list[tuple[bool, ...]] = [()] * len(queries)
+            for step in passes:
+                wanted = [(n, predicted[n][: len(step.given)], mark) for n in numbers for mark in step.asked]
+                await read(wanted)
+                for at in wanted:
+                    predicted[at[0]] += (found[at][0] >= found[at][1],)
+        else:
+            labels = (True,) if mode is Mode.POSITIVE else (True, False)
+            await read(
+                [
+                    (n, given, mark)
+                    for n in numbers
+                    for step in passes
+                    for given in itertools.product(labels, repeat=len(step.given))
+                    for mark in step.asked
+                ]
+            )
+        return [step_score(prompter, query.name, number, found, mode) for number, query in enumerate(queries)]
 
 
 class ServedRounds:

@@ -16,6 +16,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from stages.core.io import DataError, TransientError, write_json
 from stages.core.params import Score
+from stages.core.passes import Mode
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import MODEL_FILE, Candidates, Scorer, Solution, StepScore
 from stages.core.served_scoring import ServedScorer, open_scorer
@@ -62,6 +63,38 @@ def test_a_served_model_scores_as_it_does_in_process(variant: str, preset: str, 
     assert sum(heard) == len(SOLUTIONS) + 1
     assert calls == len(SOLUTIONS) * len(scorer._prompter.passes), "one call a solution and pass"
     assert scorer.variant == VARIANTS[variant]
+
+
+@pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.BOTH])
+@pytest.mark.parametrize("variant", ["full", "autoregressive"])
+def test_every_mode(variant: str, mode: Mode, tmp_path: Path) -> None:
+    model, _ = save_prm(tmp_path, variant)
+    with prm_server(PRMServer(model)) as server:
+        served = ServedScorer(tmp_path, [server.url], mode=mode).score(SOLUTIONS)
+    local = Scorer(tmp_path, mode=mode).score(SOLUTIONS)
+    for mine, other in zip(local, served, strict=True):
+        for a, b in zip(mine, other, strict=True):
+            assert [b.math, b.consistency] == pytest.approx([a.math, a.consistency], abs=1e-5)
+            assert b.reward == pytest.approx(a.reward, abs=1e-5, nan_ok=True)
+
+
+def test_waves_stop_where_the_caller_says(tmp_path: Path) -> None:
+    """At the third step of one solution, nowhere in another; what lies behind a stop costs nothing."""
+    model, _ = save_prm(tmp_path)
+    long = Solution("long", "P", tuple(f"step {i}" for i in range(9)))
+    other = Solution("other", "P", ("a", "b", "c"))
+
+    def stop(number: int, place: int, _: StepScore) -> bool:
+        return (number, place) == (0, 2)
+
+    with prm_server(PRMServer(model)) as server:
+        scorer = ServedScorer(tmp_path, [server.url])
+        found = scorer.score_until([long, other], stop)
+        prompts = len(server.prompts)
+    local = Scorer(tmp_path).score_until([long, other], stop)
+    assert [len(scores) for scores in found] == [3, 3]
+    assert largest_difference(local, found) < 1e-5
+    assert prompts == 3 * (2 + 4 + 3), "three readings a step: of waves of two and four, and of the other's three"
 
 
 def test_rounds_too(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""vLLM's prefix cache beside the trees and the published way: one run, one core, real problems.
+
+Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -m benchmarks -s tests/core/test_served_speed.py
+
+Processor seconds count the server's processes and the client; on a machine with other work they say more than the
+clock. The parts take turns, and no problem is scored twice by the server, so that its cache holds nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+import torch
+
+from stages.core.io import write_json
+from stages.core.passes import Prompter, Query
+from stages.core.prompts import VARIANTS
+from stages.core.scoring import MODEL_FILE, Scorer, Solution
+from stages.core.served_scoring import ServedScorer, open_scorer
+from tests.core.test_served_scoring import largest_difference, score_settings
+from tests.core.test_tree_speed import model_256, published_rewards
+from tests.core.test_vllm_server import vllm_python  # noqa: F401  (a fixture)
+from tests.models import plain_tokenizer
+
+pytestmark = pytest.mark.benchmarks
+_PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
+_TURNS = 2
+_LONG = 10  # steps: as long as OlympiadBench's are on average
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """This process, and what it starts, on the last core that it may use."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {max(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def processor_seconds() -> float:
+    """Of this process and everything below it."""
+    tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    return float(sum(sum(process.cpu_times()[:2]) for process in tree))
+
+
+def measured(work: Callable[[], object]) -> tuple[float, float]:
+    """Processor and wall seconds."""
+    processor, wall = processor_seconds(), time.monotonic()
+    work()
+    return processor_seconds() - processor, time.monotonic() - wall
+
+
+def solutions_of(mirror: Path, subset: str) -> list[Solution]:
+    """The last problems of a subset; ``long`` are others of MATH with ten steps or more."""
+    rows = json.loads((mirror / "processbench" / f"{'math' if subset == 'long' else subset}.json").read_text())
+    wanted = [row for row in rows[:-_PROBLEMS] if len(row["steps"]) >= _LONG] if subset == "long" else rows
+    return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in wanted[-_PROBLEMS:]]
+
+
+def test_scoring_beside_vllm(
+    vllm_python: str,  # noqa: F811
+    mirror: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    rows = json.loads((mirror / "processbench" / "math.json").read_text())[:300]
+    tokenizer = plain_tokenizer([text for row in rows for text in (row["problem"], *row["steps"])], 2000)
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    model = model_256(tokenizer)
+    model.save_pretrained(tmp_path / "prm")
+    tokenizer.save_pretrained(tmp_path / "prm")
+    write_json(tmp_path / "prm" / MODEL_FILE, {"variant": "full"})
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
+    chosen = score_settings([vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"]).model_copy(
+        update={"concurrency": 32}
+    )
+    local = Scorer(Path("prm"))
+    with one_core(), open_scorer(Path("prm"), chosen) as served:
+        assert isinstance(served, ServedScorer)
+        warm = [Solution("warm", "What is 1 + 1?", ("It is 2.", "So 2."))]
+        local.score(warm)
+        served.score(warm)
+        for subset in ("gsm8k", "math", "long"):
+            solutions = solutions_of(mirror, subset)
+            assert not {s.id for s in solutions} & {row["id"] for row in rows}, "the tokenizer has not seen them"
+            spent = {name: [0.0, 0.0] for name in ("published", "trees", "vllm")}
+            steps, worst = 0, 0.0
+            for turn in range(_TURNS):
+                mine = solutions[turn::_TURNS]
+                queries = [Query("q", s.problem, s.steps[:t], step) for s in mine for t, step in enumerate(s.steps)]
+                steps += len(queries)
+                found: dict[str, object] = {}
+                ways: dict[str, Callable[[], object]] = {
+                    "published": lambda queries=queries: published_rewards(model, tokenizer, prompter, queries),  # type: ignore[misc]
+                    "trees": lambda mine=mine, found=found: found.update(trees=local.score(mine)),  # type: ignore[misc]
+                    "vllm": lambda mine=mine, found=found: found.update(vllm=served.score(mine)),  # type: ignore[misc]
+                }
+                for name, work in ways.items():
+                    for place, seconds in enumerate(measured(work)):
+                        spent[name][place] += seconds
+                worst = max(worst, largest_difference(found["trees"], found["vllm"]))  # type: ignore[arg-type]
+            print(f"\n{subset}: {len(solutions)} solutions, {steps} steps, largest difference {worst:.1e}")
+            for name, (processor, wall) in spent.items():
+                ratio = spent["published"][0] / processor
+                print(f"  {name:9}  {steps / processor:6.1f} steps per processor second, {ratio:5.2f} x; "
+                      f"{steps / wall:6.1f} by the clock")  # fmt: skip
+            assert worst < 2e-5
