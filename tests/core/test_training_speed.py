@@ -35,13 +35,13 @@ def cost(
 
 @pytest.mark.parametrize(
     "kind, name, count",
-    [("alternatives", "prm800k/phase1_train.jsonl", 4), ("one", "processbench/math.json", 8)],
+    [("alternatives", "prm800k/phase1_train.jsonl", 12), ("one", "processbench/math.json", 8)],
     ids=["PRM800K with alternatives", "one completion a step"],
 )
 def test_one_step_of_the_published_work(root: Path, mirror: Path, kind: str, name: str, count: int) -> None:
     """The same labels: time of the processor, tokens, and peak memory of the whole process."""
     published = cost(root, "published", kind, mirror / name, count, 4096)
-    for way, budget in (("trees", 4096), ("trees", 1024), ("checkpointed", 4096)):
+    for way, budget in (("trees", 4096), ("trees", 2048), ("checkpointed", 4096), ("checkpointed", 2048)):
         mine = cost(root, way, kind, mirror / name, count, budget)
         assert mine["tokens"] < published["tokens"]
         print(
@@ -62,7 +62,7 @@ def test_memory_with_a_real_vocabulary(root: Path, mirror: Path) -> None:
 def test_estimates_beside_measured_peaks(root: Path, mirror: Path) -> None:
     """The largest pass filled, so that what is compared is the arithmetic and not how full the passes are."""
     file = mirror / "prm800k/phase1_train.jsonl"
-    for way, budget, vocabulary in (("trees", 4096, 2048), ("trees", 1024, 2048), ("checkpointed", 4096, 2048)):
+    for way, budget, vocabulary in (("trees", 4096, 2048), ("trees", 2048, 2048), ("checkpointed", 4096, 2048)):
         found = cost(root, way, "alternatives", file, 4, budget, vocabulary)
         print(
             f"\n{way}, longest pass {found['longest_pass']:.0f} tokens: estimated {found['estimate'] / _MIB:.0f} MiB, "

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +23,6 @@ from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.records import TREES
 from stages.core.shapes import shape_of
-from stages.core.trainer import fit
 from tests.core.test_training import settings
 from tests.models import plain_tokenizer, separate_prompt
 
@@ -125,6 +123,17 @@ def published_step(model: Any, tokenizer: Any, prompter: Prompter, table: pl.Dat
     return tokens
 
 
+def tree_step(model: Any, prompter: Prompter, examples: list[training.Example], budget: int) -> None:
+    """The same step as the trainer takes it."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    total = float(sum(example.weights.sum() for example in examples))
+    for batch, targets in training.batches(examples, budget):
+        loss, _ = training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)
+        (loss / total).backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimiser.step()
+
+
 def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: int) -> dict[str, float]:
     torch.set_num_threads(1)
     table = (rated_trees if kind == "alternatives" else solutions)(Path(file), count)
@@ -146,12 +155,14 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
         passes = training.batches(examples, budget)
         out["longest_pass"] = max(batch.input_ids.numel() for batch, _ in passes)
         out["tokens_as_samples"] = sum(example.sample_tokens for example in examples)
-        with tempfile.TemporaryDirectory() as folder:
-            fit(model, prompter, examples, chosen, Path(folder))
+        tree_step(model, prompter, examples, budget)
         return float(sum(len(example.tree) for example in examples))
 
     if way != "published":
         use_trees(model)
+        model.train()
+    if way == "checkpointed":
+        model.activation_checkpointing_enable({"use_reentrant": False})
     work(warm)
     Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
     out["before"] = status("VmRSS")
