@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from typer.testing import CliRunner
 
+from flows.cli import app
 from stages.core.io import DataError, TransientError, write_json
 from stages.core.params import Score
 from stages.core.passes import Mode
@@ -145,6 +147,25 @@ def test_a_server_that_leaves_a_label_out_is_refused(tmp_path: Path) -> None:
         pytest.raises(DataError, match=r"leave out token_id:\d+.*logprob_token_ids"),
     ):
         ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
+
+
+def test_the_command_scores_over_a_server(tmp_path: Path) -> None:
+    model, _ = save_prm(tmp_path / "prm")
+    lines = tmp_path / "solutions.jsonl"
+    lines.write_text(
+        "".join(json.dumps({"id": s.id, "problem": s.problem, "steps": list(s.steps)}) + "\n" for s in SOLUTIONS)
+    )
+    with prm_server(PRMServer(model)) as server:
+        command = ["score", str(lines), "--model", str(tmp_path / "prm")]
+        served, local = (CliRunner().invoke(app, [*command, *more]) for more in (["--url", server.url], []))
+        assert server.calls == 2 * len(SOLUTIONS)
+    assert (served.exit_code, local.exit_code) == (0, 0), served.output
+    rows, expected = ([json.loads(line) for line in run.stdout.splitlines()] for run in (served, local))
+    assert [row["id"] for row in rows] == [s.id for s in SOLUTIONS]
+    for row, other in zip(rows, expected, strict=True):
+        for step, wanted in zip(row["steps"], other["steps"], strict=True):
+            assert step["labels"] == wanted["labels"]
+            assert step["reward"] == pytest.approx(wanted["reward"], abs=1e-5)
 
 
 def test_the_strict_preset_sees_the_likeliest_token(tmp_path: Path) -> None:
