@@ -62,14 +62,20 @@ def math_shepherd(folder: Path, solution: Solution) -> list[float]:
     return scores
 
 
-def math_psa(folder: Path, solution: Solution) -> list[float]:
-    tokenizer, model = _tokenizer(folder), copy.deepcopy(_language_model(folder))
+@functools.cache
+def _merged(folder: Path) -> Any:
+    model = copy.deepcopy(_language_model(folder))
     settings = json.loads((folder / "lora/adapter_config.json").read_text())
     tensors = load_file(folder / "lora/adapter_model.safetensors")
     for name in [name for name in tensors if "lora_A" in name]:
         module = model.get_submodule(name.removeprefix("base_model.model.").removesuffix(".lora_A.weight"))
         change = tensors[name.replace("lora_A", "lora_B")] @ tensors[name]
         module.weight.data += settings["lora_alpha"] / settings["r"] * change
+    return model
+
+
+def math_psa(folder: Path, solution: Solution) -> list[float]:
+    tokenizer, model = _tokenizer(folder), _merged(folder)
     candidates, tag = tokenizer.encode(" + -"), tokenizer.encode(" \n\n\n\n\n")[-1]
     answer = "".join(f" {step.strip()} \n\n\n\n\n" for step in solution.steps)
     ids = torch.tensor([tokenizer.encode(f"{solution.problem}{answer}")])
