@@ -29,8 +29,9 @@ from stages.core.best_of_n import best_of_n, score_samples
 from stages.core.footprint import require
 from stages.core.grading import Grader, Preset, gold_of
 from stages.core.io import DataError, read_jsonl, sha256_file, write_json, write_jsonl
+from stages.core.journal import Journal
 from stages.core.params import Params, load_params
-from stages.core.policy import open_policy
+from stages.core.policy import KeptPolicy, Policy, open_policy
 from stages.core.runs import parse_run
 from stages.core.scoring import Candidates
 from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
@@ -77,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     require("sample" if run == CONTROL else "search", params, {"policy": POLICY} | scored)
     with recorded(*stage), Grader() as grader, ExitStack() as stack:
         loaded = read_search(RAW, settings.sets, settings.limit)
-        policy = open_policy(settings, POLICY)
+        policy: Policy = open_policy(settings, POLICY)
         identity = settings.model_dump() | {"run": run, "score": params.score.model_dump()}
         scorer: StepScorer = RandomPick(settings.seed)
         models: list[Path] = [POLICY]
@@ -93,13 +94,17 @@ def main(argv: Sequence[str] | None = None) -> None:
                 prm = stack.enter_context(open_scorer(folder, params.score))
             scorer = PRMPick(prm, rejects=run not in SYSTEMS)
             chosen["best_of_n"] = _best_of_n(run, prm, identity, models, params)
+        chunks = journal("search", identity, loaded.items, models)
+        draws = stack.enter_context(Journal(chunks / "draws.jsonl"))  # what a chunk that was ended had drawn
+        policy = KeptPolicy(policy, draws)
         rows = in_chunks(
             loaded.items,
             settings.batch_size,
-            journal("search", identity, loaded.items, models),
+            chunks,
             lambda chunk: search(chunk, policy, scorer, settings, preset),
             f"search {run}",
         )
+        draws.path.unlink()
         for problem, row in zip(loaded.items, rows, strict=True):
             row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
         write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)

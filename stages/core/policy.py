@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
 from stages.core.generate import Completion, Generator, Sampling
-from stages.core.io import DataError
+from stages.core.io import DataError, digest_of
+from stages.core.journal import Journal
 from stages.core.params import Search
 from stages.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
 from stages.core.tokens import neutralise
@@ -68,6 +70,27 @@ class ServerPolicy:
         sampled = Sampled(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop)
         self._client.complete(requests, sampled, take)
         return [answers[key] for key in keys]
+
+
+class KeptPolicy:
+    """A policy whose completions are kept in a journal: a run that was ended draws none of them again.
+
+    What is drawn anew is drawn by whole calls, because a sample depends on its batch through rounding.
+    """
+
+    def __init__(self, policy: Policy, journal: Journal) -> None:
+        self.specials: Collection[str] = policy.specials
+        self._policy, self._journal = policy, journal
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Completions in the prompts' order, from the journal where it has them."""
+        settings = [str(value) for value in astuple(sampling)]
+        names = [digest_of([prompt, key, settings])[:32] for prompt, key in zip(prompts, keys, strict=True)]
+        if any(name not in self._journal for name in names):
+            drawn = self._policy.sample(prompts, keys, sampling)
+            new = {name: astuple(one) for name, one in zip(names, drawn, strict=True) if name not in self._journal}
+            self._journal.append(new)
+        return [Completion(*self._journal[name]) for name in names]
 
 
 def open_policy(settings: Search, folder: Path) -> Policy:

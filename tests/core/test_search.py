@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from stages.core.benchmarks import SearchProblem
 from stages.core.generate import Completion, Sampling
 from stages.core.grading import Preset, extract_boxed
+from stages.core.journal import Journal
 from stages.core.params import Search
+from stages.core.policy import KeptPolicy, Policy
 from stages.core.search import RandomPick, Round, Scored, in_chunks, journal, search
 
 END = "The answer is \\boxed{7}."
@@ -356,6 +358,37 @@ def test_chunks_go_on_where_they_were_ended(tmp_path: Path) -> None:
     rows = in_chunks(problems, 3, tmp_path, work, "t")
     assert worked[6:] == ["3", "4", "5", "6"], "the first chunk is not worked again"
     assert rows == work(problems)
+
+
+def test_an_ended_chunk_draws_nothing_again(tmp_path: Path) -> None:
+    """The policy dies in round 3 of 4; the next run asks it for rounds 3 and 4 alone and comes to the same rows."""
+    problems = [problem(str(i)) for i in range(3)]
+
+    def say(name: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{name} {draw} {number}\n\n", "stop") if number < 4 else (f"{name} {END}", "stop")
+
+    class Mortal(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            if len(self.calls) == 2:
+                raise KeyboardInterrupt
+            return super().sample(prompts, keys, sampling)
+
+    def rows(policy: Policy) -> list[dict[str, Any]]:
+        return search(problems, policy, RandomPick(3), settings(), "repaired")
+
+    whole = Script(say)
+    expected = rows(whole)
+    with Journal(tmp_path / "draws.jsonl") as journal, pytest.raises(KeyboardInterrupt):
+        rows(KeptPolicy(Mortal(say), journal))
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        again = Script(say)
+        assert rows(KeptPolicy(again, journal)) == expected
+    assert (len(whole.calls), len(again.calls)) == (4, 2)
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        third = Script(say)
+        other = search(problems, KeptPolicy(third, journal), RandomPick(3), settings(temperature=1.0), "repaired")
+    assert other == expected
+    assert len(third.calls) == 4, "other settings are other draws"
 
 
 def test_the_journal_is_named_by_everything_that_decides(tmp_path: Path) -> None:
