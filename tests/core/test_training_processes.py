@@ -19,14 +19,18 @@ from tests.core.train_in_processes import CHANGED
 from tests.models import plain_tokenizer
 
 
-def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "way, sealed", [("replicas", "model.safetensors"), ("shards", "pytorch_model_fsdp_0/__1_0.distcp")]
+)
+def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path, way: str, sealed: str) -> None:
     """Also with gradient checkpointing in the two and without it in the one."""
     one, prompter, examples = start(plain_tokenizer())
     rows = fit(one, prompter, examples, settings(**CHANGED), tmp_path / "one").rows
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "tests.core.train_in_processes", str(tmp_path)]
+    command += ["-m", "tests.core.train_in_processes", str(tmp_path), way]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     two = json.loads((tmp_path / "rows.json").read_text())
     assert two["processes"] == 2
@@ -38,8 +42,10 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path) -> None
         assert torch.allclose(value, weights[name], atol=1e-5), name
     checkpoint = sound_checkpoint(tmp_path / "checkpoints")
     assert checkpoint is not None
-    sealed = json.loads((checkpoint / "complete.json").read_text())
-    assert {"rng_state_0.pth", "rng_state_1.pth", "model.safetensors"} <= sealed.keys()
+    assert {"rng_state_0.pth", "rng_state_1.pth", sealed} <= json.loads(
+        (checkpoint / "complete.json").read_text()
+    ).keys()
+    assert ("torn, removed" in done.stderr) == (way == "shards")
 
 
 def test_trees_are_shared_out_evenly_and_all_of_them() -> None:
