@@ -128,7 +128,7 @@ def separate_logits(
     """Logits of one stand-alone prompt one token before each ``<extra>``: (asked, vocabulary). Batch one, no tree."""
     tokens = [prompts.GOOD if positive else prompts.BAD for positive in given]
     tokens += [prompts.MASK] * (asked[-1] + 1 - len(tokens))
-    ids = torch.tensor([separate_prompt(tokenizer, prompter, query, tokens)])
+    ids = torch.tensor([separate_prompt(tokenizer, prompter, query, tokens)], device=model.device)
     places = (ids[0] == prompter.ids.mask).nonzero().flatten() - 1
     assert len(places) == len(asked)
     logits: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, places]

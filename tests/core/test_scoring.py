@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -90,20 +89,6 @@ def test_presets_too(preset: str) -> None:
     prompter = Prompter(tokenizer, VARIANTS["full"], PRESETS[preset])
     groups = [queries_of(*problem) for problem in PROBLEMS]
     assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "cascade") < 1e-5
-
-
-@torch.no_grad()
-def test_real_problems(mirror: Path) -> None:
-    tokenizer = plain_tokenizer()
-    prompter = Prompter(tokenizer, VARIANTS["full"])
-    model = small_model(tokenizer)
-    rows = json.loads((mirror / "processbench" / "gsm8k.json").read_text())[:3]
-    groups = [queries_of(row["problem"], row["steps"]) for row in rows]
-    first = next((mirror / "prmbench").glob("*circular.jsonl")).read_text(encoding="utf-8").split("\n")[0]
-    item = json.loads(first)
-    groups.append(queries_of(item["question"], item["modified_process"][:6]))
-    assert len(groups) == 4
-    assert largest_difference(model, tokenizer, prompter, groups, "cascade") < 1e-5
 
 
 def _masked(batch: TreeBatch, change: Callable[[torch.Tensor], torch.Tensor]) -> TreeBatch:
