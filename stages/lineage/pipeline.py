@@ -69,7 +69,9 @@ class _Lists:
                 raise DataError(
                     f"{self._path}: dvc.yaml takes `{key}` from it, and it cannot be read: {error}"
                 ) from error
-        values = self._content.get(key) if isinstance(self._content, dict) else None
+        values = self._content
+        for part in key.split("."):
+            values = values.get(part) if isinstance(values, dict) else None
         if not isinstance(values, list):
             raise DataError(f"{self._path}: dvc.yaml makes stages of its list `{key}`, which is not there")
         wrong = [value for value in values if not isinstance(value, str) or not _WORD.fullmatch(value)]

@@ -65,6 +65,15 @@ def test_the_graph_has_a_stage_a_run_of_the_parameters(tmp_path: Path) -> None:
     assert stages["train@full-550k-s2"].outs == ("models/full-550k-s2",)
 
 
+def test_an_axis_may_name_a_list_within_a_section(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text(DVC_YAML.replace("${runs}", "${critics.systems}"))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"critics": {"systems": ["critic-a"]}}))
+    assert list(read_pipeline(tmp_path)) == ["train@critic-a"]
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"critics": ["critic-a"]}))
+    with pytest.raises(DataError, match=r"its list `critics\.systems`"):
+        read_pipeline(tmp_path)
+
+
 @pytest.mark.parametrize("runs", [["full; rm -rf x"], ["$(ls)"], ["a b"], [{"a": 1}], None, "full"])
 def test_a_value_that_a_shell_would_read_is_no_run(tmp_path: Path, runs: object) -> None:
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
