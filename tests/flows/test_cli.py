@@ -74,3 +74,15 @@ def test_grade_prints_a_benchmarks_row(world: Path, tmp_path: Path) -> None:
     result = cli.invoke(app, ["grade", "processbench", str(file), "--data", data, "--format", "json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["mean_f1"] == 100.0
+
+
+def test_plan_says_what_memory_a_profile_needs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(root / "infra", tmp_path / "infra")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    assert cli.invoke(app, ["profile", "paper"]).exit_code == 0
+    small = cli.invoke(app, ["plan", "--gpu", "--memory", "80"])
+    assert small.exit_code == 1, small.output
+    assert "does not fit; train.launch: machine needs" in small.output
+    assert "optimiser 56.7" in small.output
+    assert cli.invoke(app, ["plan", "--gpu", "--memory", "200"]).exit_code == 0
