@@ -1,7 +1,7 @@
 """Write the report: our tables with baselines and intervals, the paper's beside them, and the data's whole story.
 
 Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
-        params: profile, runs, baselines, report
+        params: profile, runs, baselines, critics, report
 Writes  reports/report.{html,md}, reports/tables.json, reports/plots/; beside the outs .pathfinder/stages.html (times)
 Run     python -m stages.report
 
@@ -201,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     params = load_params()
     runs = parse_runs(params.runs)
     with recorded("report"):
-        results = load_results(METRICS, runs, params.baselines)
+        results = load_results(METRICS, runs, [*params.baselines, *params.critics])
         others = {name: results.titles(name)[0] for part in results.others.values() for name in part}
         evidence = Evidence(runs, PREDICTIONS, RAW, params.report, others)
         page = page_of(results, evidence, params.profile)

@@ -136,7 +136,9 @@ def test_no_parameter_is_spliced_into_a_command() -> None:
     for stage, body in content["stages"].items():
         items = body.get("matrix", {})
         for values in items.values():
-            assert values in ("${runs}", "${baselines}") or all(re.fullmatch(r"[a-z0-9_]+", value) for value in values), stage
+            assert values in ("${runs}", "${baselines}", "${critics}") or all(
+                re.fullmatch(r"[a-z0-9_]+", value) for value in values
+            ), stage
         rest = body["cmd"]
         for item in items:
             rest = rest.replace(f"${{item.{item}}}", "")

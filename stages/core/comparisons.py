@@ -72,8 +72,11 @@ def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> M
 def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
     """PRMScore from prediction rows, rule "both"; the correct counterparts are left out, as in the metric."""
     mine = [item for item in items if item.classification != CORRECT]
-    labels = {row["idx"]: row["scores"]["step_level_validity_labels"] for row in rows}
-    counts = np.stack([prmbench.step_counts(i, labels.get(i.idx, [])[: len(i.steps)]) for i in mine])
+    found = {row["idx"]: row for row in rows}
+    labels = [prmbench.labels_of(i.idx, found.get(i.idx, {"validity": False}), i.classification) for i in mine]
+    counts = np.stack(
+        [prmbench.step_counts(i, (said or [])[: len(i.steps)]) for i, said in zip(mine, labels, strict=True)]
+    )
 
     def overall(taken: Indices) -> float:
         return float(prmbench.scores({"counterfactual": counts[taken].sum(0)})["overall"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +25,7 @@ from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem, read_prmbench
 from stages.core.critic_answers import StepScores, mean_scores, official_vote, paragraph, step_scores, vote
 from stages.core.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
 from stages.core.grading import Preset
-from stages.core.io import TransientError, digest_of, write_json, write_jsonl
+from stages.core.io import DataError, TransientError, digest_of, write_json, write_jsonl
 from stages.core.journal import Journal
 from stages.core.judge import FOREIGN_SPECIALS, ServerJudge
 from stages.core.metering import Budget, Meter
@@ -54,9 +55,8 @@ class Critic:
 
     @property
     def name(self) -> str:
-        """What files are called: the served name's last part in lower case, letters, digits, dots and hyphens."""
-        last = self.served.rpartition("/")[2].lower()
-        return "critic-" + "".join(c if c.isascii() and (c.isalnum() or c in ".-") else "-" for c in last)
+        """What files are called: the served name's last part in lower case, hyphens between letters and digits."""
+        return "critic-" + "-".join(re.findall(r"[a-z0-9]+", self.served.rpartition("/")[2].lower()))
 
     def sampled(self, benchmark: Benchmark, votes: int) -> Sampled:
         """How its answers are drawn: greedy for a single one."""
@@ -93,13 +93,17 @@ CRITICS: tuple[Critic, ...] = (
 
 
 def critic(name: str, answer_tokens: int = 0) -> Critic:
-    """The judge that goes by ``name`` (a title of the paper, or a server's name), or a new one that is asked so.
+    """The judge that goes by ``name`` (a title of the paper, a server's or a file's name), or a new one of that name.
 
-    Its answers have at most ``answer_tokens``; 0 is as in the published runs.
+    Its answers have at most ``answer_tokens``; 0 is as in the published runs. Raises ``DataError`` for a file's name
+    that no judge has.
     """
     folded = name.casefold()
     known = (c for c in CRITICS if folded in {n.casefold() for n in (*c.titles, c.served, c.name)})
-    found = next(known, Critic((name,), name))
+    found = next(known, None)
+    if found is None and name.startswith("critic-"):
+        raise DataError(f"{name}: no such judge; take one of {', '.join(c.name for c in CRITICS)}")
+    found = found or Critic((name,), name)
     return replace(found, answer_tokens=answer_tokens, scores_tokens=answer_tokens) if answer_tokens else found
 
 

@@ -83,25 +83,11 @@ def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
             raise DataError(f"{file}: row {number}: idx is {idx!r}; expected <class>_<id>. Mend or remove the row")
         repeated += idx in found
         if idx not in found:
-            found[idx] = _labels(f"{file}: row {number}", row, classes.get(idx, ""))
+            found[idx] = prmbench.labels_of(f"{file}: row {number}", row, classes.get(idx, ""))
     result = prmbench.evaluate(loaded.items, found, preset)
     result["details"]["defects"]["repeated"] = repeated
     result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
     return result
-
-
-def _labels(at: str, row: dict[str, Any], classification: str) -> prmbench.Labels | None:
-    if not row.get("validity", True):
-        return None
-    scores = row.get("scores")
-    given = scores if isinstance(scores, dict) else {}
-    name, turned = "step_level_validity_labels", False
-    if classification in prmbench.REDUNDANCY and "step_level_redundancy_labels" in given:
-        name, turned = "step_level_redundancy_labels", True
-    labels = given.get(name)
-    if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):
-        raise DataError(f"{at}: scores.{name} is {str(labels)[:80]}; expected a list of booleans, one a step")
-    return [bool(label) != turned for label in labels]
 
 
 def grade_search(file: Path, data: Path, preset: Preset) -> dict[str, Any]:

@@ -24,6 +24,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Part of a shell command in dvc.yaml and of paths: nothing but these characters. `stages.core.runs` reads the parts.
 RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
 SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
 
 
@@ -208,6 +209,21 @@ class Search(_Section):
     seed: Seed
 
 
+class CriticSettings(_Section):
+    """How LLM judges of whole solutions are asked."""
+
+    base_urls: Annotated[list[str], Field(min_length=1)]
+    votes: Count
+    preset: Literal["repaired", "official"]
+    concurrency: Positive
+    timeout_s: Seconds
+    retries: Count
+    max_calls: Count
+    max_tokens_total: Count
+    max_hours: Annotated[float, Field(ge=0.0)]
+    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
+
+
 class Report(_Section):
     """Statistics of the tables."""
 
@@ -228,6 +244,8 @@ class Params(_Section):
     mixes: list[Mix]
     runs: Annotated[list[RunName], Field(min_length=1)]
     baselines: list[SystemName]
+    critics: list[CriticName]
+    critic: CriticSettings
     train: Train
     score: Score
     processbench: ProcessBench
@@ -237,7 +255,7 @@ class Params(_Section):
 
     @model_validator(mode="after")
     def _runs_are_unique(self) -> Params:
-        for what, names in (("runs", self.runs), ("baselines", self.baselines)):
+        for what, names in (("runs", self.runs), ("baselines", self.baselines), ("critics", self.critics)):
             if len(names) != len(set(names)):
                 raise ValueError(f"{what} repeat: {sorted(n for n in set(names) if names.count(n) > 1)}")
         return self

@@ -58,6 +58,25 @@ class Tally:
                 self.lists["first_error_acc"].append(hit)
 
 
+def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool] | None:
+    """What a prediction row says of each step, sound or not; ``None`` where a false ``validity`` declares no answer.
+
+    In the classes about redundancy, redundancy labels stand in where they are given, turned around, as in the
+    published evaluator. Raises ``DataError`` that begins with ``at`` for a row of another shape.
+    """
+    if not row.get("validity", True):
+        return None
+    scores = row.get("scores")
+    given = scores if isinstance(scores, Mapping) else {}
+    name, turned = "step_level_validity_labels", False
+    if classification in REDUNDANCY and "step_level_redundancy_labels" in given:
+        name, turned = "step_level_redundancy_labels", True
+    labels = given.get(name)
+    if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):
+        raise DataError(f"{at}: scores.{name} is {str(labels)[:80]}; expected a list of booleans, one a step")
+    return [bool(label) != turned for label in labels]
+
+
 def step_counts(item: PRMBenchItem, labels: Labels) -> Counts:
     """TP, FP, TN, FN of one solution; positive is "sound"."""
     wrong = {step - 1 for step in item.error_steps}

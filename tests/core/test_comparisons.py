@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem
@@ -75,3 +78,16 @@ def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
     import numpy as np
 
     assert measured.statistic(np.arange(12)) == pytest.approx(evaluate(items, labels)["overall"])
+
+
+def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
+    """An invalid row has no answer, and redundancy labels stand in where they are given."""
+    items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("circular", "deception", "confidence")]
+    rows: list[dict[str, Any]] = [
+        {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1]}},
+        {"idx": "deception_1", "validity": False},
+    ]
+    measured = on_prmbench(items, rows)
+    assert measured.statistic(np.array([0])) == 100.0
+    assert measured.statistic(np.array([0, 1, 2])) == 100.0, "what is not answered has no counts"
+    assert measured.statistic(np.array([1])) == 0.0

@@ -267,7 +267,9 @@ def test_the_table_of_judges() -> None:
         assert critic(one.name) == critic(one.served) == critic(one.titles[0].upper()) == one
     assert len({one.name for one in CRITICS}) == len(CRITICS)
     other = critic("../org/My Model!")
-    assert other.name == "critic-my-model-"
+    assert other.name == "critic-my-model"
+    with pytest.raises(DataError, match="no such judge; take one of critic-gpt-4o, "):
+        critic("critic-nobody")
     assert critics.critic("x", 100).sampled("prmbench", 1).max_tokens == 100
 
 
