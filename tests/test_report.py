@@ -267,6 +267,10 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     assert all(s.endswith("; 1 seed.") for s in said)
     page = Path("reports/report.html").read_text()
     assert "Another seed would move the figures" in page
+    verdict = re.search(r"The paper&#x27;s hypothesis, that .*?, (.*?)\.</p>", page)
+    assert verdict
+    assert re.match(r"(holds|may hold) on ProcessBench mean F1", verdict[1])
+    assert "fail" not in verdict[1]
     assert all(s.split(" by ")[0] in page for s in said)
     assert "The books do not balance" not in page
     assert "Another world and other models: differences say little" in page
@@ -284,7 +288,7 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     assert systems == [
         "PathFinder-PRM",
         "without separate subtasks",
-        "autoregressive labels",
+        "with autoregressive labels",
         "PathFinder-PRM, PRM800K alone",
         "PathFinder-PRM, 550K mix",
     ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from stages.core.bootstrap import adjusted
 from stages.core.comparisons import Comparison, said_seeds
 from stages.core.evidence import BEST_OF_N, MAJORITY, RANDOM, Evidence
@@ -11,6 +13,7 @@ from stages.core.runs import MAIN_MIX
 
 _HEADERS = ("claim", "ProcessBench mean F1", "PRMScore", "search accuracy")
 _LEVEL = 0.05
+_HYPOTHESIS = "no_subtasks"  # the variant without what the hypothesis is about (section 3.2)
 _VARIANTS = {
     "no_subtasks": "separate subtasks help",
     "no_error_categories": "separate error categories help",
@@ -25,7 +28,7 @@ def claims(evidence: Evidence) -> list[Block]:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     keys = list(by_pair)
     p_of = dict(zip(keys, adjusted([by_pair[key].difference.p for key in keys]), strict=True))
-    rows = []
+    rows, verdict = [], []
     for text, left, right, is_turned in _questions(evidence):
         cells = [
             _answer(by_pair[key], p_of[key], is_turned) if (key := (bench, left, right)) in by_pair else NOT_APPLICABLE
@@ -33,6 +36,8 @@ def claims(evidence: Evidence) -> list[Block]:
         ]
         if any(cell != NOT_APPLICABLE for cell in cells):
             rows.append((text, *cells))
+        if text == _VARIANTS[_HYPOTHESIS]:
+            verdict = _verdict(dict(zip(_HEADERS[1:], cells, strict=True)))
     seeds = sorted({said_seeds(one.seeds) for one in by_pair.values()})
     lead = (
         f"Differences in points of percent with 95 % intervals; {', '.join(seeds)}. p: two-sided, adjusted by "
@@ -44,7 +49,25 @@ def claims(evidence: Evidence) -> list[Block]:
         "by an amount that it does not show: the profile seeds measures that."
     )
     is_single = any(set(one.seeds) == {1} for one in by_pair.values())
-    return [Table(lead, _HEADERS, rows, origin="reports/tables.json"), *([Text(note)] if is_single else [])]
+    table = Table(lead, _HEADERS, rows, origin="reports/tables.json")
+    return [*map(Text, verdict), table, *([Text(note)] if is_single else [])]
+
+
+def _verdict(cells: Mapping[str, str]) -> list[str]:
+    """The answer to the paper's hypothesis in one sentence, whichever way it falls."""
+    answers = {name: cell.partition(":")[0] for name, cell in cells.items() if cell != NOT_APPLICABLE}
+    words = {"yes": "holds on", "no": "fails on", "perhaps": "may hold on", "perhaps not": "may fail on"}
+    said = [
+        f"{word} {' and '.join(names)}"
+        for answer, word in words.items()
+        if (names := [name for name, found in answers.items() if found == answer])
+    ]
+    if open_ones := [name for name, found in answers.items() if found == "open"]:
+        said.append(f"is left open by {' and '.join(open_ones)}")
+    claim = (
+        "The paper's hypothesis, that detecting typed errors first makes better rewards than computing them directly,"
+    )
+    return [f"{claim} {'; it '.join(said)}."] if said else []
 
 
 def _questions(evidence: Evidence) -> list[tuple[str, str, str, bool]]:

@@ -17,7 +17,7 @@ VARIANTS = {
     "full": "PathFinder-PRM",
     "no_error_categories": "without separate error categories",
     "no_subtasks": "without separate subtasks",
-    "autoregressive": "autoregressive labels",
+    "autoregressive": "with autoregressive labels",
 }
 MIXES = {"prm800k": "PRM800K alone"}
 MISSING, NOT_APPLICABLE = "missing", "–"
@@ -111,7 +111,10 @@ def name_of(run: Run) -> str:
 
 def spoken(run: Run) -> str:
     """A system in a sentence."""
-    return name_of(run) if run.variant == "full" else f"the variant {name_of(run)}"
+    variant = VARIANTS[run.variant] if run.variant == "full" else f"the variant {VARIANTS[run.variant]}"
+    if run.mix == MAIN_MIX:
+        return variant
+    return f"{variant} on {MIXES.get(run.mix, f'the {run.mix.upper()} mix')}"
 
 
 def mean_over_seeds(
@@ -148,10 +151,10 @@ def lines(results: Results, levels: Levels) -> list[Line]:
 
 
 def results_table(path: Path = TABLES) -> str:
-    """The report's results as plain text; figures are percent with their interval. Empty where no report is."""
+    """The report's results as plain text; figures are percent with their interval."""
     found = _read(path)
     if found is None:
-        return ""
+        return f"{path} is not there yet; `make run` makes it\n"
     body = [
         (str(row["system"]), *(str(Score(**cell) if isinstance(cell, dict) else cell) for cell in _cells(row)))
         for row in found["results"]
