@@ -322,6 +322,18 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
         assert torch.allclose(mine, theirs, atol=2e-4)
 
 
+def test_bfloat16_learns_as_float32_does(tmp_path: Path) -> None:
+    """Autocast over float32 weights: the losses are near, not equal, and what is trained stays float32."""
+    losses = []
+    for dtype in ("float32", "bfloat16"):
+        model, prompter, examples = start(plain_tokenizer())
+        chosen = settings(dtype=dtype, epochs=1.0, gradient_checkpointing=dtype == "bfloat16")
+        losses.append([row["loss"] for row in fit(model, prompter, examples, chosen, tmp_path / dtype).rows])
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
 def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, prompter, examples = start(plain_tokenizer())
     fit(model, prompter, examples, settings(), tmp_path)
