@@ -9,7 +9,9 @@ clock. The parts take turns, and no problem is scored twice by the server, so th
 from __future__ import annotations
 
 import json
+import math
 import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -33,6 +35,64 @@ pytestmark = pytest.mark.benchmarks
 _PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
 _TURNS = 2
 _LONG = 10  # steps: as long as OlympiadBench's are on average
+
+
+# vLLM without a server: its engine in one process, a line of prompts in, log-probabilities and times out.
+OFFLINE = """
+import json, sys, time
+from vllm import LLM, SamplingParams
+said = sys.stdout
+sys.stdout = sys.stderr
+engine = LLM(model="prm", tokenizer=sys.argv[1], dtype="float32", max_model_len=8192, enforce_eager=True, block_size=32,
+             enable_prefix_caching=True, max_num_batched_tokens=4096, max_num_seqs=64)
+print("ready", file=said, flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    good, bad = asked["tokens"]
+    one = SamplingParams(max_tokens=1, temperature=0.0, logprobs=None, logprob_token_ids=[good, bad], ignore_eos=True)
+    processor, wall = time.process_time(), time.monotonic()
+
+    def read(prompts):
+        outs = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], one, use_tqdm=False)
+        return [[out.outputs[0].logprobs[0][token].logprob for token in (good, bad)] for out in outs]
+
+    firsts = [ids[:slot] for ids, slots in asked["steps"] for slot in slots[:2]]
+    labels = [row[0] >= row[1] for row in read(firsts)]
+    seconds = []
+    for (ids, slots), math, consistency in zip(asked["steps"], labels[::2], labels[1::2]):
+        prompt = ids[: slots[2]]
+        prompt[slots[0]], prompt[slots[1]] = (good if math else bad), (good if consistency else bad)
+        seconds.append(prompt)
+    rows = read(seconds)
+    spent = time.process_time() - processor, time.monotonic() - wall
+    print(json.dumps({"rows": rows, "spent": spent}), file=said, flush=True)
+"""
+
+
+@contextmanager
+def offline(python: str) -> Iterator[Callable[[Prompter, list[Query]], tuple[list[float], list[float]]]]:
+    """vLLM's engine in a process of its own: steps to their rewards, and processor and wall seconds."""
+    environment = os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    command = [python, "-c", OFFLINE, ".pathfinder/vllm/prm/tokenizer"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines, into = process.stdout, process.stdin
+        while (line := lines.readline()) != "ready\n":
+            assert line, "vLLM's engine did not start"
+
+        def ask(prompter: Prompter, queries: list[Query]) -> tuple[list[float], list[float]]:
+            steps = [(ids.tolist(), slots) for ids, slots in prompter.encode(queries)]
+            tokens = (prompter.ids.good, prompter.ids.bad)
+            into.write(json.dumps({"steps": steps, "tokens": tokens}) + "\n")
+            into.flush()
+            answer = json.loads(lines.readline())
+            return [1 / (1 + math.exp(bad - good)) for good, bad in answer["rows"]], answer["spent"]
+
+        yield ask
+        into.close()
 
 
 @contextmanager
@@ -87,15 +147,16 @@ def test_scoring_beside_vllm(
         update={"concurrency": 32}
     )
     local = Scorer(Path("prm"))
-    with one_core(), open_scorer(Path("prm"), chosen) as served:
+    with one_core(), open_scorer(Path("prm"), chosen) as served, offline(vllm_python) as engine:
         assert isinstance(served, ServedScorer)
         warm = [Solution("warm", "What is 1 + 1?", ("It is 2.", "So 2."))]
         local.score(warm)
         served.score(warm)
+        engine(prompter, [Query("q", "What is 1 + 1?", (), "It is 2.")])
         for subset in ("gsm8k", "math", "long"):
             solutions = solutions_of(mirror, subset)
             assert not {s.id for s in solutions} & {row["id"] for row in rows}, "the tokenizer has not seen them"
-            spent = {name: [0.0, 0.0] for name in ("published", "trees", "vllm")}
+            spent = {name: [0.0, 0.0] for name in ("published", "trees", "server", "engine")}
             steps, worst = 0, 0.0
             for turn in range(_TURNS):
                 mine = solutions[turn::_TURNS]
@@ -105,12 +166,18 @@ def test_scoring_beside_vllm(
                 ways: dict[str, Callable[[], object]] = {
                     "published": lambda queries=queries: published_rewards(model, tokenizer, prompter, queries),  # type: ignore[misc]
                     "trees": lambda mine=mine, found=found: found.update(trees=local.score(mine)),  # type: ignore[misc]
-                    "vllm": lambda mine=mine, found=found: found.update(vllm=served.score(mine)),  # type: ignore[misc]
+                    "server": lambda mine=mine, found=found: found.update(served=served.score(mine)),  # type: ignore[misc]
                 }
                 for name, work in ways.items():
                     for place, seconds in enumerate(measured(work)):
                         spent[name][place] += seconds
-                worst = max(worst, largest_difference(found["trees"], found["vllm"]))  # type: ignore[arg-type]
+                # the engine's own time: encoding its prompts, which the others' times hold, is left out
+                rewards, seconds_of_engine = engine(prompter, queries)
+                for place, seconds in enumerate(seconds_of_engine):
+                    spent["engine"][place] += seconds
+                trees = [score.reward for scores in found["trees"] for score in scores]  # type: ignore[attr-defined]
+                assert rewards == pytest.approx(trees, abs=2e-5)
+                worst = max(worst, largest_difference(found["trees"], found["served"]))  # type: ignore[arg-type]
             print(f"\n{subset}: {len(solutions)} solutions, {steps} steps, largest difference {worst:.1e}")
             for name, (processor, wall) in spent.items():
                 ratio = spent["published"][0] / processor
