@@ -71,8 +71,9 @@ def _score(
     system: System, model: Path, benchmark: Benchmark, solutions: Sequence[Solution], settings: Score
 ) -> _Rewards:
     found: _Rewards = {}
+    loaded = BaselineScorer(model, system.methods[AUTHORS], settings.dtype, settings.token_budget)
     for way in ways(system, benchmark):
-        scorer = BaselineScorer(model, system.method(benchmark, way), settings.dtype, settings.token_budget)
+        scorer = loaded.using(system.method(benchmark, way))
         fitting = [place for place, solution in enumerate(solutions) if scorer.fits(solution)]
         with Progress(f"{benchmark} {system.name}, {way}", len(fitting), "solutions") as progress:
             scored = scorer.score([solutions[place] for place in fitting], on_done=progress.advance)

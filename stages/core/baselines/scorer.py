@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -31,13 +32,22 @@ class BaselineScorer:
         token_budget: int = 16384,
         backend: Backend = "auto",
     ) -> None:
-        path = resolve(folder)
-        self._adapter = method.adapter
-        self._text = Text(open_tokenizer(path), *method.adapter.forbidden)
-        self._head = method.adapter.head(self._text, Shards(path))
-        self._model = load_backbone(path, dtype)
+        self._path = resolve(folder)
+        self._use(method)  # first: a folder of another system is refused before its weights are loaded
+        self._model = load_backbone(self._path, dtype)
         self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
         self._longest = longest(self._model.config)
+
+    def using(self, method: Method) -> BaselineScorer:
+        """The same model used in another way."""
+        other = copy.copy(self)
+        other._use(method)
+        return other
+
+    def _use(self, method: Method) -> None:
+        self._adapter = method.adapter
+        self._text = Text(open_tokenizer(self._path), *method.adapter.forbidden)
+        self._head = method.adapter.head(self._text, Shards(self._path))
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

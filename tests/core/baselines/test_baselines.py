@@ -47,7 +47,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(("name", "method"), PAIRS)
 def test_as_the_authors_script(name: str, method: str, folders: dict[str, Path]) -> None:
-    scorer = BaselineScorer(folders[name], SYSTEMS[name].methods[method])
+    scorer = BaselineScorer(folders[name], SYSTEMS[name].methods[AUTHORS]).using(SYSTEMS[name].methods[method])
     found = [[step.reward for step in steps] for steps in scorer.score(SOLUTIONS)]
     expected = [METHODS[name][method](folders[name], solution) for solution in SOLUTIONS]
     assert [len(steps) for steps in found] == [len(solution.steps) for solution in SOLUTIONS]
