@@ -233,7 +233,7 @@ def critic(
     url: Annotated[list[str], typer.Option(help="An OpenAI-compatible server (…/v1); several equal ones share.")],
     served: Annotated[str, typer.Option(help="The model's name at the server, where it is another.")] = "",
     votes: Annotated[int, typer.Option(min=0, help="Answers a solution; 0 is as published.")] = 0,
-    preset: Annotated[GradePreset, typer.Option(help="How answers are read and graded.")] = GradePreset.repaired,
+    preset: Annotated[GradePreset, typer.Option(help="How answers are read.")] = GradePreset.repaired,
     data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
     limit: Annotated[int, typer.Option(min=0, help="Items a file; 0 is all.")] = 0,
     answer_tokens: Annotated[int, typer.Option(min=0, help="Longest answer; 0 is as published.")] = 0,

@@ -152,7 +152,8 @@ def criticise(
     """Ask the judge about the benchmark in ``data`` (``limit`` items a file; 0: all), ``votes`` times an item.
 
     Writes ``artifacts/predictions/<benchmark>/<name>.jsonl``, which ``grade`` reads, and
-    ``metrics/<benchmark>/<name>.json``; returns the metrics, in percent. Raises ``BudgetSpentError`` where the budget
+    ``metrics/<benchmark>/<name>.json``; returns the metrics, in percent: graded as repaired, and under ``official`` by
+    the published evaluator, whichever ``preset`` the answers were read by. Raises ``BudgetSpentError`` where the budget
     ends before the work, ``TransientError`` where calls failed; what was answered is kept.
     """
     votes = votes or one.default_votes(benchmark)
@@ -163,8 +164,7 @@ def criticise(
         rows = [_processbench_row(item, asked.texts(at), preset) for at, item in enumerate(loaded.items)]
         said = {(item.subset, item.id): row["prediction"] for item, row in zip(loaded.items, rows, strict=True)}
         metrics = processbench.with_interval(loaded.items, said, report)
-        if preset == "official":
-            metrics |= processbench.evaluate(loaded.items, said, preset)
+        official = processbench.evaluate(loaded.items, said, "official")
         metrics |= {"generators": processbench.by_generator(loaded.items, said)}
         metrics |= loaded.accounting() | {"defects": loaded.defects}
         unread = sum(prediction is None for prediction in said.values())
@@ -176,11 +176,11 @@ def criticise(
         rows = [_prmbench_row(item, found) for item, found in zip(classified.items, scores, strict=True)]
         labels = {item.idx: _labels(item, found) for item, found in zip(classified.items, scores, strict=True)}
         metrics = prmbench.with_interval(classified.items, labels, report)
-        if preset == "official":
-            metrics |= prmbench.evaluate(classified.items, labels, preset)
+        official = prmbench.evaluate(classified.items, labels, "official")
         metrics |= classified.accounting() | {"defects": classified.defects}
         unread = sum(found is None for found in scores)
     metrics |= {"system": one.name, "titles": list(one.titles), "preset": preset, "votes": votes}
+    metrics |= {"official": {name: figures for name, figures in official.items() if name != "details"}}
     metrics |= {"asked": asked.figures | {"items_unread": unread}, "published": one.published(benchmark)}
     write_jsonl(PREDICTIONS / benchmark / f"{one.name}.jsonl", rows)
     write_json(METRICS / benchmark / f"{one.name}.json", metrics)
@@ -191,9 +191,10 @@ def headline(one: Critic, benchmark: Benchmark, metrics: dict[str, Any]) -> str:
     """The main figure and its interval as one line, with the paper's where it has one."""
     key = "mean_f1" if benchmark == "processbench" else "overall"
     value, (low, high) = metrics[key], metrics["interval"]
-    said = "undefined" if value is None else f"{value:.1f} [{low:.1f}, {high:.1f}]"
     published = metrics["published"].get(key)
-    return f"{benchmark} {one.name}: {said}" + (f" (paper: {published:.1f})" if published is not None else "")
+    return f"{benchmark} {one.name}: {value:.1f} [{low:.1f}, {high:.1f}]" + (
+        f" (paper: {published:.1f})" if published is not None else ""
+    )
 
 
 def _ask(

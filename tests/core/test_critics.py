@@ -96,7 +96,7 @@ def test_processbench_from_prompt_to_grade(project: Path) -> None:
         assert server.calls == 16
         again = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT, preset="official")
         assert server.calls == 16, "another preset reads the same answers"
-    assert found["mean_f1"] == again["mean_f1"] == 100.0
+    assert found["mean_f1"] == again["mean_f1"] == again["official"]["mean_f1"] == 100.0
     assert found["asked"] == {"calls": 16, "tokens": 128, "answers": {"answered": 16}, "cut": 0, "items_unread": 0}
     assert found["published"]["mean_f1"] == 61.9
     assert found["read"] == found["kept"] == 16
@@ -284,3 +284,16 @@ def test_the_command(project: Path) -> None:
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "processbench critic-gpt-4o: 100.0" in result.output
+
+
+def test_a_judge_that_says_nothing(project: Path) -> None:
+    """No answer can be read: 0 as repaired; as published undefined, and -100 where the -1 enter."""
+    with judge_server(JudgeServer(lambda prompt, seed: "I cannot say.")) as server:
+        found = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT, preset="official")
+        prm = criticise(GPT, "prmbench", project / "prm", endpoint(server), REPORT, preset="official")
+    assert found["mean_f1"] == 0.0
+    assert found["official"]["mean_f1"] is None
+    assert found["asked"]["items_unread"] == 16
+    assert prm["overall"] == 0.0
+    assert prm["official"]["overall"] == -100.0
+    assert set(prm["official"]) == {"classes", "categories", "overall"}
