@@ -55,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         details = {
             "defects": loaded.defects,
             "grading_failures": dict(grader.failures),
+            "not_graded": grader.failures.total(),
             "samples": n * len(rows),
             "samples_without_answer": sum(answer is None for row in rows for answer in row["answers"]),
             "samples_cut": sum(finish == "length" for row in rows for finish in row["finish"]),

@@ -117,7 +117,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             "interval": interval,
         }
         details = _details(rows, settings.batch_size)
-        details |= {"defects": loaded.defects, "grading_failures": dict(grader.failures)}
+        details |= {
+            "defects": loaded.defects,
+            "grading_failures": dict(grader.failures),
+            "not_graded": grader.failures.total(),
+        }
         write_json(METRICS / f"{run}.json", loaded.accounting() | table | chosen | {"details": details})
         averages = {figure: average} | chosen.get("best_of_n", {}).get("average", {})
         print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))

@@ -33,6 +33,7 @@ _CALLS = {
     "candidates_rejected": "rejected",
     "policy_calls": "calls in sequence",
     "policy_calls_one_problem_at_a_time": "one problem at a time",
+    "not_graded": "answers without a verdict",
 }
 
 
@@ -116,7 +117,7 @@ def prmbench(results: Results) -> list[Block]:
 def search(results: Results) -> list[Block]:
     """How the searches went, and what they asked for."""
     rows = []
-    for name, found in results.search.items():
+    for name, found in {**results.search, "whole solutions": results.sample or {}}.items():
         if (details := found.get("details")) is not None:
             rows.append((name, *(f"{details[key]:,}" if key in details else NOT_APPLICABLE for key in _CALLS)))
     if not rows:
