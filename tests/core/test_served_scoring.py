@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from typer.testing import CliRunner
 
 from flows.cli import app
+from stages import processbench
 from stages.core.io import DataError, TransientError, write_json
+from stages.core.model import load_model
 from stages.core.params import Score
 from stages.core.passes import Mode
 from stages.core.prompts import VARIANTS
@@ -25,6 +28,7 @@ from stages.core.served_scoring import ServedScorer, open_scorer
 from stages.core.tokens import add_label_tokens
 from tests.core.test_scoring import PROBLEMS, WAYS, save_prm
 from tests.core.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)
+from tests.evaluation_inputs import evaluation_project, rows_of
 from tests.models import plain_tokenizer
 from tests.prm_server import PRMServer, prm_server
 
@@ -166,6 +170,31 @@ def test_the_command_scores_over_a_server(tmp_path: Path) -> None:
         for step, wanted in zip(row["steps"], other["steps"], strict=True):
             assert step["labels"] == wanted["labels"]
             assert step["reward"] == pytest.approx(wanted["reward"], abs=1e-5)
+
+
+def test_a_stage_reads_its_scores_from_a_server(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ProcessBench in process, then over a server: the same predictions, the same metrics but for rounding."""
+    found = []
+    evaluation_project(tmp_path, world, processbench={"limit": 2})
+    monkeypatch.chdir(tmp_path)
+    processbench.main(["full"])
+    found.append(rows_of(Path("artifacts/predictions/processbench/full.jsonl")))
+    model = load_model(Path("models/full"), "float32")
+    (tmp_path / "models" / "full" / "model.safetensors").unlink()  # nothing is loaded here any more
+    with prm_server(PRMServer(model)) as server:
+        values = yaml.safe_load(Path("params.yaml").read_text())
+        values["score"] |= {"engine": "vllm", "base_url": server.url}
+        Path("params.yaml").write_text(yaml.safe_dump(values))
+        processbench.main(["full"])
+    found.append(rows_of(Path("artifacts/predictions/processbench/full.jsonl")))
+    for mine, other in zip(*found, strict=True):
+        assert [mine["id"], mine["prediction"], mine["prediction_pass1"]] == [
+            other["id"],
+            other["prediction"],
+            other["prediction_pass1"],
+        ]
+        for step, served in zip(mine["steps"], other["steps"], strict=True):
+            assert served["reward"] == pytest.approx(step["reward"], abs=1e-5)
 
 
 def test_the_strict_preset_sees_the_likeliest_token(tmp_path: Path) -> None:
