@@ -18,7 +18,7 @@ import torch
 from stages.core.attention import Bin, BinPlan, FlexPlan, Part, Plan
 from stages.core.lean import Kept
 from stages.core.tokens import Ids
-from stages.core.tree import Tree, common
+from stages.core.tree import Split, Tree, common
 
 Backend = Literal["auto", "cascade", "dense", "flex"]
 """``dense``: a mask over every whole tree, the reference. ``auto``: flex where there is a GPU, else the cascade."""
@@ -194,17 +194,17 @@ def grown(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept
 
 def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: tuple[Kept, ...]) -> TreeBatch:
     slots: list[_Numbers] = []
-    order: list[_Numbers] = []
     cuts: list[_Cut] = []
     count = 0
     for number, (tree, nodes) in enumerate(zip(trees, known, strict=True)):
         start, mine = count, np.full(len(tree), -1, dtype=np.int64)
-        for group in _groups(tree, nodes, whole=backend == "dense"):
+        filled = [start]
+        for group, above in _groups(tree, nodes, whole=backend == "dense"):
             mine[group] = np.arange(count, count + len(group))
-            order.append(group)
             past = (Part(~number, 0, nodes),) if nodes else ()
-            cuts.append(_Cut(len(group), (*past, *([Part(_ROW, start, count)] if count > start else []))))
+            cuts.append(_Cut(len(group), (*past, *(Part(_ROW, filled[at], filled[at + 1]) for at in above))))
             count += len(group)
+            filled.append(count)
         slots.append(mine)
     sight = _row_sight(trees, slots)
     before = _trunk_sights(trees, slabs, known) if slabs else []
@@ -224,30 +224,32 @@ def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: t
     )
 
 
-def _groups(tree: Tree, known: int, whole: bool) -> Iterator[_Numbers]:
-    """The nodes of a tree bin by bin, without the trunk's first ``known``: each bin below those that it sees."""
+def _groups(tree: Tree, known: int, whole: bool) -> Iterator[tuple[_Numbers, tuple[int, ...]]]:
+    """The nodes of a tree bin by bin, without the trunk's first ``known``, and the bins that hold a bin's ancestors."""
     if (whole or len(tree) <= _SHORT) and not known:
-        yield np.arange(len(tree), dtype=np.int64)
+        yield np.arange(len(tree), dtype=np.int64), ()
         return
-    if known < len(tree.split.trunk):
-        yield tree.split.trunk[known:]
-    waiting = [tree.split.branches]
+    made = 0
+    waiting: list[tuple[Split, int, tuple[int, ...]]] = [(tree.split, known, ())]
     while waiting:
+        split, skip, above = waiting.pop()
+        if skip < len(split.trunk):
+            yield split.trunk[skip:], above
+            above, made = (*above, made), made + 1
         group: list[_Numbers] = []
         filled = 0
-        for start, stop in waiting.pop():
+        for start, stop in split.branches:
             if stop - start > _LONG:
-                below = tree.heavy(start, stop)
-                yield below.trunk
-                waiting.append(below.branches)
+                waiting.append((tree.heavy(start, stop), 0, above))
                 continue
             if group and filled + stop - start > _BIN:
-                yield np.concatenate(group)
-                group, filled = [], 0
+                yield np.concatenate(group), above
+                group, filled, made = [], 0, made + 1
             group.append(np.arange(start, stop, dtype=np.int64))
             filled += stop - start
         if group:
-            yield np.concatenate(group)
+            yield np.concatenate(group), above
+            made += 1
 
 
 def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:

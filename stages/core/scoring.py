@@ -41,6 +41,8 @@ from stages.core.tree import Tree
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
 """Solutions whose prompts are held at once."""
+_SHARED = 4096
+"""Tokens of a tree that holds several solutions: all share the system text, those of one problem more."""
 WAVE = 2
 """Steps of a solution's first wave where scoring stops early; each wave is twice as long."""
 
@@ -136,16 +138,15 @@ class Scorer:
         chunks = _chunks(solutions)
         for chunk in chunks:
             asked, members = [], []
-            for group in chunk:
-                encoded = {index: self._encode(queries[index]) for index in group if queries[index]}
-                for part in _parts(encoded, self._budget):
-                    members.append(part)
-                    asked.append(
-                        self._ask(
-                            [query for index in part for query in queries[index]],
-                            [one for index in part for one in encoded[index]],
-                        )
+            encoded = {index: self._encode(queries[index]) for index in chunk if queries[index]}
+            for part in _parts(encoded, min(self._budget, _SHARED)):
+                members.append(part)
+                asked.append(
+                    self._ask(
+                        [query for index in part for query in queries[index]],
+                        [one for index in part for one in encoded[index]],
                     )
+                )
             for batch in pack([len(one.tree) for one in asked], self._budget):
                 for item, scores in zip(batch, self._answer([asked[item] for item in batch]), strict=True):
                     rest = iter(scores)
@@ -154,7 +155,7 @@ class Scorer:
                 if on_done is not None:
                     on_done(sum(len(members[item]) for item in batch))
             if on_done is not None:
-                on_done(sum(not queries[index] for group in chunk for index in group))
+                on_done(sum(not queries[index] for index in chunk))
         return out
 
     def score_until(
@@ -171,7 +172,7 @@ class Scorer:
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in _chunks(solutions):
             trunks: dict[str, Trunk] = {}
-            waiting = {str(index): queries_of(solutions[index]) for group in chunk for index in group}
+            waiting = {str(index): queries_of(solutions[index]) for index in chunk}
             size = WAVE
             while waiting:
                 open_now = {key: rest[:size] for key, rest in waiting.items()}
@@ -346,25 +347,22 @@ def queries_of(solution: Solution) -> list[Query]:
     return [Query(f"{solution.id}, step {t}", solution.problem, steps[:t], step) for t, step in enumerate(steps)]
 
 
-def _chunks(solutions: Sequence[Solution]) -> list[list[list[int]]]:
+def _chunks(solutions: Sequence[Solution]) -> list[list[int]]:
     """Solutions of a problem together, problems alike in length together, about ``_CHUNK`` solutions at a time."""
     by_problem: dict[str, list[int]] = {}
     for index, solution in enumerate(solutions):
         by_problem.setdefault(solution.problem, []).append(index)
     length = [len(one.problem) + sum(map(len, one.steps)) for one in solutions]
-    chunks: list[list[list[int]]] = []
-    held = _CHUNK
+    chunks: list[list[int]] = [[]]
     for group in sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0])):
-        if held + len(group) > _CHUNK:
+        if len(chunks[-1]) + len(group) > _CHUNK:
             chunks.append([])
-            held = 0
-        chunks[-1].append(group)
-        held += len(group)
+        chunks[-1] += group
     return chunks
 
 
 def _parts(encoded: Mapping[int, list[Encoded]], budget: int) -> list[list[int]]:
-    """Solutions of a problem by trees: as many in one as surely stay within the budget."""
+    """Solutions by trees: as many in one, in their order, as surely stay within the budget."""
     parts: list[list[int]] = []
     size = budget
     for index, prompts in encoded.items():
