@@ -2,33 +2,36 @@
 
 Run: pytest -m benchmarks -s tests/core/test_whole_sets_speed.py
 
-Ours scores everything. The straightforward way would take hours, so a random sample of solutions is timed one by one,
-and the whole is the number of solutions times their mean, with its standard error. Processor seconds of one thread.
+The model is the shipped tiny one. Ours scores everything. The straightforward way would take hours, so a random sample
+of solutions is timed one by one, and the whole is the number of solutions times their mean, with its standard error.
+Processor seconds of one thread.
 """
 
 from __future__ import annotations
 
 import random
+import shutil
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.io import write_json
 from stages.core.passes import Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import MODEL_FILE, Scorer, Solution
-from tests.core.test_tree_speed import model_256, published_rewards
-from tests.models import plain_tokenizer
+from tests.core.test_tree_speed import published_rewards
 
 pytestmark = pytest.mark.benchmarks
 _SAMPLE = 40
 
 
-def test_whole_sets(tmp_path: Path, mirror: Path) -> None:
+def test_whole_sets(tmp_path: Path, mirror: Path, world: Path) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     sets = {
@@ -37,13 +40,15 @@ def test_whole_sets(tmp_path: Path, mirror: Path) -> None:
         ],
         "PRMBench": [Solution(i.idx, i.problem, i.steps) for i in read_prmbench(mirror / "prmbench").items],
     }
-    texts = [text for mine in sets.values() for one in mine[::10] for text in (one.problem, *one.steps)]
-    tokenizer = plain_tokenizer(texts, 2000)
-    prompter = Prompter(tokenizer, VARIANTS["full"])  # adds the label tokens
-    model = model_256(tokenizer)
+    shutil.copytree(world / "models" / "base", tmp_path, dirs_exist_ok=True)
+    write_json(tmp_path / MODEL_FILE, {"variant": "full"})
+    tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path)
+    prompter = Prompter(tokenizer, VARIANTS["full"])  # adds the label tokens where they lack
+    model: Any = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")
+    model.eval()
+    model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size))
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    write_json(tmp_path / MODEL_FILE, {"variant": "full"})
     scorer = Scorer(tmp_path)
     totals = [0.0, 0.0]
     for name, solutions in sets.items():
@@ -64,5 +69,8 @@ def test_whole_sets(tmp_path: Path, mirror: Path) -> None:
         totals = [totals[0] + ours, totals[1] + whole]
         steps = sum(len(one.steps) for one in solutions)
         print(f"\n{name}: {len(solutions)} solutions, {steps} steps: ours {ours:.0f} s, straightforward {whole:.0f} ± "
-              f"{error:.0f} s by a sample of {_SAMPLE}, {whole / ours:.1f} times")  # fmt: skip
-    print(f"both: ours {totals[0]:.0f} s, straightforward {totals[1]:.0f} s: {totals[1] / totals[0]:.1f} times")
+              f"{error:.0f} s by a sample of {_SAMPLE}, {whole / ours:.1f} times", flush=True)  # fmt: skip
+    print(
+        f"both: ours {totals[0]:.0f} s, straightforward {totals[1]:.0f} s: {totals[1] / totals[0]:.1f} times",
+        flush=True,
+    )
