@@ -9,6 +9,7 @@ import yaml
 
 from stages import build
 from stages.core.io import DataError, read_json, write_json, write_jsonl, write_parquet
+from stages.core.mixes import records_of
 from stages.core.prompts import digest
 from stages.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 
@@ -97,7 +98,7 @@ def test_no_problem_stands_on_both_sides_and_nothing_is_lost(inputs: Path) -> No
     train, test = trees("train"), trees("test")
     assert len(test) > 0
     assert not set(train["problem_id"]) & set(test["problem_id"])
-    assert build.records_of(train) + build.records_of(test) == figures()["kept"] == 4 * PROBLEMS
+    assert records_of(train) + records_of(test) == figures()["kept"] == 4 * PROBLEMS
 
 
 NOTHING = {"exact_problems": 0, "near_problems": 0, "exact_steps": 0, "exact_short_steps": 0, "near_steps": 0}

@@ -44,7 +44,8 @@ def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> Non
     rng = np.random.default_rng(0)
     base = rng.normal(50, 20, size=200)
     better = base + 1 + rng.normal(0, 0.5, size=200)
-    left, right = (replicate(200, lambda r, v=v: float(v[r].mean()), 1000, 0.95, 5) for v in (better, base))
+    left = replicate(200, lambda rows: float(better[rows].mean()), 1000, 0.95, 5)
+    right = replicate(200, lambda rows: float(base[rows].mean()), 1000, 0.95, 5)
     found = estimate([(left - right)[None]], 0.95)
     assert found.is_clear
     assert 0.8 < found.low < found.value < found.high < 1.2
