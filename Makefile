@@ -75,7 +75,7 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## style, types and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadscope -m "not benchmarks"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks"
 
 check: $(DEV_STAMP)  ## style and types alone
 	@ruff check .
