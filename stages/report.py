@@ -23,7 +23,8 @@ from stages.core.io import atomic_folder, read_json, write_json, write_text
 from stages.core.mistakes import worst_mistakes
 from stages.core.page import Block, Page, Section, Table, Text, to_html, to_markdown
 from stages.core.params import load_params
-from stages.core.report_claims import claims
+from stages.core.report_answers import answers
+from stages.core.report_claims import claims, findings
 from stages.core.results import Results, Score, lines, load_results, name_of
 from stages.core.runs import parse_runs
 from stages.lineage.record import recorded
@@ -68,12 +69,13 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     paper.append(report_figures.paper_performance(table, is_comparable))
     paper.append(report_figures.paper_scale(results, is_comparable))
     first = {name_of(members[0]): members[0].name for members in evidence.systems.values()}
+    found = findings(evidence)
     sections = [
         Section(
             "Results",
             [report_tables.headline(table), *report_figures.performance(table), *report_tables.each_run(results)],
         ),
-        Section("The paper's claims, tested here", claims(evidence)),
+        Section("The paper's claims, tested here", [*claims(evidence, found), *answers(evidence, found)]),
         Section(
             "ProcessBench",
             [

@@ -9,6 +9,7 @@ from typing import Any
 
 from stages.core import comparisons
 from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
+from stages.core.bootstrap import Estimate
 from stages.core.comparisons import Comparison, Measured, System, compare, gather
 from stages.core.io import read_jsonl
 from stages.core.params import Report
@@ -17,7 +18,10 @@ from stages.core.runs import MAIN_MIX, Run, systems
 
 PROCESSBENCH, PRMBENCH, SEARCH = "ProcessBench mean F1", "PRMScore", "search accuracy"
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
+ONE_SAMPLE = "one sample of the policy (pass@1)"
 BEST_OF_N = {rule: f"its own best of n by {rule}" for rule in ("min", "product", "last", "mean")}
+_BESIDE_SEARCH = (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values())
+_ONE_RIGHT = "share_right"
 Row = dict[str, Any]
 
 
@@ -31,10 +35,11 @@ class Evidence:
         self._others = dict(others or {})  # other people's PRMs: their files' names, and what they are called
         self._predictions, self._raw, self._report = predictions, raw, report
 
-    def rows(self, name: str) -> list[Row]:
-        """A prediction file's rows, or none where it is not there."""
+    def rows(self, name: str, only_set: str = "") -> list[Row]:
+        """A prediction file's rows (of one search set), or none where it is not there."""
         path = self._predictions / name
-        return [row for _, row in read_jsonl(path)] if path.exists() else []
+        rows = (row for _, row in read_jsonl(path)) if path.exists() else ()
+        return [row for row in rows if not only_set or row["set"] == only_set]
 
     @cached_property
     def processbench_items(self) -> Sequence[ProcessBenchItem]:
@@ -53,22 +58,44 @@ class Evidence:
         """For each benchmark the systems, by name, of which predictions are there; the controls among them."""
         processbench = self._of_systems("processbench", self._processbench)
         prmbench = self._of_systems("prmbench", self._prmbench)
-        search = self._of_systems("search", lambda rows: comparisons.on_search(rows, "correct"))
-        controls: list[tuple[dict[str, System], str, Measured | None]] = [
-            (search, RANDOM, _if_any(self.rows(f"search/{CONTROL}.jsonl"), "correct")),
-            (search, MAJORITY, _if_any(self.rows("sample.jsonl"), "majority_right")),
-        ]
+        search = self._of_systems("search", partial(_share, "correct")) | self._beside_search()
+        controls: list[tuple[dict[str, System], str, Measured | None]] = []
         for other in self._others:
             controls.append((processbench, other, self._processbench(self.rows(f"processbench/{other}.jsonl"))))
             controls.append((prmbench, other, self._prmbench(self.rows(f"prmbench/{other}.jsonl"))))
-            controls.append((search, other, _if_any(self.rows(f"search/{other}.jsonl"), "correct")))
+            controls.append((search, other, _share("correct", self.rows(f"search/{other}.jsonl"))))
         for found, name, measured in controls:
-            if measured and (control := gather({1: measured}, self._report, is_trained=False)):
+            if control := self._untrained(measured):
                 found[name] = control
-        for rule, name in BEST_OF_N.items():
-            if chosen := self._of_systems("best_of_n", partial(_chosen, rule), only="full").get("full"):
-                search[name] = chosen
         return {"processbench": processbench, "prmbench": prmbench, "search": search}
+
+    @cached_property
+    def by_set(self) -> dict[str, tuple[Estimate, list[Comparison]]]:
+        """For each search set: the policy's pass@1 there, and guided search of the full variant against rivals."""
+        found = {}
+        for name in dict.fromkeys(str(row["set"]) for row in self.rows("sample.jsonl")):
+            search = self._of_systems("search", partial(_share, "correct"), name, only="full")
+            search |= self._beside_search(name)
+            pairs = [("full", other) for other in (ONE_SAMPLE, MAJORITY, BEST_OF_N["min"])]
+            compared = compare(search, pairs, name, self._report)
+            if compared and ONE_SAMPLE in search:
+                found[name] = search[ONE_SAMPLE].level(self._report), compared
+        return found
+
+    def _beside_search(self, only_set: str = "") -> dict[str, System]:
+        """What guided search has to beat, on all sets or one: without a PRM, and best of n by the full variant."""
+        sampled = self.rows("sample.jsonl", only_set)
+        found = {
+            ONE_SAMPLE: self._untrained(_share(_ONE_RIGHT, [row | {_ONE_RIGHT: _mean(row)} for row in sampled])),
+            RANDOM: self._untrained(_share("correct", self.rows(f"search/{CONTROL}.jsonl", only_set))),
+            MAJORITY: self._untrained(_share("majority_right", sampled)),
+        }
+        for rule, name in BEST_OF_N.items():
+            found[name] = self._of_systems("best_of_n", partial(_chosen, rule), only_set, only="full").get("full")
+        return {name: system for name, system in found.items() if system is not None}
+
+    def _untrained(self, measured: Measured | None) -> System | None:
+        return gather({1: measured}, self._report, is_trained=False) if measured else None
 
     @cached_property
     def levels(self) -> Levels:
@@ -86,7 +113,7 @@ class Evidence:
     def comparisons(self) -> dict[str, list[Comparison]]:
         """For each benchmark: each pair of ``pairs``, then guided search against what needs no PRM."""
         names = {system: spoken(members[0]) for system, members in self.systems.items()}
-        names |= {name: name for name in (RANDOM, MAJORITY, *BEST_OF_N.values())} | self._others
+        names |= {name: name for name in _BESIDE_SEARCH} | self._others
         titles = {"processbench": PROCESSBENCH, "prmbench": PRMBENCH, "search": SEARCH}
         return {
             bench: compare(
@@ -108,12 +135,12 @@ class Evidence:
             elif mix:
                 found.append(("full", system))
         if benchmark == "search":
-            found += [("full", name) for name in (RANDOM, MAJORITY, *BEST_OF_N.values())]
+            found += [("full", name) for name in _BESIDE_SEARCH]
         found += [("full", other) for other in self._others]
         return [pair for pair in found if pair[0] in self.systems]
 
     def _of_systems(
-        self, folder: str, measure: Callable[[list[Row]], Measured | None], only: str = ""
+        self, folder: str, measure: Callable[[list[Row]], Measured | None], only_set: str = "", only: str = ""
     ) -> dict[str, System]:
         found = {}
         for system, members in self.systems.items():
@@ -122,7 +149,7 @@ class Evidence:
             runs = {
                 run.seed: measured
                 for run in members
-                if (rows := self.rows(f"{folder}/{run.name}.jsonl")) and (measured := measure(rows))
+                if (rows := self.rows(f"{folder}/{run.name}.jsonl", only_set)) and (measured := measure(rows))
             }
             if gathered := gather(runs, self._report):
                 found[system] = gathered
@@ -139,10 +166,15 @@ class Evidence:
         return comparisons.on_prmbench(items, rows) if items else None
 
 
-def _if_any(rows: list[Row], figure: str) -> Measured | None:
+def _share(figure: str, rows: list[Row]) -> Measured | None:
     return comparisons.on_search(rows, figure) if rows else None
 
 
-def _chosen(rule: str, rows: list[Row]) -> Measured:
+def _chosen(rule: str, rows: list[Row]) -> Measured | None:
     """Best of n by one rule, from rows of what each rule chose."""
-    return comparisons.on_search([row | {"correct": row["right"][rule]} for row in rows], "correct")
+    return _share("correct", [row | {"correct": row["right"][rule]} for row in rows])
+
+
+def _mean(row: Row) -> float:
+    """The share of a problem's samples that are right."""
+    return sum(row["right"]) / len(row["right"])

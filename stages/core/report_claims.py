@@ -3,42 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from stages.core.bootstrap import adjusted
 from stages.core.comparisons import Comparison, said_seeds
-from stages.core.evidence import BEST_OF_N, MAJORITY, RANDOM, Evidence
+from stages.core.evidence import BEST_OF_N, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from stages.core.page import Block, Table, Text
 from stages.core.results import MISSING, NOT_APPLICABLE, spoken
 from stages.core.runs import MAIN_MIX
 
-_HEADERS = ("claim", "ProcessBench mean F1", "PRMScore", "search accuracy")
+SUBTASKS, CATEGORIES, TWO_PASSES = (
+    "separate subtasks help",
+    "separate error categories help",
+    "two passes beat autoregressive labels",
+)
+SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
+SEARCH = "guided search beats "
+BENCHMARKS = {"processbench": "ProcessBench mean F1", "prmbench": "PRMScore", "search": "search accuracy"}
 _LEVEL = 0.05
-_HYPOTHESIS = "no_subtasks"  # the variant without what the hypothesis is about (section 3.2)
-_VARIANTS = {
-    "no_subtasks": "separate subtasks help",
-    "no_error_categories": "separate error categories help",
-    "autoregressive": "two passes beat autoregressive labels",
-}
+_VARIANTS = {"no_subtasks": SUBTASKS, "no_error_categories": CATEGORIES, "autoregressive": TWO_PASSES}
 
 
-def claims(evidence: Evidence) -> list[Block]:
-    """A table: each claim, and on each benchmark whether it holds, by how much, and with which p."""
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A claim on one benchmark: the difference in the claim's direction, its interval, and its adjusted p."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+    @property
+    def verdict(self) -> str:
+        """``yes`` and ``no`` need p under 0.05, ``perhaps`` and ``perhaps not`` an interval without zero."""
+        if self.low <= 0 <= self.high:
+            return "open"
+        if self.p >= _LEVEL:
+            return "perhaps" if self.value > 0 else "perhaps not"
+        return "yes" if self.value > 0 else "no"
+
+    @property
+    def figures(self) -> str:
+        """Value and interval."""
+        return f"{self.value:+.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
+
+
+def finding(compared: Comparison, p: float, is_turned: bool = False) -> Finding:
+    """What a comparison says of a claim that its left side (``is_turned``: its right) is ahead."""
+    sign, found = -1 if is_turned else 1, compared.difference
+    low, high = sorted((sign * found.low + 0.0, sign * found.high + 0.0))  # no "-0.0"
+    return Finding(sign * found.value + 0.0, low, high, p)
+
+
+def findings(evidence: Evidence) -> dict[str, dict[str, Finding]]:
+    """For each claim that was tested what each benchmark, by its title, says of it."""
     by_pair = {(bench, one.left, one.right): one for bench, found in evidence.comparisons.items() for one in found}
-    if not by_pair:
-        return [Text(f"{MISSING}: no two systems have predictions yet.")]
     keys = list(by_pair)
     p_of = dict(zip(keys, adjusted([by_pair[key].difference.p for key in keys]), strict=True))
-    rows, verdict = [], []
+    said: dict[str, dict[str, Finding]] = {}
     for text, left, right, is_turned in _questions(evidence):
-        cells = [
-            _answer(by_pair[key], p_of[key], is_turned) if (key := (bench, left, right)) in by_pair else NOT_APPLICABLE
-            for bench in ("processbench", "prmbench", "search")
-        ]
-        if any(cell != NOT_APPLICABLE for cell in cells):
-            rows.append((text, *cells))
-        if text == _VARIANTS[_HYPOTHESIS]:
-            verdict = _verdict(dict(zip(_HEADERS[1:], cells, strict=True)))
-    seeds = sorted({said_seeds(one.seeds) for one in by_pair.values()})
+        for bench, title in BENCHMARKS.items():
+            if (key := (bench, left, right)) in by_pair:
+                said.setdefault(text, {})[title] = finding(by_pair[key], p_of[key], is_turned)
+    return said
+
+
+def claims(evidence: Evidence, found: Mapping[str, Mapping[str, Finding]]) -> list[Block]:
+    """A table: each claim, and on each benchmark whether it holds, by how much, and with which p."""
+    compared = [one for bench in evidence.comparisons.values() for one in bench]
+    if not compared:
+        return [Text(f"{MISSING}: no two systems have predictions yet.")]
+    titles = list(BENCHMARKS.values())
+    rows = [
+        (text, *(str(cells[title]) if title in cells else NOT_APPLICABLE for title in titles))
+        for text, cells in found.items()
+    ]
+    seeds = sorted({said_seeds(one.seeds) for one in compared})
     lead = (
         f"Differences in points of percent with 95 % intervals; {', '.join(seeds)}. p: two-sided, adjusted by "
         "Holm's method for all comparisons of this page. “Yes” and “no” stand where p is under 0.05, “perhaps” where "
@@ -48,26 +91,28 @@ def claims(evidence: Evidence) -> list[Block]:
         "With one seed the interval is about new problems for this one training. Another seed would move the figures "
         "by an amount that it does not show: the profile seeds measures that."
     )
-    is_single = any(set(one.seeds) == {1} for one in by_pair.values())
-    table = Table(lead, _HEADERS, rows, origin="reports/tables.json")
-    return [*map(Text, verdict), table, *([Text(note)] if is_single else [])]
+    is_single = any(set(one.seeds) == {1} for one in compared)
+    table = Table(lead, ("claim", *titles), rows, origin="reports/tables.json")
+    return [*map(Text, _verdict(found.get(SUBTASKS, {}))), table, *([Text(note)] if is_single else [])]
 
 
-def _verdict(cells: Mapping[str, str]) -> list[str]:
-    """The answer to the paper's hypothesis in one sentence, whichever way it falls."""
-    answers = {name: cell.partition(":")[0] for name, cell in cells.items() if cell != NOT_APPLICABLE}
+def _verdict(cells: Mapping[str, Finding]) -> list[str]:
+    """The answer to the paper's hypothesis (section 3.2) in one sentence, whichever way it falls."""
     words = {"yes": "holds on", "no": "fails on", "perhaps": "may hold on", "perhaps not": "may fail on"}
-    said = [
-        f"{word} {' and '.join(names)}"
-        for answer, word in words.items()
-        if (names := [name for name, found in answers.items() if found == answer])
-    ]
-    if open_ones := [name for name, found in answers.items() if found == "open"]:
-        said.append(f"is left open by {' and '.join(open_ones)}")
+    said = [f"{words[verdict]} {names}" for verdict, names in grouped(cells).items() if verdict in words]
+    if open_ones := grouped(cells).get("open"):
+        said.append(f"is left open by {open_ones}")
     claim = (
         "The paper's hypothesis, that detecting typed errors first makes better rewards than computing them directly,"
     )
     return [f"{claim} {'; it '.join(said)}."] if said else []
+
+
+def grouped(cells: Mapping[str, Finding]) -> dict[str, str]:
+    """For each verdict, the clear ones first, what it stands on."""
+    order = ("yes", "no", "perhaps", "perhaps not", "open")
+    names = {verdict: [name for name, found in cells.items() if found.verdict == verdict] for verdict in order}
+    return {verdict: " and ".join(found) for verdict, found in names.items() if found}
 
 
 def _questions(evidence: Evidence) -> list[tuple[str, str, str, bool]]:
@@ -83,25 +128,12 @@ def _questions(evidence: Evidence) -> list[tuple[str, str, str, bool]]:
         elif run.variant == "full" and run.mix != MAIN_MIX and "full" in evidence.systems:
             full = spoken(evidence.systems["full"][0])
             is_less = run.mix == "prm800k"
-            text = (
-                "some weak data helps (400k over PRM800K)" if is_less else f"more weak data helps ({run.mix} over 400k)"
-            )
+            text = SOME_DATA if is_less else f"more weak data helps ({run.mix} over 400k)"
             found.append((text, full, spoken(run), not is_less))
     if "full" in evidence.systems:
         full = spoken(evidence.systems["full"][0])
-        found += [("guided search beats a random pick", full, RANDOM, False)]
-        found += [("guided search beats majority voting", full, MAJORITY, False)]
-        found += [(f"guided search beats best of n by {rule}", full, name, False) for rule, name in BEST_OF_N.items()]
+        found += [(SEARCH + "pass@1", full, ONE_SAMPLE, False)]
+        found += [(SEARCH + "a random pick", full, RANDOM, False)]
+        found += [(SEARCH + "majority voting", full, MAJORITY, False)]
+        found += [(f"{SEARCH}best of n by {rule}", full, name, False) for rule, name in BEST_OF_N.items()]
     return found
-
-
-def _answer(found: Comparison, p: float, is_turned: bool) -> str:
-    sign = -1 if is_turned else 1
-    value = sign * found.difference.value + 0.0  # no "-0.0"
-    ends = sorted((sign * found.difference.low + 0.0, sign * found.difference.high + 0.0))
-    verdict = "yes" if value > 0 else "no"
-    if not found.difference.is_clear:
-        verdict = "open"
-    elif p >= _LEVEL:
-        verdict = "perhaps" if value > 0 else "perhaps not"
-    return f"{verdict}: {value:+.1f} [{ends[0]:.1f}, {ends[1]:.1f}], p {'< 0.001' if p < 0.001 else f'{p:.3f}'}"
