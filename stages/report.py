@@ -63,7 +63,7 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     notice, is_comparable = NOTICES.get(family), family == "paper"
     lead: list[Block] = [Text(f"Profile: {profile}."), *([Text(notice, is_notice=True)] if notice else [])]
     gates = {name: REPORTS / name / "validation.json" for name in GATES}
-    rewards = rewards_of(evidence)
+    rewards = rewards_of(evidence, results)
     paper: list[Block] = [] if is_comparable else [Text("Another world and other models: differences say little.")]
     paper += report_tables.beside_paper(results, is_comparable)
     paper.append(report_figures.paper_performance(table, is_comparable))
@@ -96,7 +96,8 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
             "Score against data", report_figures.our_scale(results, table) or [Text("One data mix was trained on.")]
         ),
         Section(
-            "How good the rewards are", [b for n, f in rewards.items() for b in report_figures.reward_quality(n, f)]
+            "How good the rewards are",
+            [*_stopped(results), *(b for n, f in rewards.items() for b in report_figures.reward_quality(n, f))],
         ),
         Section("The paper's tables beside ours", paper),
         Section("Where every record went", record_flow.accounting(results)),
@@ -116,14 +117,15 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     return Page("Error typing for smarter rewards: the reproduction's report", lead, sections)
 
 
-def rewards_of(evidence: Evidence) -> dict[str, dict[str, Rewards]]:
-    """The rewards of each system's first seed on the labelled steps of both benchmarks."""
+def rewards_of(evidence: Evidence, results: Results) -> dict[str, dict[str, Rewards]]:
+    """The rewards of each system's first seed on the labelled steps of both benchmarks, where all are scored."""
     first = {name_of(members[0]): f"{members[0].name}.jsonl" for members in evidence.systems.values()}
     return {
         "ProcessBench": {
             name: processbench_rewards(evidence.processbench_items, rows)
             for name, file in first.items()
-            if (rows := evidence.rows(f"processbench/{file}"))
+            if file.removesuffix(".jsonl") not in report_details.stopped_early(results)
+            and (rows := evidence.rows(f"processbench/{file}"))
         },
         "PRMBench": {
             name: prmbench_rewards(evidence.prmbench_items, rows)
@@ -131,6 +133,16 @@ def rewards_of(evidence: Evidence) -> dict[str, dict[str, Rewards]]:
             if (rows := evidence.rows(f"prmbench/{file}"))
         },
     }
+
+
+def _stopped(results: Results) -> list[Block]:
+    """Names the runs whose rewards on ProcessBench are not drawn."""
+    names = report_details.stopped_early(results)
+    return (
+        [Text(f"{report_details.STOPPED.format(', '.join(names))} its curves are not drawn for ProcessBench.")]
+        if names
+        else []
+    )
 
 
 def _said(evidence: Evidence, benchmark: str) -> list[Block]:
@@ -187,7 +199,7 @@ def plots_of(results: Results, evidence: Evidence) -> Mapping[str, list[dict[str
         for run in results.runs
         for row in results.logs.get(run.name, ())
     ]
-    for name, rewards in rewards_of(evidence).items():
+    for name, rewards in rewards_of(evidence, results).items():
         plots |= {f"{curve}_{name.lower()}": rows for curve, rows in report_figures.curves_of(rewards).items()}
     plots["data"] = [
         {"system": name, "records": records, "score": value}

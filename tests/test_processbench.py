@@ -9,7 +9,7 @@ import pytest
 from stages.core.grade import grade
 from stages.core.io import read_json
 from stages.core.scoring import StepScore
-from stages.processbench import first_error, main
+from stages.processbench import first_error, main, until_both
 from tests.evaluation_inputs import evaluation_project, rows_of
 
 
@@ -35,6 +35,44 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, var
     before = predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes()
     main([variant])
     assert before == (predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes())
+
+
+def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An untrained PRM: its answers are as good as random, so that solutions stop at every place."""
+    found = {}
+    for early_stop in (False, True):
+        folder = tmp_path / str(early_stop)
+        evaluation_project(folder, world, processbench={"limit": 20, "early_stop": early_stop})
+        monkeypatch.chdir(folder)
+        main(["full"])
+        rows = rows_of(Path("artifacts/predictions/processbench/full.jsonl"))
+        found[early_stop] = read_json(Path("metrics/processbench/full.json")), rows
+    (whole, every), (stopped, fewer) = found[False], found[True]
+    assert "early_stop" not in whole
+    assert "thresholds" not in stopped
+    told = stopped.pop("early_stop")
+    del whole["thresholds"]
+    assert stopped == whole
+    assert told == {"steps": sum(len(row["steps"]) for row in every), "scored": sum(len(row["steps"]) for row in fewer)}
+    assert told["scored"] < told["steps"]
+    for all_of_it, part in zip(every, fewer, strict=True):
+        last = part["steps"][-1]
+        assert len(part["steps"]) == len(all_of_it["steps"]) or last["reward"] < 0.5 or last["math"] < 0.5
+        for key in ("id", "prediction", "prediction_pass1"):
+            assert part[key] == all_of_it[key]
+        for one, other in zip(part["steps"], all_of_it["steps"], strict=False):
+            assert one["reward"] == pytest.approx(other["reward"], abs=1e-5)
+
+
+def test_a_solution_ends_where_both_rules_have_found_an_error() -> None:
+    sound, doubtful, bad = (
+        StepScore(0.9, 0.9, None, 0.8),
+        StepScore(0.4, 0.9, None, 0.7),
+        StepScore(0.9, 0.9, None, 0.2),
+    )
+    stop = until_both(2)
+    assert [stop(0, place, step) for place, step in enumerate((sound, doubtful, doubtful, bad))] == [False] * 3 + [True]
+    assert [stop(1, place, step) for place, step in enumerate((bad, sound, doubtful))] == [False, False, True]
 
 
 def test_rules() -> None:

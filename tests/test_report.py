@@ -17,7 +17,7 @@ from infra import readme
 from stages.core import accuracy, prmbench, processbench
 from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.figures import Station, flow_chart
-from stages.core.io import DataError, write_json, write_jsonl
+from stages.core.io import DataError, read_json, read_jsonl, write_json, write_jsonl
 from stages.core.params import Report, load_params
 from stages.core.results import results_table
 from stages.report import main
@@ -347,6 +347,26 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
     assert ["full, best on the items themselves", "–", "60.0", "62.0", "–", "–", "61.0"] in sweep
     assert search["PathFinder-PRM, best of n by min"] == "52.0"
     assert "without separate subtasks, best of n by min" not in search
+
+
+def test_a_run_that_stopped_early_is_named_where_its_figures_would_stand(folder: Path, root: Path) -> None:
+    _project(root, "quickstart")
+    _everything()
+    path, lines = Path("metrics/processbench/full.json"), Path("artifacts/predictions/processbench/full.jsonl")
+    metrics = read_json(path)
+    del metrics["thresholds"]
+    write_json(path, metrics | {"early_stop": {"steps": 9, "scored": 5}})
+    rows = [row for _, row in read_jsonl(lines)]
+    write_jsonl(lines, [row | {"steps": row["steps"][: max(row["prediction"], 0) + 1]} for row in rows])
+    main([])
+    page = Path("reports/report.html").read_text()
+    assert page.count("full: steps after the first wrong one have no score (processbench.early_stop), so") == 2
+    assert "(not scored)" in page
+    assert "no_subtasks, fixed" in page
+    assert "full, fixed" not in page
+    assert {row["system"] for row in read_json(Path("reports/plots/roc_prmbench.json"))} - {
+        row["system"] for row in read_json(Path("reports/plots/roc_processbench.json"))
+    } == {"PathFinder-PRM"}
 
 
 def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) -> None:

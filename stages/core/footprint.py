@@ -32,6 +32,8 @@ _REPLAYED = 2.0
 """One layer's activations and the gradients that pass through them, as a multiple of the former."""
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
+_OPEN, _TRUNK = 64, 1024
+"""Solutions whose trunks stay where scoring stops early (``scoring.OPEN``), and tokens of one."""
 _ROWS = 512
 """Texts that are sampled side by side, at most (``generate``)."""
 _LEAST_BUDGET = 1024
@@ -113,7 +115,7 @@ def _layer_activations(shape: Shape, half: bool, kind: str) -> float:
 
 
 def score_need(stage: str, title: str, shape: Shape, settings: Score, kind: str, kept: int = 0) -> Need:
-    """A stage that scores; ``kept`` tokens of trunks stay between the rounds of a search."""
+    """A stage that scores; ``kept`` tokens of trunks stay between the rounds of a search, or waves."""
     item = _BYTES[settings.dtype]
     tokens = settings.token_budget
     wide = shape.heads * shape.head_size
@@ -183,6 +185,7 @@ def stage_need(stage: str, params: Params, kind: str, shape_of: Shapes) -> Need 
     if stage != "sample" and score.engine == "local":
         base, shape = shape_of("base")
         kept = search.batch_size * (_PROMPT + search.solution_tokens) if stage == "search" else 0
+        kept += _OPEN * _TRUNK if stage == "processbench" and params.processbench.early_stop else 0
         parts.append(score_need(stage, f"PRM as {base}", shape, score, kind, kept))
     return _together(parts)
 

@@ -62,9 +62,10 @@ def _shown(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     truth = "no step is wrong" if item.label < 0 else f"step {item.label + 1} is the first wrong one"
     said = "none" if row["prediction"] < 0 else f"step {row['prediction'] + 1}"
     notes = {row["prediction"]: " ← the PRM's"} | {item.label: " ← the first wrong one"}
+    scores = [_scores(score) for score in row["steps"]]
     steps = [
-        f"{_cut(text)}  ({_scores(score)}){notes.get(place, '')}"
-        for place, (text, score) in enumerate(zip(item.steps, row["steps"], strict=False))
+        f"{_cut(text)}  ({scores[place] if place < len(scores) else 'not scored'}){notes.get(place, '')}"
+        for place, text in enumerate(item.steps)
     ]
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(

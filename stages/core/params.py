@@ -181,6 +181,7 @@ class ProcessBench(_Section):
     """First wrong step."""
 
     limit: Count
+    early_stop: bool
 
 
 class PRMBench(_Section):

@@ -7,7 +7,7 @@ from typing import Any
 
 from stages.core import paper
 from stages.core.figures import line_chart
-from stages.core.page import Block, Figure, Fold, Table
+from stages.core.page import Block, Figure, Fold, Table, Text
 from stages.core.report_tables import cells, label, mean_of, origin_of, ours
 from stages.core.results import NOT_APPLICABLE, Results
 
@@ -24,6 +24,7 @@ _AUXILIARY = {
     "negative_recall": "recall, wrong",
     "similarity": "similarity",
 }
+STOPPED = "{}: steps after the first wrong one have no score (processbench.early_stop), so"
 _CALLS = {
     "finished": "finished",
     "without_step": "without a step",
@@ -35,6 +36,11 @@ _CALLS = {
     "policy_calls_one_problem_at_a_time": "one problem at a time",
     "not_graded": "answers without a verdict",
 }
+
+
+def stopped_early(results: Results) -> list[str]:
+    """The runs that were scored up to the first wrong step alone."""
+    return [run.name for run in results.runs if "early_stop" in results.processbench.get(run.name, {})]
 
 
 def processbench(results: Results) -> list[Block]:
@@ -57,6 +63,8 @@ def processbench(results: Results) -> list[Block]:
         blocks.append(_generators(results, first, origin))
     if any(one.get("thresholds") for one in found.values()):
         blocks.append(_thresholds(results, origin))
+    if stopped := stopped_early(results):
+        blocks.append(Text(f"{STOPPED.format(', '.join(stopped))} no other threshold is tried."))
     return blocks
 
 

@@ -43,6 +43,8 @@ _CHUNK = 256
 """Solutions whose prompts are held at once."""
 _SHARED = 4096
 """Tokens of a tree that holds several solutions: all share the system text, those of one problem more."""
+OPEN = 64
+"""Solutions whose trunks are kept at once where scoring stops early."""
 WAVE = 2
 """Steps of a solution's first wave where scoring stops early; each wave is twice as long."""
 
@@ -170,7 +172,7 @@ class Scorer:
         kept trunks; after each, solutions that stopped are out.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
-        for chunk in _chunks(solutions):
+        for chunk in _chunks(solutions, OPEN):
             trunks: dict[str, Trunk] = {}
             waiting = {str(index): queries_of(solutions[index]) for index in chunk}
             size = WAVE
@@ -347,15 +349,15 @@ def queries_of(solution: Solution) -> list[Query]:
     return [Query(f"{solution.id}, step {t}", solution.problem, steps[:t], step) for t, step in enumerate(steps)]
 
 
-def _chunks(solutions: Sequence[Solution]) -> list[list[int]]:
-    """Solutions of a problem together, problems alike in length together, about ``_CHUNK`` solutions at a time."""
+def _chunks(solutions: Sequence[Solution], size: int = _CHUNK) -> list[list[int]]:
+    """Solutions of a problem together, problems alike in length together, about ``size`` solutions at a time."""
     by_problem: dict[str, list[int]] = {}
     for index, solution in enumerate(solutions):
         by_problem.setdefault(solution.problem, []).append(index)
     length = [len(one.problem) + sum(map(len, one.steps)) for one in solutions]
     chunks: list[list[int]] = [[]]
     for group in sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0])):
-        if len(chunks[-1]) + len(group) > _CHUNK:
+        if len(chunks[-1]) + len(group) > size:
             chunks.append([])
         chunks[-1] += group
     return chunks

@@ -199,7 +199,7 @@ class ServedRounds:
 
 
 @contextmanager
-def open_scorer(folder: Path, settings: Score) -> Iterator[PRM]:
+def open_scorer(folder: Path, settings: Score) -> Iterator[Scorer | ServedScorer]:
     """The scorer that the parameters name, over the PRM in ``folder``; a server that was started is ended with it."""
     if settings.engine == "local":
         yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget)

@@ -101,6 +101,19 @@ def test_the_nearest_setting_is_the_least_change(root: Path) -> None:
     assert found.remedy.startswith("train.gradient_checkpointing: true needs")
 
 
+def test_trunks_that_stay_between_waves_are_counted(root: Path) -> None:
+    from stages.core.scoring import OPEN
+
+    assert footprint._OPEN == OPEN
+    sources, caches = profile(root, "paper").download.sources, []
+    for early_stop in (False, True):
+        params = profile(root, "paper", processbench={"early_stop": early_stop})
+        need = footprint.stage_need("processbench", params, "cuda", lambda n: planned_shape(n, sources, root))
+        assert need is not None
+        caches.append(need.parts["cache"])
+    assert caches[1] - caches[0] == OPEN * footprint._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model's in bfloat16
+
+
 def test_every_remedy_fits(root: Path) -> None:
     params = profile(root, "quickstart")
     for stage in footprint.STAGES:
