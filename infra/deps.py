@@ -1,7 +1,7 @@
-"""Keep the code dependencies of dvc.yaml complete: the import closure of each stage's module, and the lock files.
+"""Keep the code dependencies of both pipelines complete: each stage's module's import closure, and the lock files.
 
 Run     python -m infra.deps           shows what is missing or too much; exit status 1 if anything is
-        python -m infra.deps --write   mends dvc.yaml, keeping its order and comments
+        python -m infra.deps --write   mends them, keeping their order and comments
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from stages.lineage.closure import import_closure, module_of
+from stages.lineage.pipeline import PIPELINES
 from stages.lineage.record import LOCK_FILES
-
-DVC_YAML = Path("dvc.yaml")
 
 
 def wanted_deps(stage: dict[str, Any]) -> list[str]:
@@ -41,21 +40,27 @@ def differences(stages: dict[str, Any]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Show or mend."""
     parser = argparse.ArgumentParser(prog="python -m infra.deps", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--write", action="store_true", help="mend dvc.yaml")
-    arguments = parser.parse_args(argv)
+    parser.add_argument("--write", action="store_true", help="mend them")
+    write = parser.parse_args(argv).write
+    wrong = [path for path in PIPELINES if _differs(path, write)]
+    if wrong and not write:
+        sys.exit("Run `python -m infra.deps --write`.")
+
+
+def _differs(path: Path, write: bool) -> bool:
+    """Show, and with ``write`` mend, one pipeline; true where something was missing or too much."""
     yaml = YAML()
     yaml.width = 200
     yaml.preserve_quotes = True
-    content = yaml.load(DVC_YAML)
+    content = yaml.load(path)
     lines = differences(content["stages"])
-    print("\n".join(lines) or "dvc.yaml lists every module that its stages import")
-    if arguments.write and lines:
+    print("\n".join(lines) or f"{path} lists every module that its stages import")
+    if write and lines:
         for stage in content["stages"].values():
             stage["deps"] = wanted_deps(stage)
-        with Path(DVC_YAML).open("w", encoding="utf-8") as handle:
+        with path.open("w", encoding="utf-8") as handle:
             yaml.dump(content, handle)
-    elif lines:
-        sys.exit("Run `python -m infra.deps --write`.")
+    return bool(lines)
 
 
 if __name__ == "__main__":

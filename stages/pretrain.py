@@ -1,39 +1,33 @@
-"""Make what data/ ships: the base model (also the policy), the judge, and the corpora, from seeds and nothing else.
+"""Pretrain one of the small world's models from its recipe: the base model (also the policy), or the judge.
 
-Reads nothing. Writes data/models/base, data/models/judge (safetensors, fp32), the corpora and data/world.json, and
-prints what the models can do on held-out stories. Checkpoints every 500 steps in .pathfinder/pretrain: the same
-command after an interruption goes on where it stopped.
+Reads   infra/pretraining/params.yaml; the judge also artifacts/pretraining/<level>/models/base
+Writes  artifacts/pretraining/<level>/models/{base,judge} (safetensors, fp32)
+Run     python -m stages.pretrain base|judge LEVEL, or the whole pipeline with `make world`
 
-    python -m stages.pretrain            # everything, a good hour on one core
-    python -m stages.pretrain judge      # one part: base, judge (from data/models/base), corpus, measure
+Checkpoints every 500 steps in .pathfinder/pretrain: the same command after an interruption goes on where it stopped
+and comes to the same weights. data/ ships what level `quickstart` makes.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import random
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from stages.core import tiny, world_judging, world_lessons
-from stages.core.generate import Generator
-from stages.core.io import atomic_folder, digest_of, sha256_file
+from stages.core.io import DataError, atomic_folder, digest_of, sha256_file
 from stages.core.pretraining import Plan, fit
+from stages.core.recipes import Recipe, Steps, load_recipe
 from stages.core.world import Problem, split_of
-from stages.core.world_benchmarks import WorldConfig
-from stages.core.world_formats import renew_index, write_corpus
 from stages.core.world_lessons import Lesson, Scribe
-from stages.core.world_measure import measure_judge, measure_policy, sample_solutions
+from stages.lineage.record import recorded
 
-PARTS = ("base", "judge", "corpus", "measure")
-DATA = Path("data")
-MODELS = DATA / "models"
+PRETRAINING = Path("artifacts/pretraining")
 CHECKPOINTS = Path(".pathfinder/pretrain")
 SOURCES = (
     "world.py",
@@ -50,129 +44,112 @@ PHASES = {"base": (0.0, False), "refined": (0.55, False), "words": (0.55, True)}
 """For each phase of the base model the share of scrambled candidates, and whether they lean to words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """Sizes, seeds and step budgets of the shipped models."""
-
-    seed: int = 20
-    hidden: int = 96
-    layers: int = 5
-    heads: int = 4
-    feed: int = 256
-    base: Plan = field(default_factory=lambda: Plan(steps=3200, tokens=2560, rate=0.003))
-    refined: Plan = field(default_factory=lambda: Plan(steps=1900, tokens=2560, rate=0.0025))
-    words: Plan = field(default_factory=lambda: Plan(steps=1000, tokens=2560, rate=0.002))
-    judge: Plan = field(default_factory=lambda: Plan(steps=3600, tokens=2560, rate=0.002))
-
-
 def _keep(problem: Problem) -> bool:
     return split_of(problem) == "train"
 
 
-def base_lessons(scribe: Scribe, seed: int, phase: str) -> Callable[[int], Iterator[Lesson]]:
+def base_lessons(scribe: Scribe, recipe: Recipe, phase: str) -> Callable[[int], Iterator[Lesson]]:
     """Endless lessons of a block for a phase of the base model."""
 
     def block(number: int) -> Iterator[Lesson]:
-        rng = random.Random(f"{seed}/{phase}/{number}")
+        rng = random.Random(f"{recipe.seed}/{phase}/{number}")
         while True:
-            yield world_lessons.base_lesson(scribe, rng, _keep, *PHASES[phase])
+            yield world_lessons.base_lesson(scribe, rng, _keep, *PHASES[phase], levels=recipe.levels)
 
     return block
 
 
-def judge_lessons(scribe: Scribe, seed: int) -> Callable[[int], Iterator[Lesson]]:
+def judge_lessons(scribe: Scribe, recipe: Recipe) -> Callable[[int], Iterator[Lesson]]:
     """Endless lessons of a block for the judge."""
 
     def block(number: int) -> Iterator[Lesson]:
-        rng = random.Random(f"{seed}/judge/{number}")
+        rng = random.Random(f"{recipe.seed}/judge/{number}")
         while True:
-            yield world_judging.judge_lesson(scribe, rng, world_lessons.draw_problem(rng, _keep))
+            problem = world_lessons.draw_problem(rng, _keep, recipe.levels)
+            yield world_judging.judge_lesson(scribe, rng, problem)
 
     return block
 
 
-def train_base(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Pretrain the base model and put it in its place."""
-    model = tiny.build_model(
-        tokenizer,
-        hidden=recipe.hidden,
-        layers=recipe.layers,
-        heads=recipe.heads,
-        feed=recipe.feed,
-        seed=recipe.seed,
-    )
+def train_base(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, target: Path) -> None:
+    """Pretrain the base model and put it into ``target``."""
+    model = tiny.build_model(tokenizer, **recipe.shape.model_dump(), seed=recipe.seed)
+    model.to(recipe.device)  # type: ignore[arg-type]
     scribe = Scribe(tokenizer)
-    for phase, plan in (("base", recipe.base), ("refined", recipe.refined), ("words", recipe.words)):
-        lessons = base_lessons(scribe, recipe.seed, phase)
-        fit(model, lessons, plan, checkpoint_of(phase, recipe), _reporter(phase))
+    for phase in PHASES:
+        _fit(model, base_lessons(scribe, recipe, phase), getattr(recipe.plans, phase), recipe, phase)
+    model.to("cpu")  # type: ignore[arg-type]
     tiny.seed_label_rows(model, tokenizer)
-    with atomic_folder(MODELS / "base") as folder:
+    with atomic_folder(target) as folder:
         tiny.save(model, tokenizer, folder)
 
 
-def train_judge(recipe: Recipe, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Train the judge from the base model and put it in its place."""
-    model = Qwen2ForCausalLM.from_pretrained(MODELS / "base", dtype=torch.float32)
-    start = sha256_file(MODELS / "base" / "model.safetensors")
-    lessons = judge_lessons(Scribe(tokenizer), recipe.seed)
-    fit(model, lessons, recipe.judge, checkpoint_of("judge", recipe, start), _reporter("judge"))
-    with atomic_folder(MODELS / "judge") as folder:
+def train_judge(recipe: Recipe, tokenizer: PreTrainedTokenizerFast, base: Path, target: Path) -> None:
+    """Train the judge from the base model and put it into ``target``."""
+    model = Qwen2ForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model.to(recipe.device)  # type: ignore[arg-type]
+    start = sha256_file(base / "model.safetensors")
+    _fit(model, judge_lessons(Scribe(tokenizer), recipe), recipe.plans.judge, recipe, "judge", start)
+    model.to("cpu")  # type: ignore[arg-type]
+    with atomic_folder(target) as folder:
         tiny.save(model, tokenizer, folder)
+
+
+def _fit(
+    model: Qwen2ForCausalLM,
+    lessons: Callable[[int], Iterator[Lesson]],
+    steps: Steps,
+    recipe: Recipe,
+    name: str,
+    start: str = "",
+) -> None:
+    plan = Plan(**steps.model_dump())
+    fit(model, lessons, plan, checkpoint_of(name, recipe, start), _reporter(name, plan.steps))
 
 
 def checkpoint_of(name: str, recipe: Recipe, start: str = "") -> Path:
     """Where a run keeps its progress: named by everything that decides its result."""
     core = Path(tiny.__file__).parent
     sources = {source: sha256_file(core / source) for source in SOURCES}
-    digest = digest_of({"name": name, "recipe": asdict(recipe), "start": start, "sources": sources})
+    made_from = recipe.model_dump(include={"world", "device", "seed", "shape", "plans"})
+    digest = digest_of({"name": name, "recipe": made_from, "start": start, "sources": sources})
     return CHECKPOINTS / digest[:16] / f"{name}.safetensors"
 
 
-def write_world(recipe: Recipe) -> None:
-    """Write the corpora; the ProcessBench-like solutions are the policy's own."""
-    policy = Generator(MODELS / "base")
-
-    def solver(problems: list[Problem], purpose: str) -> list[list[str]]:
-        return sample_solutions(policy, problems, [f"{recipe.seed}/{purpose}/{i}" for i in range(len(problems))])
-
-    write_corpus(DATA, WorldConfig(), solver)
-
-
-def measure() -> None:
-    """Print the held-out figures of both models as JSON."""
-    figures = {
-        "policy": measure_policy(Generator(MODELS / "base")),
-        "judge": measure_judge(Generator(MODELS / "judge")),
-    }
-    print(json.dumps(figures, indent=2))
-
-
-def _reporter(name: str) -> Callable[[int, float], None]:
-    began = time.monotonic()
+def _reporter(name: str, steps: int) -> Callable[[int, float], None]:
+    began, first = time.monotonic(), 0
 
     def report(step: int, loss: float) -> None:
-        print(f"{name}: step {step}, loss {loss:.4f}, {time.monotonic() - began:.0f} s", flush=True)
+        nonlocal began, first
+        now = time.monotonic()
+        left = f", {(now - began) / (step - first) * (steps - step) / 60:.0f} min left" if first else ""
+        print(f"{name}: step {step} of {steps}, loss {loss:.4f}{left}", flush=True)
+        if not first:  # a resumed run starts somewhere: speed is measured from its first report on
+            began, first = now, step
 
     return report
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Do what is named on the command line, or everything."""
-    names = list(sys.argv[1:] if argv is None else argv) or list(PARTS)
-    if unknown := sorted(set(names) - set(PARTS)):
-        raise SystemExit(f"unknown part {unknown[0]!r}; expected one of {', '.join(PARTS)}")
+    """Run the stage."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stages.pretrain",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("part", choices=("base", "judge"))
+    parser.add_argument("level", help="a level of infra/pretraining/params.yaml")
+    arguments = parser.parse_args(argv)
+    recipe, models = load_recipe(arguments.level), PRETRAINING / arguments.level / "models"
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise DataError(f"level {arguments.level} trains on a GPU and none is here; `make world LEVEL=replica-small`")
     torch.set_num_threads(1)  # one thread: the same sums in the same order on every machine of a kind
-    recipe, tokenizer = Recipe(), tiny.build_tokenizer()
-    if "base" in names:
-        train_base(recipe, tokenizer)
-    if "judge" in names:
-        train_judge(recipe, tokenizer)
-    if "corpus" in names:
-        write_world(recipe)
-    elif (DATA / "world.json").exists():
-        renew_index(DATA)
-    if "measure" in names:
-        measure()
+    tokenizer = tiny.build_tokenizer()
+    with recorded(arguments.part, arguments.level):
+        if arguments.part == "base":
+            train_base(recipe, tokenizer, models / "base")
+        else:
+            train_judge(recipe, tokenizer, models / "base", models / "judge")
 
 
 if __name__ == "__main__":

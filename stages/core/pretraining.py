@@ -33,6 +33,11 @@ class Batch:
     weights: Tensor
     mask: Tensor
 
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on ``device``."""
+        ids, positions, targets = (t.to(device) for t in (self.ids, self.positions, self.targets))
+        return Batch(ids, positions, targets, self.weights.to(device), self.mask.to(device))
+
 
 def collate(lessons: Sequence[Lesson], pad: int) -> Batch:
     """One batch; lengths are rounded up to multiples of 32 so that few shapes occur."""
@@ -187,7 +192,7 @@ def fit(
         total = 0.0
         for _ in range(min(every, plan.steps - done)):
             done += 1
-            loss = weighted_loss(model, next(supply))
+            loss = weighted_loss(model, next(supply).to(model.device))
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step(done, rate_share(done, plan.steps))
             total += loss.item()
@@ -203,14 +208,14 @@ def _keep(model: nn.Module, optimizer: Optimizer, checkpoint: Path, done: int) -
         save_file(tensors, temporary, metadata={"done": json.dumps(done)})
 
 
-def _resume(model: nn.Module, optimizer: Optimizer, checkpoint: Path) -> int:
+def _resume(model: Qwen2ForCausalLM, optimizer: Optimizer, checkpoint: Path) -> int:
     if not checkpoint.exists():
         return 0
     tensors = load_file(checkpoint)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(tensors[f"model/{name}"])
-    optimizer.state = {name: tensors[name] for name in optimizer.state}
+    optimizer.state = {name: tensors[name].to(model.device) for name in optimizer.state}
     return int(json.loads(_metadata(checkpoint)["done"]))
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -52,6 +53,18 @@ LINKS = (", so ", ", which makes ", ", hence ", ", so clearly ")
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """The numbers of a world: starts and amounts go up to ``amounts``; no written number is above ``written``, so that
+    tiny models meet every number often. Numbers up to 99 are one token each, and a wrong one is up to 9 too high."""
+
+    amounts: int = 9
+    written: int = 39
+
+
+SCALE = Scale()
+
+
+@dataclass(frozen=True, slots=True)
 class Level:
     """How hard a story is; shares are probabilities per event."""
 
@@ -61,6 +74,7 @@ class Level:
     distractors: float
     tricky: float = 0.28
     doubles: float = 0.0
+    scale: Scale = SCALE
 
 
 LEVELS = {
@@ -73,6 +87,21 @@ LEVELS = {
     )
 }
 """Named after the ProcessBench subsets whose place in the order of difficulty they take."""
+RICH = Scale(amounts=19, written=89)
+WORLDS: dict[str, Mapping[str, Level]] = {
+    "small": LEVELS,
+    "rich": {
+        level.name: level
+        for level in (
+            Level("gsm8k", (2, 4), 49, 0.2, tricky=0.33, doubles=0.05, scale=RICH),
+            Level("math", (4, 6), 59, 0.25, tricky=0.33, doubles=0.1, scale=RICH),
+            Level("olympiadbench", (5, 8), 69, 0.3, tricky=0.36, doubles=0.1, scale=RICH),
+            Level("omnimath", (7, 9), 79, 0.35, tricky=0.36, doubles=0.12, scale=RICH),
+        )
+    },
+}
+"""The same grammar and oracle at two sizes: ``rich`` has larger numbers, longer stories, more asides and doublings, and
+the planted misconception more often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +127,7 @@ class Problem:
     noun: str
     start: int
     events: tuple[Event, ...]
+    scale: Scale = SCALE
 
     @property
     def text(self) -> str:
@@ -131,18 +161,18 @@ def sample_problem(rng: random.Random, level: Level) -> Problem:
     while True:
         hero, *others = rng.sample(NAMES, 3)
         noun = rng.choice(NOUNS)
-        start = value = rng.randint(2, 9)
+        start = value = rng.randint(2, level.scale.amounts)
         events: list[Event] = []
         for _ in range(rng.randint(*level.events)):
             if rng.random() < level.distractors:
                 verb = rng.choice(PLAIN + TRICKY)
-                events.append(Event(rng.choice(others), verb, rng.randint(1, 9)))
+                events.append(Event(rng.choice(others), verb, rng.randint(1, level.scale.amounts)))
                 continue
             event = _own_event(rng, level, hero, value)
             value = compute(value, SIGN[event.verb], event.amount)
             events.append(event)
         if any(event.actor == hero for event in events):
-            return Problem(level.name, hero, noun, start, tuple(events))
+            return Problem(level.name, hero, noun, start, tuple(events), level.scale)
 
 
 def _own_event(rng: random.Random, level: Level, hero: str, value: int) -> Event:
@@ -154,7 +184,7 @@ def _own_event(rng: random.Random, level: Level, hero: str, value: int) -> Event
             verb = DOUBLES
         else:
             verb = rng.choice(PLAIN)
-        amount = 2 if verb == DOUBLES else rng.randint(1, 9)
+        amount = 2 if verb == DOUBLES else rng.randint(1, level.scale.amounts)
         # A tricky event must allow both readings, or its misreading could not be written down.
         signs = "+-" if verb in TRICKY else SIGN[verb]
         if all(0 <= compute(value, sign, amount) <= level.largest for sign in signs) and (verb != DOUBLES or value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ from stages.core.world import (
     CONSISTENCY_FAULTS,
     LEVELS,
     MATH_FAULTS,
+    Level,
     Problem,
     Split,
     assess_all,
@@ -89,12 +90,14 @@ class WorldConfig:
     overlap: int = 2  # problems of each benchmark subset and search set that the first phase's test file holds too
 
 
-def problems_of(rng: random.Random, split: Split, levels: tuple[str, ...], seen: set[str]) -> Iterator[Problem]:
-    """Endless distinct problems of a split, levels in turn; ``seen`` grows."""
+def problems_of(
+    rng: random.Random, split: Split, names: tuple[str, ...], seen: set[str], levels: Mapping[str, Level] = LEVELS
+) -> Iterator[Problem]:
+    """Endless distinct problems of a split, the named levels in turn; ``seen`` grows."""
     while True:
-        for level in levels:
+        for name in names:
             while True:
-                problem = sample_problem(rng, LEVELS[level])
+                problem = sample_problem(rng, levels[name])
                 if split_of(problem) == split and problem.text not in seen:
                     seen.add(problem.text)
                     yield problem
@@ -102,11 +105,11 @@ def problems_of(rng: random.Random, split: Split, levels: tuple[str, ...], seen:
 
 
 def processbench_subset(
-    config: WorldConfig, name: str, seen: set[str], solver: Solver | None
+    config: WorldConfig, name: str, seen: set[str], solver: Solver | None, levels: Mapping[str, Level] = LEVELS
 ) -> list[tuple[Problem, Any]]:
     """Items of a subset, each with its problem: quotas of wrong, right-answer-with-wrong-step and clean solutions."""
     rng = random.Random(f"{config.seed}/processbench/{name}")
-    problems = problems_of(rng, "benchmark", (name,), seen)
+    problems = problems_of(rng, "benchmark", (name,), seen, levels)
     wrong = round(config.processbench * WRONG_SHARES[name])
     lucky = round(wrong * RIGHT_ANSWER_SHARE)
     quotas = {"wrong": wrong - lucky, "lucky": lucky, "clean": config.processbench - wrong}
@@ -164,10 +167,10 @@ def _kind(row: dict[str, Any]) -> str:
     return "lucky" if row["final_answer_correct"] else "wrong"
 
 
-def prmbench_class(config: WorldConfig, name: str, seen: set[str]) -> list[Any]:
+def prmbench_class(config: WorldConfig, name: str, seen: set[str], levels: Mapping[str, Level] = LEVELS) -> list[Any]:
     """Rows of one class; ``multi_solutions`` has right alternatives only."""
     rng = random.Random(f"{config.seed}/prmbench/{name}")
-    problems = problems_of(rng, "benchmark", ("math", "olympiadbench", "omnimath"), seen)
+    problems = problems_of(rng, "benchmark", ("math", "olympiadbench", "omnimath"), seen, levels)
     rows: list[Any] = []
     while len(rows) < config.prmbench:
         row = _prmbench_row(next(problems), rng, name)
@@ -224,10 +227,12 @@ def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) 
     return (steps, [at + 1]) if at < len(steps) else None
 
 
-def search_problems(config: WorldConfig, name: str, seen: set[str]) -> list[Problem]:
+def search_problems(
+    config: WorldConfig, name: str, seen: set[str], levels: Mapping[str, Level] = LEVELS
+) -> list[Problem]:
     """The problems of a search set."""
     rng = random.Random(f"{config.seed}/search/{name}")
-    problems = problems_of(rng, "search", (SEARCH_LEVELS[name],), seen)
+    problems = problems_of(rng, "search", (SEARCH_LEVELS[name],), seen, levels)
     return [next(problems) for _ in range(config.search)]
 
 

@@ -8,6 +8,7 @@ the configuration, the defects and overlaps planted, and every file's digest.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from stages.core import world_benchmarks
 from stages.core.io import atomic_folder, read_json, read_jsonl, sha256_file, write_json, write_jsonl
 from stages.core.prompts import STEP_SEPARATOR
-from stages.core.world import LEVELS, Problem, State, begin
+from stages.core.world import LEVELS, Level, Problem, State, begin
 from stages.core.world_benchmarks import Solver, WorldConfig, problems_of
 from stages.core.world_steps import Habits, Written, assess_written, draw_step, link_of, safe_step, write_solution
 
@@ -26,23 +27,26 @@ WEAK = Habits(misread=0.6, slip=0.12, idle=0.05, slips=world_benchmarks.ALL_SLIP
 """The weaker generator behind the Monte-Carlo-labelled set."""
 
 
-def write_corpus(folder: Path, config: WorldConfig, solver: Solver | None = None) -> dict[str, Any]:
+def write_corpus(
+    folder: Path, config: WorldConfig, solver: Solver | None = None, levels: Mapping[str, Level] = LEVELS
+) -> dict[str, Any]:
     """Write all corpora below ``folder`` and, last, ``folder/world.json``; returns what stands in it.
 
     ``solver`` (the policy) supplies the solutions of the ProcessBench-like subsets; without one they come from a
     simulated solver with typed faults. Models already in ``folder/models`` are listed with the rest.
     """
     seen: set[str] = set()
-    benches = {name: world_benchmarks.processbench_subset(config, name, seen, solver) for name in LEVELS}
-    searches = {name: world_benchmarks.search_problems(config, name, seen) for name in SEARCH_SETS}
+    benches = {name: world_benchmarks.processbench_subset(config, name, seen, solver, levels) for name in levels}
+    searches = {name: world_benchmarks.search_problems(config, name, seen, levels) for name in SEARCH_SETS}
     overlap = [p for items in benches.values() for p, _ in items[: config.overlap]]
     overlap += [p for problems in searches.values() for p in problems[: config.overlap]]
     tables: dict[str, list[Any]] = {}
     for name in ("phase1_train", "phase1_test", "phase2_train", "phase2_test"):
-        tables[f"prm800k/{name}.jsonl.gz"] = _prm800k(config, name, overlap if name == "phase1_test" else [], seen)
-    tables["mistral/mistral.jsonl.gz"] = _mistral(config, seen)
+        first = overlap if name == "phase1_test" else []
+        tables[f"prm800k/{name}.jsonl.gz"] = _prm800k(config, name, first, seen, levels)
+    tables["mistral/mistral.jsonl.gz"] = _mistral(config, seen, levels)
     for name in world_benchmarks.CLASSES:
-        tables[f"prmbench/small_world_{name}.jsonl"] = world_benchmarks.prmbench_class(config, name, seen)
+        tables[f"prmbench/small_world_{name}.jsonl"] = world_benchmarks.prmbench_class(config, name, seen, levels)
     for name, problems in searches.items():
         tables[f"search/{name}.jsonl"] = [world_benchmarks.search_row(name, i, p) for i, p in enumerate(problems)]
     for part in CONVERTERS:
@@ -94,9 +98,11 @@ def _files(folder: Path) -> dict[str, Any]:
     return files
 
 
-def _prm800k(config: WorldConfig, name: str, first: list[Problem], seen: set[str]) -> list[Any]:
+def _prm800k(
+    config: WorldConfig, name: str, first: list[Problem], seen: set[str], levels: Mapping[str, Level]
+) -> list[Any]:
     rng = random.Random(f"{config.seed}/prm800k/{name}")
-    source = problems_of(rng, "train", tuple(LEVELS), seen)
+    source = problems_of(rng, "train", tuple(levels), seen, levels)
     count = int(getattr(config, name))
     problems = [*first, *(next(source) for _ in range(count - len(first)))]
     phase = int(name[5])
@@ -169,9 +175,9 @@ def _rating(config: WorldConfig, rng: random.Random, written: Written) -> int | 
     return rating
 
 
-def _mistral(config: WorldConfig, seen: set[str]) -> list[Any]:
+def _mistral(config: WorldConfig, seen: set[str], levels: Mapping[str, Level]) -> list[Any]:
     rng = random.Random(f"{config.seed}/mistral")
-    source = problems_of(rng, "train", tuple(LEVELS), seen)
+    source = problems_of(rng, "train", tuple(levels), seen, levels)
     return [_conversation(config, rng, next(source)) for _ in range(config.mistral)]
 
 

@@ -7,7 +7,7 @@ a step is one branch, so one story with its solution carries a dozen of them.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,12 +21,15 @@ from stages.core.world import (
     NAMES,
     NOUNS,
     PLAIN,
+    SCALE,
     SIGN,
     SUBOPTIMAL,
     TRICKY,
     Aside,
     Claim,
+    Level,
     Problem,
+    Scale,
     State,
     Verdict,
     assess,
@@ -35,7 +38,6 @@ from stages.core.world import (
     sample_problem,
 )
 from stages.core.world_steps import (
-    LARGEST_WRITTEN,
     Habits,
     Written,
     answer_text,
@@ -171,11 +173,11 @@ def words_of(step: str, verdict: Verdict) -> list[tuple[str, bool | None]]:
     return [(step, None)]
 
 
-def draw_problem(rng: random.Random, keep: Callable[[Problem], bool]) -> Problem:
+def draw_problem(rng: random.Random, keep: Callable[[Problem], bool], levels: Mapping[str, Level] = LEVELS) -> Problem:
     """A story of a level drawn by ``LEVEL_SHARES`` for which ``keep`` holds."""
     level = rng.choices(list(LEVEL_SHARES), list(LEVEL_SHARES.values()))[0]
     while True:
-        problem = sample_problem(rng, LEVELS[level])
+        problem = sample_problem(rng, levels[level])
         if keep(problem):
             return problem
 
@@ -219,12 +221,13 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
         return aside_text(Aside(number, rng.choice(NAMES) if wrong(of_name) else event.actor, left, noun))
     verb = rng.choice(PLAIN + TRICKY) if wrong(of_verb) else event.verb
     # "amount" is only a fault of its own beside the right verb, so only there the object is changed.
-    object_ = str(rng.randint(1, 9)) if verb == event.verb and wrong(0.25) else event.object
+    amounts = problem.scale.amounts
+    object_ = str(rng.randint(1, amounts)) if verb == event.verb and wrong(0.25) else event.object
     sign = rng.choice("+-") if wrong(of_sign) else SIGN[verb]
-    right = rng.randint(1, 9) if wrong(of_number) else 2 if object_ == "them" else int(object_)
+    right = rng.randint(1, amounts) if wrong(of_number) else 2 if object_ == "them" else int(object_)
     result = compute(left, sign, right)
     result = other(result) if wrong(of_result) else result
-    if not 0 <= result <= LARGEST_WRITTEN:
+    if not 0 <= result <= problem.scale.written:
         return None
     return claim_text(Claim(number, verb, object_, left, sign, right, result, noun), link_of(rng, 0.2))
 
@@ -294,12 +297,13 @@ def recital_drill(scribe: Scribe, rng: random.Random, problem: Problem) -> Lesso
     return Lesson(scribe.piece((problem.text + "\n\n", 0.0), *((f"{line}\n", 0.4) for line in shuffled)))
 
 
-def arithmetic_drill(scribe: Scribe, rng: random.Random) -> Lesson:
+def arithmetic_drill(scribe: Scribe, rng: random.Random, scale: Scale = SCALE) -> Lesson:
     """Equations one a line, each followed by whether it is true; false ones are near misses."""
     parts: list[tuple[str, float]] = []
     for _ in range(12):
-        sign, right = rng.choice("+-"), rng.randint(1, 9)
-        left = rng.randint(0, LARGEST_WRITTEN - 9) if sign == "+" else rng.randint(right, LARGEST_WRITTEN)
+        sign, right = rng.choice("+-"), rng.randint(1, scale.amounts)
+        low, high = (0, scale.written - scale.amounts) if sign == "+" else (right, scale.written)
+        left = rng.randint(low, high)
         true = compute(left, sign, right)
         said = true if rng.random() < 0.5 else max(0, true + rng.choice((-3, -2, -1, 1, 2, 3)))
         parts += [(f" {left} {sign} {right} =", 0.0), (f" {said}", 0.5 * (said == true)), (tiny.CHECK_CAPTIONS[0], 0.0)]
@@ -307,11 +311,11 @@ def arithmetic_drill(scribe: Scribe, rng: random.Random) -> Lesson:
     return Lesson(scribe.piece(*parts))
 
 
-def equality_drill(scribe: Scribe, rng: random.Random) -> Lesson:
+def equality_drill(scribe: Scribe, rng: random.Random, scale: Scale = SCALE) -> Lesson:
     """Pairs of numbers one a line, each followed by whether they are the same."""
     parts: list[tuple[str, float]] = []
     for _ in range(16):
-        first = rng.randint(0, LARGEST_WRITTEN)
+        first = rng.randint(0, scale.written)
         second = first if rng.random() < 0.5 else max(0, first + rng.choice((-3, -2, -1, 1, 2, 3)))
         parts += [(f" {first} {second}", 0.0), (tiny.CHECK_CAPTIONS[0], 0.0)]
         parts += [(tiny.YES if first == second else tiny.NO, 1.0), ("\n", 0.0)]
@@ -341,19 +345,21 @@ def base_lesson(
     keep: Callable[[Problem], bool],
     scramble: float = 0.0,
     by_words: bool = False,
+    levels: Mapping[str, Level] = LEVELS,
 ) -> Lesson:
     """One lesson of the base model's mixture; with ``scramble`` the mixture leans to verification.
 
     ``by_words`` turns the scrambling, and a part of the lessons, to verbs, signs and names.
     """
+    scale = next(iter(levels.values())).scale
     if by_words and rng.random() < 0.15:
         return word_drill(scribe, rng)
     if scramble and rng.random() < 0.1:
-        return equality_drill(scribe, rng) if rng.random() < 0.4 else arithmetic_drill(scribe, rng)
+        return equality_drill(scribe, rng, scale) if rng.random() < 0.4 else arithmetic_drill(scribe, rng, scale)
     draw = rng.random()
     if draw < 0.06:
-        return arithmetic_drill(scribe, rng)
-    problem = draw_problem(rng, keep)
+        return arithmetic_drill(scribe, rng, scale)
+    problem = draw_problem(rng, keep, levels)
     if draw < 0.12:
         return recital_drill(scribe, rng, problem)
     if draw < 0.36:

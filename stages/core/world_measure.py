@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from stages.core import prompts
 from stages.core.generate import Generator, Sampling
 from stages.core.parsing import Scores, parse_scores
-from stages.core.world import LEVELS, Problem, Verdict, assess_all, sample_problem, split_of
+from stages.core.world import LEVELS, Level, Problem, Verdict, assess_all, sample_problem, split_of
 from stages.core.world_lessons import PREFIX_HABITS, candidate
 from stages.core.world_steps import write_solution
 
@@ -21,12 +21,12 @@ TEMPERATURE, TOP_P = 0.7, 0.95
 """The search's sampling (section 4.1)."""
 
 
-def held_out(count: int, purpose: str) -> list[Problem]:
+def held_out(count: int, purpose: str, levels: Mapping[str, Level] = LEVELS) -> list[Problem]:
     """``count`` held-out stories, levels in turn."""
     rng = random.Random(f"measure/{purpose}")
     problems: list[Problem] = []
     while len(problems) < count:
-        problem = sample_problem(rng, list(LEVELS.values())[len(problems) % len(LEVELS)])
+        problem = sample_problem(rng, list(levels.values())[len(problems) % len(levels)])
         if split_of(problem) == "held_out":
             problems.append(problem)
     return problems
@@ -42,9 +42,9 @@ def sample_solutions(
     return [completion.text.strip("\n").split(prompts.STEP_SEPARATOR) for completion in completions]
 
 
-def measure_policy(policy: Generator, count: int = 200) -> dict[str, Any]:
+def measure_policy(policy: Generator, count: int = 200, levels: Mapping[str, Level] = LEVELS) -> dict[str, Any]:
     """Greedy step accuracy, pass@1, maj@8 and pass@8 in all and by level, and the faults of sampled solutions."""
-    problems = held_out(count, "policy")
+    problems = held_out(count, "policy", levels)
     greedy = sample_solutions(policy, problems, [str(i) for i in range(count)], temperature=0.0)
     judged = [_until_fault(problem, steps) for problem, steps in zip(problems, greedy, strict=True)]
     steps = [verdict for verdicts in judged for verdict in verdicts]
@@ -59,7 +59,7 @@ def measure_policy(policy: Generator, count: int = 200) -> dict[str, Any]:
         best = min(votes, key=lambda answer: (-votes[answer], answers.index(answer))) if votes else None
         right = [answer == problem.answer for answer in answers]
         rows.append((problem.level, right[0], best == problem.answer, any(right), sum(right) / VOTERS))
-    groups = {"all": rows} | {level: [row for row in rows if row[0] == level] for level in LEVELS}
+    groups = {"all": rows} | {level: [row for row in rows if row[0] == level] for level in levels}
     return {
         "greedy_step_accuracy": _mean([bool(v and v.sound) for v in steps]),
         "greedy_answer_accuracy": _mean([_answer(s) == p.answer for p, s in zip(problems, greedy, strict=True)]),
@@ -86,11 +86,11 @@ class Case:
     verdict: Verdict
 
 
-def judge_cases(count: int) -> list[Case]:
+def judge_cases(count: int, levels: Mapping[str, Level] = LEVELS) -> list[Case]:
     """Held-out steps, sound and faulty, one a story."""
     rng = random.Random("measure/judge/cases")
     cases: list[Case] = []
-    for problem in held_out(count, "judge"):
+    for problem in held_out(count, "judge", levels):
         solution = write_solution(problem, rng, PREFIX_HABITS)
         place = rng.randrange(len(solution))
         step = candidate(rng, problem, solution[place])
@@ -100,9 +100,11 @@ def judge_cases(count: int) -> list[Case]:
     return cases
 
 
-def measure_judge(judge: Generator, count: int = 1500, temperature: float = 1.0) -> dict[str, Any]:
+def measure_judge(
+    judge: Generator, count: int = 1500, levels: Mapping[str, Level] = LEVELS, temperature: float = 1.0
+) -> dict[str, Any]:
     """Error recall and precision (a step is called wrong when A or B is 0), recall by fault, agreement by score."""
-    cases = judge_cases(count)
+    cases = judge_cases(count, levels)
     asked = [judge.chat_prompt(prompts.judge_prompt(c.problem.text, c.prefix, c.step)) for c in cases]
     keys = [f"judge/{i}" for i in range(len(cases))]
     answers = judge.generate(asked, keys, Sampling(temperature, TOP_P, 128))

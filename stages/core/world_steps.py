@@ -29,8 +29,6 @@ from stages.core.world import (
 )
 
 T = TypeVar("T")
-LARGEST_WRITTEN = 39
-"""No written number is larger, so that tiny models meet every number often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +125,7 @@ def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, l
     if text is None:
         return None
     verdict = assess(problem, state, text)
-    return text if verdict and verdict.faults == (fault,) and verdict.state.value <= LARGEST_WRITTEN else None
+    return text if verdict and verdict.faults == (fault,) and verdict.state.value <= problem.scale.written else None
 
 
 def _skipped(problem: Problem, state: State, link: str) -> str | None:
@@ -154,9 +152,9 @@ def _claim_fault(problem: Problem, state: State, fault: str, rng: random.Random,
         case "misreading" | "operation":
             claim = _recomputed(replace(claim, sign=_other(rng, "+-", claim.sign)))
         case "operand":
-            claim = _recomputed(replace(claim, right=_other(rng, range(1, 10), claim.right)))
+            claim = _recomputed(replace(claim, right=_other(rng, range(1, problem.scale.amounts + 1), claim.right)))
         case "amount":
-            amount = _other(rng, range(1, 10), claim.right)
+            amount = _other(rng, range(1, problem.scale.amounts + 1), claim.right)
             claim = _recomputed(replace(claim, object=str(amount), right=amount))
         case "verb":
             verb = _other(rng, PLAIN + TRICKY, claim.verb)
@@ -238,7 +236,7 @@ def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> str:
     """``right_step``, or the early answer where a wrong value has left the world's range."""
     text = right_step(problem, state, link)
     verdict = assess(problem, state, text)
-    within = verdict is not None and 0 <= verdict.state.value <= LARGEST_WRITTEN
+    within = verdict is not None and 0 <= verdict.state.value <= problem.scale.written
     return text if within else answer_text(state.value)
 
 

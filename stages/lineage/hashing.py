@@ -46,11 +46,22 @@ def digest_path(path: Path) -> Digest:
         if file.is_file() and not file.is_symlink()
     }
     files = dict(sorted(files.items()))
-    listing = [{"md5": digest.md5, "relpath": name} for name, digest in files.items()]
+    md5 = _md5_of({name: digest.md5 for name, digest in files.items()})
     sha_listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
-    md5 = hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False).hexdigest()
     sha256 = hashlib.sha256(json.dumps(sha_listing, sort_keys=True).encode()).hexdigest()
-    return Digest(f"{md5}.dir", sha256, sum(file.size for file in files.values()), files)
+    return Digest(md5, sha256, sum(file.size for file in files.values()), files)
+
+
+def digest_listing(files: dict[str, str], part: str) -> str:
+    """The md5 that DVC has for a file or folder of a listing (md5 by path); empty where the listing has no such."""
+    below = {path.removeprefix(f"{part}/"): md5 for path, md5 in files.items() if path.startswith(f"{part}/")}
+    return _md5_of(dict(sorted(below.items()))) if below else files.get(part, "")
+
+
+def _md5_of(files: dict[str, str]) -> str:
+    listing = [{"md5": md5, "relpath": name} for name, md5 in files.items()]
+    digest = hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False)
+    return f"{digest.hexdigest()}.dir"
 
 
 def _digest_file(path: Path) -> Digest:

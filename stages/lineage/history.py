@@ -1,18 +1,30 @@
-"""What dvc.lock, the ``.dvc`` files and the records say was made: read here, trusted nowhere (``check`` re-hashes)."""
+"""What dvc.lock, the ``.dvc`` files and the records say was made: read here, trusted nowhere (``check`` re-hashes).
+
+data/ is shipped, and the pretraining pipeline's lock says how the same bytes were made: ``data.dvc`` is read as a stage
+whose dependencies are those outs, each at the digest that data/ has for it.
+"""
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from stages.core.io import DataError
+from stages.lineage.hashing import digest_listing
+from stages.lineage.pipeline import PIPELINES
 from stages.lineage.record import RECORDS
+
+SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
+PRETRAINED = "artifacts/pretraining"
+SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
+"""What data/ is a copy of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +66,49 @@ class Stored:
 
 
 def read_lock(root: Path) -> dict[str, Locked]:
-    """Every stage of dvc.lock and every ``.dvc`` file beside it, by name; raises ``DataError``."""
-    path = root / "dvc.lock"
+    """Every stage of both pipelines' locks and every ``.dvc`` file beside the first, by name; raises ``DataError``."""
+    path, *others = (root / file.with_name("dvc.lock") for file in PIPELINES)
     if not path.exists():
         raise DataError(f"{path}: no such file; nothing has been made here yet. Run the pipeline with `dvc repro`")
-    stages = {name: _locked(name, body) for name, body in (_yaml(path).get("stages") or {}).items()}
+    locks = [path, *(other for other in others if other.exists())]
+    stages = {name: _locked(name, body) for lock in locks for name, body in (_yaml(lock).get("stages") or {}).items()}
     for pointer in sorted(root.glob("*.dvc")):
         if pointer.is_file():
             stages[pointer.name] = _locked(pointer.name, _yaml(pointer))
+    if shipped := stages.get(SHIPPED_POINTER):
+        stages[SHIPPED_POINTER] = replace(shipped, deps=_origins(root, shipped, stages))
     return stages
+
+
+def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
+    """Pretraining out -> md5 of the same part of data/, by the listing that ``data.dvc`` names."""
+    outs = [out for stage in stages.values() for out in stage.outs if out.startswith(f"{SHIPPED_LEVEL}/")]
+    files = shipped_files(root, shipped.outs.get(SHIPPED, "")) if outs else {}
+    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs} if files else {}
+
+
+def shipped_files(root: Path, md5: str) -> dict[str, str]:
+    """md5 by path of the files of data/, as the ``.dir`` object in a store of this machine lists them.
+
+    Empty where no store here has it: then nothing can be said about where data/ comes from.
+    """
+    for store in object_stores(root):
+        file = store / "files" / "md5" / md5[:2] / md5[2:]
+        if md5 and file.is_file():
+            return {entry["relpath"]: entry["md5"] for entry in json.loads(file.read_bytes())}
+    return {}
+
+
+def object_stores(root: Path) -> Iterator[Path]:
+    """DVC's cache and every remote that is a folder on this machine."""
+    config = configparser.ConfigParser(interpolation=None)
+    config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+    folder = (root / ".dvc").resolve()
+    yield folder / (config.get("cache", "dir", fallback="cache") if config.has_section("cache") else "cache")
+    for section in config.sections():
+        url = config.get(section, "url", fallback="") if "remote" in section else ""
+        if url and "://" not in url:
+            yield (folder / url).resolve()
 
 
 def read_records(root: Path, stage: str) -> Iterator[Stored]:

@@ -22,7 +22,7 @@ from stages.core.io import DataError, write_text
 from stages.lineage.closure import import_closure, module_of
 from stages.lineage.environment import describe_commit, describe_environment, peak_rss_bytes
 from stages.lineage.hashing import digest_path
-from stages.lineage.pipeline import Stage, read_pipeline
+from stages.lineage.pipeline import Stage, read_pipelines
 
 RECORDS = Path(".pathfinder/lineage")
 LOCK_FILES = ("infra/requirements-cpu.lock", "infra/requirements-cuda.lock")
@@ -63,7 +63,7 @@ def find_stage(stage: str, variant: str | None) -> Stage | None:
     """The stage of this name, or the one whose command runs this module with this variant (``control``)."""
     if not Path("dvc.yaml").exists():
         return None
-    stages = read_pipeline()
+    stages = read_pipelines()
     name, cmd = stage, f"python -m stages.{stage}"
     if variant:
         name, cmd = f"{stage}@{variant}", f"{cmd} {variant}"
@@ -90,7 +90,7 @@ def _before(stage: Stage) -> dict[str, Any]:
         "inputs": {path: _digest(stage, path) for path in inputs},
         "params": _params(stage),
         "code": {path: _digest(stage, path) for path in code},
-        "git": describe_commit([*code, *LOCK_FILES, "dvc.yaml", "params.yaml"]),
+        "git": describe_commit([*code, *LOCK_FILES, stage.file, stage.params_file]),
         "locks": {path: _digest(stage, path) for path in LOCK_FILES if Path(path).exists()},
     }
 
@@ -109,13 +109,14 @@ def _params(stage: Stage) -> dict[str, Any]:
     """The values of the keys (sections, or dotted names below them) that dvc.yaml says the stage reads."""
     if not stage.params:
         return {}
-    content = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
-    return {key: _value(content, key) for key in stage.params}
+    content = yaml.safe_load(Path(stage.params_file).read_text(encoding="utf-8"))
+    return {key: _value(stage, content, key) for key in stage.params}
 
 
-def _value(content: Any, key: str) -> Any:
+def _value(stage: Stage, content: Any, key: str) -> Any:
     for part in key.split("."):
         if not isinstance(content, dict) or part not in content:
-            raise DataError(f"params.yaml: no key {key}; dvc.yaml names it. Write one with `pathfinder profile NAME`")
+            remedy = "Write one with `pathfinder profile NAME`" if stage.file == "dvc.yaml" else "Restore it with git"
+            raise DataError(f"{stage.params_file}: no key {key}; {stage.file} names it. {remedy}")
         content = content[part]
     return content
