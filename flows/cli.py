@@ -171,6 +171,13 @@ def score(
     file: Annotated[str, typer.Argument(help='JSON Lines of {"id", "problem", "steps"}; - is standard input.')],
     model: Annotated[Path, typer.Option(help="Folder of a trained variant.")] = Path("models/full"),
     preset: Annotated[str, typer.Option(help="Prompt preset of the scorer.")] = "default",
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="What is asked of a step. both: the labels, then the reward given them. pass1: the labels alone; the "
+            "reward is null. positive: the reward given <+> at every label. all: the reward averaged over all labels."
+        ),
+    ] = "both",
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     url: Annotated[
         str | None, typer.Option(help="A server (…/v1) that offers this model; the folder's tokenizer is still read.")
@@ -179,22 +186,27 @@ def score(
     pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
 ) -> None:
     """Score the steps of solutions: probabilities of math, consistency, and the reward; of others, the reward."""
+    from stages.core.passes import Mode
     from stages.core.progress import Progress
-    from stages.core.score_lines import read_solutions, render_scores, score_lines
+    from stages.core.score_lines import mode_of, read_solutions, render_scores, score_lines
     from stages.core.scoring import Scorer
     from stages.core.served_scoring import PRM, ServedScorer
 
     with _plain_errors():
-        solutions = read_solutions(file)
+        asked, solutions = mode_of(mode), read_solutions(file)
         scorer: PRM
         if system is not None:
+            if asked is not Mode.BOTH:
+                raise DataError(f"--mode {mode} asks for labels, which {system} does not have; leave it out")
             from stages.core.baselines.adapter import AUTHORS
             from stages.core.baselines.registry import system as named
             from stages.core.baselines.scorer import BaselineScorer
 
             scorer = BaselineScorer(model, named(system).methods[AUTHORS], dtype)
+        elif url is not None:
+            scorer = ServedScorer(model, [url], preset, mode=asked)
         else:
-            scorer = Scorer(model, preset, dtype) if url is None else ServedScorer(model, [url], preset)
+            scorer = Scorer(model, preset, dtype, mode=asked)
         if pretty:
             for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
                 typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
@@ -202,7 +214,7 @@ def score(
         with Progress("score", len(solutions), "solution") as progress:
             rows = score_lines(scorer, solutions, progress.advance)
     for row in rows:
-        typer.echo(json.dumps(row, ensure_ascii=True))
+        typer.echo(json.dumps(row, ensure_ascii=True, allow_nan=False))
 
 
 @app.command()

@@ -48,6 +48,8 @@ def resolve(folder: Path) -> Path:
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
     """The causal language model in ``folder``, in evaluation mode, on ``where`` (the GPU where there is one)."""
+    if dtype not in DTYPES:
+        raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
     path = resolve(folder)
     if not any(path.glob("*.safetensors")):
         raise DataError(f"{path}: no safetensors weights; other formats are refused (they can run code)")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from stages.core.io import DataError, read_jsonl
+from stages.core.passes import Mode
 from stages.core.scoring import Solution, StepScore
 from stages.core.served_scoring import PRM
 
@@ -23,6 +25,14 @@ def read_solutions(source: str) -> list[Solution]:
         raise DataError(f"{source}: no such file; give a JSON Lines file or - for standard input")
     rows = _standard_input() if source == STANDARD_INPUT else read_jsonl(Path(source))
     return [_solution(row, f"{name}:{number}") for number, row in rows]
+
+
+def mode_of(name: str) -> Mode:
+    """The scorer's mode of that name; raises ``DataError`` listing them."""
+    try:
+        return Mode(name)
+    except ValueError:
+        raise DataError(f"unknown mode {name!r}; expected one of {', '.join(Mode)}") from None
 
 
 def _standard_input() -> Iterator[tuple[int, Any]]:
@@ -54,7 +64,8 @@ def score_lines(
 ) -> list[dict[str, Any]]:
     """One row a solution: ``{"id", "steps": [{"math", "consistency", "reward", "labels": {…}}]}``.
 
-    Numbers are probabilities of ``<+>``; labels that the model's variant does not have are null or missing.
+    Numbers are probabilities of ``<+>``; labels that the model's variant does not have are null or missing, and so is
+    a reward that the scorer's mode does not ask for (null).
     """
     scored = scorer.score(solutions, on_done)
     return [
@@ -64,10 +75,14 @@ def score_lines(
 
 
 def _row(score: StepScore) -> dict[str, Any]:
-    row: dict[str, Any] = {"math": score.math, "consistency": score.consistency, "reward": score.reward}
+    row: dict[str, Any] = {"math": score.math, "consistency": score.consistency, "reward": _reward(score)}
     if score.error_free is not None:
         row["error_free"] = score.error_free
     return {**row, "labels": score.labels}
+
+
+def _reward(score: StepScore) -> float | None:
+    return None if math.isnan(score.reward) else score.reward
 
 
 def render_scores(solution: Solution, scores: list[StepScore], colour: bool = True) -> str:
@@ -79,10 +94,11 @@ def render_scores(solution: Solution, scores: list[StepScore], colour: bool = Tr
     for number, (step, score) in enumerate(zip(solution.steps, scores, strict=True), start=1):
         wrong = [f"{name.replace('_', '-')} error" for name, fine in score.labels.items() if not fine]
         wrong = ["error" if name == "error-free error" else name for name in wrong]
-        fine = score.reward >= 0.5 and not wrong
+        reward = _reward(score)
+        fine = not wrong and (reward is None or reward >= 0.5)
         verdict = "ok" if fine else ", ".join(wrong) or "not a good step"
         stated = {"math": score.math, "consistency": score.consistency, "error-free": score.error_free}
-        figures = [f"{name} {p:.2f}" for name, p in (*stated.items(), ("reward", score.reward)) if p is not None]
+        figures = [f"{name} {p:.2f}" for name, p in (*stated.items(), ("reward", reward)) if p is not None]
         lines.append(f"{number:3d}  {_printable(step)}")
         lines.append(f"     {_paint(verdict, _GREEN if fine else _RED, colour)}  ({', '.join(figures)})")
     return "\n".join(lines)
