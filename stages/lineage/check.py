@@ -115,7 +115,7 @@ class _Checker:
         if defined is None:
             yield Finding("error", "dvc.lock", f"holds stage {stage.name}, which dvc.yaml does not define")
             return
-        # What is shipped was made once; the code goes on, and only a new run could tell whether it still makes the same.
+        # What is shipped was made once and the code goes on: only a new run could tell whether it still makes the same.
         level: Level = "error" if defined.file == MAIN.as_posix() else "note"
         if defined.cmd != stage.cmd:
             yield Finding("error", "dvc.lock", f"{stage.name} ran {stage.cmd!r}, dvc.yaml says {defined.cmd!r}")
