@@ -278,18 +278,20 @@ def critic(
 @app.command()
 def grade(
     benchmark: Annotated[Benchmark, typer.Argument(help="What the predictions answer.")],
-    file: Annotated[Path, typer.Argument(help="The prediction file.")],
+    file: Annotated[Path, typer.Argument(help="The prediction file, or a published runner's output folder.")],
     data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
     preset: Annotated[GradePreset, typer.Option(help="Decision rules.")] = GradePreset.repaired,
     output: Annotated[GradeFormat, typer.Option("--format", help="How the result is printed.")] = GradeFormat.table,
 ) -> None:
     """Grade anyone's prediction file as the benchmark does."""
     from stages.core.grade import grade as grade_file
-    from stages.core.grade import render
+    from stages.core.grade import notes, render
 
     with _plain_errors():
         result = grade_file(benchmark.value, file, data or Path("artifacts/raw") / benchmark.value, preset.value)
         typer.echo(render(benchmark.value, result, output.value).rstrip("\n"))
+        for note in notes(benchmark.value, result, preset.value):
+            typer.echo(f"note: {note}", err=True)
 
 
 @app.command()

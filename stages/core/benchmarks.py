@@ -215,6 +215,16 @@ def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[Sea
     return Loaded(problems, read, {"limit": read - len(problems)}, {"repeated_problem": repeated})
 
 
+def search_sets(folder: Path) -> list[str]:
+    """The search sets that the folder has."""
+    return [name for name, others in _SEARCH_NAMES.items() if any(_find(folder, other) for other in others)]
+
+
+def search_set_named(name: str) -> str | None:
+    """The search set that a file, folder or column means by ``name``, in the spellings that runners use."""
+    return next((known for known, others in _SEARCH_NAMES.items() if name in others), None)
+
+
 def _search_problem(path: Path, number: int, row: Any, name: str) -> SearchProblem:
     at = f"{path}: row {number}"
     key = ANSWER_KEYS.get(name, "answer")

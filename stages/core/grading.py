@@ -200,7 +200,14 @@ def _serve() -> None:
         return list(parse(f"${text}$", parsing_timeout=None, raise_on_error=True))
 
     def equal(gold: str, answer: str) -> bool:
-        return bool(verify(read(gold), read(answer), timeout_seconds=None, raise_on_error=True))
+        pair = read(gold), read(answer)
+        try:
+            return bool(verify(*pair, timeout_seconds=None, raise_on_error=True))
+        except Exception:
+            # an error between two readings does not hide that two others are equal, as published
+            if verify(*pair, timeout_seconds=None, raise_on_error=False):
+                return True
+            raise
 
     def compare(preset: Preset, gold: list[str], answer: str) -> tuple[bool, str | None]:
         if preset == "official":

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from stages.core.benchmarks import read_prmbench, read_processbench
-from stages.core.grade import Format, grade, render
+from stages.core.grade import Format, grade, notes, render
 from stages.core.grading import Preset
 from stages.core.io import DataError
 
@@ -72,6 +72,89 @@ def test_search_rows(world: Path, tmp_path: Path) -> None:
     assert found["details"]["without_answer"] == 1
 
 
+def problems(folder: Path, name: str, keys: list[str], question: str = "{}?") -> None:
+    folder.mkdir(exist_ok=True)
+    write(folder / f"{name}.jsonl", [{"problem": question.format(i), "answer": k} for i, k in enumerate(keys)])
+
+
+def test_a_search_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1", "2", "3", "4"])
+    problems(tmp_path / "data", "amc23", ["5", "6"], "amc {}?")
+    rows: list[dict[str, Any]] = [
+        {"question": f"{i}?", "gt_answer": str(i + 1), "pred_answer": str(i + 1)} for i in range(3)
+    ]
+    rows[1]["pred_answer"] = None
+    for place, part in (("math/result-0-2", rows[:2]), ("math/result-2-None", rows[2:])):
+        (tmp_path / "out" / "math").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / f"{place}.json").write_text(json.dumps(part))
+    (tmp_path / "out" / "amc23").mkdir()
+    other = {"question": "amc 0?", "gt_answer": "5", "pred_answer": "5"}
+    (tmp_path / "out" / "amc23" / "result-0-None.json").write_text(json.dumps([other, other]))
+    (tmp_path / "out" / "results.json").write_text('{"math": 0.5}')
+    official = grade("search", tmp_path / "out", tmp_path / "data", "official")
+    assert official["sets"] == {"amc23": 100.0, "math": pytest.approx(200 / 3)}, "every row and only rows"
+    repaired = grade("search", tmp_path / "out", tmp_path / "data")
+    assert repaired["sets"] == {"amc23": 50.0, "math": 50.0}, "every problem once"
+    assert repaired["average"] == 50.0
+    assert repaired["details"]["repeated"] == 1
+    assert repaired["details"]["without_row"] == 2
+    assert notes("search", repaired, "repaired") == [
+        "problems without a row (wrong): 2",
+        "rows without an answer (wrong): 1",
+        "repeated rows (the first stands): 1",
+    ]
+
+
+def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1"])
+    file = write(tmp_path / "any.jsonl", [{"question": "0?", "gt_answer": "7", "pred_answer": "7"}])
+    assert grade("search", file, tmp_path / "data")["sets"] == {"math": 0.0}, "the question tells the set"
+    official = grade("search", file, tmp_path / "data", "official")
+    assert official["sets"] == {"math": 100.0}
+    assert official["details"]["other_key"] == 1
+
+
+def test_problems_of_one_text_take_their_rows_in_turn(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1", "2"], "the same?")
+    rows = [{"set": "MATH", "question": "the same?", "pred_answer": said} for said in ("1", "2", "3")]
+    found = grade("search", write(tmp_path / "p.jsonl", rows), tmp_path / "data")
+    assert found["sets"] == {"math": 100.0}
+    assert found["details"]["repeated"] == 1
+
+
+def test_a_processbench_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+    data = [{"id": f"gsm8k-{i}", "problem": "p", "steps": ["a", "b"], "label": i % 2 - 1} for i in range(4)]
+    (tmp_path / "gsm8k.json").write_text(json.dumps(data))
+    out = tmp_path / "out"
+    out.mkdir()
+    for ending, label in (("error", 0), ("correct", -1)):
+        rows = [row | {"prediction": -1, "match": label == -1} for row in data if row["label"] == label]
+        write(out / f"gsm8k_{ending}.jsonl", rows)
+    write(out / "results.jsonl", [{"config": "gsm8k", "f1": 0.0}])
+    found = grade("processbench", out, tmp_path, "official")
+    assert found["subsets"]["gsm8k"] == {
+        "error_acc": 0.0,
+        "correct_acc": 100.0,
+        "f1": 0.0,
+        "n_error": 2,
+        "n_correct": 2,
+    }
+    (out / "gsm8k_error.jsonl").unlink()
+    (out / "gsm8k_correct.jsonl").unlink()
+    with pytest.raises(DataError, match="a folder without"):
+        grade("processbench", out, tmp_path)
+
+
+def test_gaps_are_said(mirror: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl", [{"subset": "gsm8k", "id": "gsm8k-1", "prediction": None}] * 2)
+    found = notes("processbench", grade("processbench", file, mirror / "processbench"), "repaired")
+    assert found == [
+        "items without a row (missed): 399",
+        "items of which nothing was said (missed): 1",
+        "repeated rows (the first stands): 1",
+    ]
+
+
 @pytest.mark.parametrize(
     ("kind", "row", "said"),
     [
@@ -83,6 +166,9 @@ def test_search_rows(world: Path, tmp_path: Path) -> None:
         ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),
         ("search", {"question": "q", "pred_answer": "1"}, "a set of"),
         ("search", {"question": "q", "pred_answer": 1, "set": "math"}, "expected question"),
+        ("search", {"question": "q", "pred_answer": "1", "set": "other"}, "a set of"),
+        ("search", {"question": "q", "pred_answer": "1", "set": "math"}, "no row's question"),
+        ("prmbench", {"idx": "other_1", "scores": {"step_level_validity_labels": [1]}}, "no row's idx"),
     ],
 )
 def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, said: str) -> None:

@@ -54,6 +54,14 @@ def test_official_meets_the_lists_as_they_print(grader: Grader) -> None:
     assert grader.is_right(("27.0",), "27", "official")
 
 
+def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(grader: Grader) -> None:
+    """sympy cannot compare 1/0 with itself, math-verify then goes on to the texts."""
+    before = grader.failures.total()
+    assert grader.is_right(("\\frac{1}{0}",), "\\frac{1}{0}", "official")
+    assert grader.failures.total() == before
+    assert not grader.is_right(("\\frac{1}{0}",), "\\frac{2}{0}", "official")
+
+
 def test_no_answer_is_never_right(grader: Grader) -> None:
     assert not grader.is_right(("5",), None)
     assert not grader.is_right(("5",), "")
