@@ -199,6 +199,10 @@ def plots_of(results: Results, evidence: Evidence) -> Mapping[str, list[dict[str
         for run in results.runs
         for row in results.logs.get(run.name, ())
     ]
+    plots["held_out"] = [
+        {"system": f"{row['system']}: {row['label']}"} | {key: row[key] for key in ("step", "loss", "accuracy")}
+        for row in report_data.curves_of(results)
+    ]
     for name, rewards in rewards_of(evidence, results).items():
         plots |= {f"{curve}_{name.lower()}": rows for curve, rows in report_figures.curves_of(rewards).items()}
     plots["data"] = [

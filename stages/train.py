@@ -50,6 +50,8 @@ TRAIN, TEST = Path("artifacts/train/train.parquet"), Path("artifacts/train/test.
 BASE = Path("artifacts/raw/models/base")
 PROGRESS = Path(".pathfinder/train")
 _LOG_ROWS = 400
+_CURVE_TREES = 40
+"""Held-out trees of the learning curve, evenly spaced; the figures after training are of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def train(run: Run, settings: Train, mix: Selection) -> None:
         read[0], prompter, budget, settings.weighting, records_per_tree=settings.records_per_tree, soft=soft
     )
     test = training.read_examples(read[1], prompter, budget)
-    fitted = trainer.fit(network, prompter, learn, settings, progress)
+    some = test[:: -(-len(test) // _CURVE_TREES) or 1]
+    fitted = trainer.fit(network, prompter, learn, settings, progress, some)
     if rank == 0 or fitted.whole_weights is not None:  # every process has a part of sharded weights
         held_out = training.evaluate(fitted.network, test, prompter, budget)
     if fitted.whole_weights is not None:
@@ -195,7 +198,7 @@ def _log(rows: list[dict[str, float]]) -> list[dict[str, float]]:
     out = []
     for start in range(0, len(rows), stretch):
         part = rows[start : start + stretch]
-        kinds = [key for key in part[-1] if key == "loss" or key.startswith("accuracy_")]
+        kinds = dict.fromkeys(key for r in part for key in r if key.startswith(("loss", "accuracy_", "held_out_")))
         row = {kind: sum(r[kind] for r in part if kind in r) / sum(kind in r for r in part) for kind in kinds}
         out.append({"step": part[-1]["step"], **row, "learning_rate": part[-1]["learning_rate"]})
     return out

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stages.core.io import write_jsonl
+from stages.core.io import write_json, write_jsonl
 from stages.core.report_answers import course
 from stages.core.report_claims import Finding
 from stages.report import main
@@ -74,6 +74,28 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     assert by_set["MATH"][2].startswith(("open: -20.0 ", "perhaps not: -20.0 ", "no: -20.0 "))
     assert by_set["AMC23"][2].startswith("yes: +100.0 ")
     assert "majority voting on AMC23: from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
+
+
+def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
+    _project(root, "quickstart")
+    _everything()
+    for run, labels in (("full", ("math", "consistency")), ("no_subtasks", ("correctness",))):
+        held_out = {f"held_out_{figure}_{name}": 0.5 for name in labels for figure in ("loss", "accuracy")}
+        log = [{"step": step, "loss": 0.4, "learning_rate": 0.1} for step in range(1, 9)]
+        write_json(Path(f"metrics/train/{run}_log.json"), [*log[:3], log[3] | held_out, *log[4:7], log[7] | held_out])
+    main([])
+    rows = json.loads(Path("reports/plots/held_out.json").read_text())
+    assert [(row["system"], row["step"]) for row in rows] == [
+        ("PathFinder-PRM: math", 4),
+        ("PathFinder-PRM: consistency", 4),
+        ("PathFinder-PRM: math", 8),
+        ("PathFinder-PRM: consistency", 8),
+        ("without separate subtasks: correctness", 4),
+        ("without separate subtasks: correctness", 8),
+    ]
+    page = Path("reports/report.md").read_text()
+    assert "PathFinder-PRM: from 0.500 to 0.500; without separate subtasks: from 0.500 to 0.500." in page
+    assert "PathFinder-PRM: accuracy of each label on held-out problems" in page
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from stages.core.figures import line_chart
 from stages.core.page import Block, Figure, Fold, Table, Text
+from stages.core.prompts import Label
 from stages.core.record_flow import source_name
 from stages.core.results import MISSING, NOT_APPLICABLE, Metrics, Results, name_of
 
@@ -76,8 +77,43 @@ def _overlap_row(counts: Mapping[str, int], found: Mapping[str, Any]) -> tuple[s
     return *(f"{figure:,}" for figure in figures), share
 
 
+def curves_of(results: Results) -> list[dict[str, Any]]:
+    """The learning curves of each system's first seed as rows: loss (nats a label) and accuracy on held-out trees."""
+    return [
+        {"system": name_of(members[0]), "label": label, "step": row["step"]}
+        | {figure: row[f"held_out_{figure}_{label}"] for figure in ("loss", "accuracy")}
+        for members in results.systems.values()
+        for row in results.logs.get(members[0].name, ())
+        for label in get_args(Label)
+        if f"held_out_loss_{label}" in row
+    ]
+
+
+def _learning(results: Results) -> list[Block]:
+    """Held-out loss of every system, the mean over its labels, and in a fold each label's accuracy."""
+    losses: dict[str, dict[float, list[float]]] = {}
+    accuracies: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in curves_of(results):
+        losses.setdefault(row["system"], {}).setdefault(float(row["step"]), []).append(row["loss"])
+        line = accuracies.setdefault(row["system"], {}).setdefault(row["label"], [])
+        line.append((float(row["step"]), 100 * row["accuracy"]))
+    if not losses:
+        return []
+    means = {name: [(step, sum(v) / len(v)) for step, v in line.items()] for name, line in losses.items()}
+    ends = "; ".join(f"{name}: from {line[0][1]:.3f} to {line[-1][1]:.3f}" for name, line in means.items())
+    caption = "Learning curves: loss a label on held-out problems, the mean over a system's labels."
+    blocks: list[Block] = [Figure(line_chart(means, "optimiser step", "loss a label"), f"{caption} {ends}.", caption)]
+    folded = []
+    for name, lines in accuracies.items():
+        said = "; ".join(f"{label}: from {line[0][1]:.1f} to {line[-1][1]:.1f}" for label, line in lines.items())
+        title = f"{name}: accuracy of each label on held-out problems."
+        spans = {label: [(x, y, y) for x, y in line] for label, line in lines.items()}  # its axis starts at the values
+        folded.append(Figure(line_chart(lines, "optimiser step", "percent", spans), f"{title} {said}.", title))
+    return [*blocks, Fold("Held-out accuracy by optimiser step", folded)]
+
+
 def training(results: Results) -> list[Block]:
-    """Loss curves of each system's first seed, and the figures of each run."""
+    """Loss and learning curves of each system's first seed, and the figures of each run."""
     if not results.train and not results.logs:
         return [Text(f"{MISSING}: run the train stage.")]
     series = {
@@ -99,6 +135,7 @@ def training(results: Results) -> list[Block]:
     )
     blocks: list[Block] = [
         Figure(drawing, f"Training loss by optimiser step. {ends}.", "Training loss, first seed of each system."),
+        *_learning(results),
         Table(caption, headers, rows, origin="metrics/train/full.json"),
     ]
     labels = [

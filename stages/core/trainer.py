@@ -29,17 +29,23 @@ from stages.core.io import DataError, read_json, sha256_file, write_json
 from stages.core.layout import pack
 from stages.core.passes import Prompter
 from stages.core.progress import Progress
-from stages.core.training import Example, batch_of, plan_steps, share_out, summed_loss
+from stages.core.training import Example, batch_of, evaluate, plan_steps, share_out, summed_loss
 
 _SEAL = "complete.json"
 _KEPT = 2
+_POINTS = 10
+"""Points of a learning curve, evenly spaced over the optimiser steps; the first step is one more."""
 _NAMED = 5
 """Trees named in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What training leaves: one row per optimiser step, the network as it was trained (in place, perhaps sharded)."""
+    """What training leaves: one row per optimiser step, the network as it was trained (in place, perhaps sharded).
+
+    A row holds ``step``, ``loss``, ``learning_rate`` and ``accuracy_LABEL`` on the step's own trees; at the points of
+    the learning curve also ``held_out_loss_LABEL`` and ``held_out_accuracy_LABEL``.
+    """
 
     rows: list[dict[str, float]]
     network: Any
@@ -64,10 +70,12 @@ def fit(
     examples: Sequence[Example],
     settings: Any,
     folder: Path,
+    held_out: Sequence[Example] = (),
 ) -> Fitted:
-    """Train ``model`` in place; the rows hold loss, learning rate and accuracy per label.
+    """Train ``model`` in place.
 
     ``settings`` is ``params.Train``. Checkpoints lie in ``folder``; a run that finds a sound one goes on from it.
+    ``held_out`` is read at the points of the learning curve and changes nothing of the training.
     Raises ``DataError`` when the loss is not finite or there is nothing to learn from.
     """
     if not examples:
@@ -111,6 +119,8 @@ def fit(
     )
     trainer.remove_callback(PrinterCallback)
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
+    trainer.held_out = held_out
+    trainer.points = {1, *(round(len(plan) * part / _POINTS) for part in range(1, _POINTS + 1))}
     resume = str(start) if start is not None else None
     if trainer.is_world_process_zero():
         with Progress("train", len(plan), "steps") as progress:
@@ -171,6 +181,8 @@ class _TreeTrainer(Trainer):
     prompter: Prompter
     examples: Sequence[Example]
     budget: int
+    held_out: Sequence[Example]
+    points: set[int]
     _rights: dict[str, float]
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -238,7 +250,20 @@ class _TreeTrainer(Trainer):
             raise DataError(
                 f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower train.learning_rate"
             )
-        super().log({**logs, **self._rights} if "loss" in logs else logs, start_time)
+        super().log({**logs, **self._rights, **self._held_out()} if "loss" in logs else logs, start_time)
+
+    def _held_out(self) -> dict[str, float]:
+        """Loss and accuracy per label of the held-out trees, at a point of the learning curve."""
+        if not self.held_out or self.state.global_step not in self.points:
+            return {}
+        sharded = self.accelerator.distributed_type == DistributedType.FSDP
+        network: Any = self.model_wrapped if sharded else self.model  # shards meet in the wrapped one only
+        found = evaluate(network, self.held_out, self.prompter, self.budget)
+        return {
+            f"held_out_{figure}_{label}": figures[figure]
+            for label, figures in found.items()
+            for figure in ("loss", "accuracy")
+        }
 
 
 class _Seal(TrainerCallback):

@@ -241,13 +241,14 @@ def summed_loss(
     return (losses * weights).sum(), right
 
 
-@torch.inference_mode()
+@torch.no_grad()  # not inference_mode: a sharded network goes on training with what it gathers here
 def evaluate(
     model: PreTrainedModel, examples: Sequence[Example], prompter: Prompter, token_budget: int
 ) -> dict[str, dict[str, float]]:
-    """Accuracy, area under the ROC curve and the majority's accuracy per label, read where the loss is read.
+    """Accuracy, area under the ROC curve, loss and the majority's accuracy per label, read where the loss is read.
 
-    Correctness is read given the gold first labels, as in training.
+    The loss is that of choosing between <+> and <->, in nats a label. Correctness is read given the gold first labels,
+    as in training.
     """
     model.train(False)
     margins: list[npt.NDArray[np.float64]] = []
@@ -271,6 +272,7 @@ def evaluate(
             "accuracy": float(((here >= 0) == truth).mean()),
             "majority_accuracy": max(share, 1 - share),
             "auc": area_under_curve(here, truth),
+            "loss": float(np.logaddexp(0.0, np.where(truth, -here, here)).mean()),
         }
     return out
 

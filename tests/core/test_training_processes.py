@@ -26,7 +26,7 @@ from tests.models import plain_tokenizer
 def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path, way: str, sealed: str) -> None:
     """Also with gradient checkpointing in the two and without it in the one."""
     one, prompter, examples = start(plain_tokenizer())
-    rows = fit(one, prompter, examples, settings(**CHANGED), tmp_path / "one").rows
+    rows = fit(one, prompter, examples, settings(**CHANGED), tmp_path / "one", examples[:2]).rows
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "tests.core.train_in_processes", str(tmp_path), way]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
@@ -37,6 +37,7 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path, way: st
     assert len(rows) == len(two["rows"]) > 3
     for mine, theirs in zip(rows, two["rows"], strict=True):
         assert mine == pytest.approx(theirs, rel=2e-4)
+    assert any("held_out_loss_math" in row for row in rows)
     weights = load_file(tmp_path / "model.safetensors")
     for name, value in one.state_dict().items():
         assert torch.allclose(value, weights[name], atol=1e-5), name

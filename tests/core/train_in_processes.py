@@ -44,7 +44,8 @@ def pretend_to_have_cards(root: Path) -> None:
 
 def once(folder: Path) -> tuple[Fitted, dict[str, torch.Tensor]]:
     model, prompter, examples = start(plain_tokenizer())
-    fitted = fit(model, prompter, examples, settings(**CHANGED, gradient_checkpointing=True), folder / "checkpoints")
+    chosen = settings(**CHANGED, gradient_checkpointing=True)
+    fitted = fit(model, prompter, examples, chosen, folder / "checkpoints", examples[:2])
     return fitted, model.state_dict() if fitted.whole_weights is None else fitted.whole_weights()
 
 
