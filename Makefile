@@ -3,11 +3,13 @@
 # make help   everything else
 #
 # BUILD=cuda takes PyTorch's CUDA build from the package index instead of the CPU build.
+# LEVEL names what `make world` makes: a level of infra/pretraining/params.yaml.
 # TORCH_INDEX is where the CPU build comes from when pip is not configured to find it.
 
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BUILD ?= cpu
+LEVEL ?= quickstart
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # Where uv looks for PyTorch's CPU build when it renews the locks: where pip is told to look, or on that index.
 LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
@@ -36,7 +38,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run results test check lock deploy undeploy bench clean
+.PHONY: help env run world results test check lock deploy undeploy bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -69,6 +71,9 @@ data: data.dvc | $(STAMP)  ## fetch the small world and its models from the remo
 
 run: $(STAMP) data  ## run the pipeline of the active profile and print the results
 	@pathfinder run
+
+world: $(STAMP)  ## make what data/ ships from a seed (LEVEL=replica-small: the richer world); a good hour, resumable
+	@nice dvc repro infra/pretraining/dvc.yaml:measure@$(LEVEL)
 
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from stages.core.results import results_table; print(results_table(), end="")'

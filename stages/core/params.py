@@ -44,8 +44,9 @@ class Source(_Section):
 
 
 class Download(_Section):
-    """Where the raw files come from."""
+    """Where the raw files come from; ``world`` is the folder that the shipped sources lie in."""
 
+    world: Annotated[str, Field(pattern=r"^(data|artifacts/pretraining/[a-z0-9]+(-[a-z0-9]+)*)$")]
     retries: Count
     timeout_s: Seconds
     sources: list[Source]

@@ -25,7 +25,7 @@ def source(kind: str, location: str, files: dict[str, str | None] | None = None,
 
 
 def fetch(entry: Source, folder: Path, mirror: Path | None = None, retries: int = 3) -> Fetched:
-    settings = Download(retries=retries, timeout_s=5.0, sources=[entry])
+    settings = Download(world="data", retries=retries, timeout_s=5.0, sources=[entry])
     return fetch_source(entry, Place(folder, settings, mirror))
 
 
@@ -150,7 +150,7 @@ from pathlib import Path
 from stages.core.params import Download, Source
 from stages.core.sources import Place, fetch_source
 source = Source.model_validate(json.loads(sys.argv[1]))
-fetched = fetch_source(source, Place(Path(sys.argv[2]), Download(retries=1, timeout_s=5.0, sources=[source]), None))
+fetched = fetch_source(source, Place(Path(sys.argv[2]), Download(world="data", retries=1, timeout_s=5.0, sources=[source]), None))
 print(json.dumps({"revision": fetched.revision, "files": fetched.files}))
 """
 COMMIT = "c" * 40

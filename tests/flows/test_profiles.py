@@ -15,7 +15,7 @@ from stages.core.mixes import share_of
 from stages.core.params import load_params
 from stages.core.runs import parse_runs
 
-PROFILES = ["paper", "quickstart", "sample", "seeds"]
+PROFILES = ["paper", "quickstart", "replica", "replica-small", "sample", "seeds"]
 
 
 @pytest.fixture
