@@ -121,12 +121,12 @@ def _expand(name: str, body: Mapping[str, Any], lists: _Params) -> Iterator[Stag
 
 
 def _stage(name: str, body: Mapping[str, Any], items: Mapping[str, Any], params: _Params) -> Stage:
-    def fill(text: str) -> str:
-        return _ITEM.sub(lambda match: _value(name, match[1], items, params), text)
+    def fill(text: str, given: _Params | None = None) -> str:
+        return _ITEM.sub(lambda match: _value(name, match[1], items, given), text)
 
     def names(*keys: str) -> tuple[str, ...]:
         entries = [entry for key in keys for entry in body.get(key, ())]
-        return tuple(fill(str(next(iter(entry)) if isinstance(entry, dict) else entry)) for entry in entries)
+        return tuple(fill(str(next(iter(entry)) if isinstance(entry, dict) else entry), params) for entry in entries)
 
     def keys_read() -> Iterator[str]:
         for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
@@ -146,16 +146,16 @@ def _stage(name: str, body: Mapping[str, Any], items: Mapping[str, Any], params:
     )
 
 
-def _value(stage: str, expression: str, items: Mapping[str, Any], params: _Params) -> str:
+def _value(stage: str, expression: str, items: Mapping[str, Any], params: _Params | None) -> str:
     value: Any = items
     for part in expression.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     if value is None:
-        value = params.value(expression)
+        value = params.value(expression) if params else None  # never in a command: the shell would run it
         if not isinstance(value, str) or not _PATH.fullmatch(value):
             raise DataError(
-                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach, and paths that "
-                "params.yaml gives, are understood"
+                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach, and in paths names "
+                "that params.yaml gives, are understood"
             )
     return _text(value)
 

@@ -150,7 +150,8 @@ from pathlib import Path
 from stages.core.params import Download, Source
 from stages.core.sources import Place, fetch_source
 source = Source.model_validate(json.loads(sys.argv[1]))
-fetched = fetch_source(source, Place(Path(sys.argv[2]), Download(world="data", retries=1, timeout_s=5.0, sources=[source]), None))
+download = Download(world="data", retries=1, timeout_s=5.0, sources=[source])
+fetched = fetch_source(source, Place(Path(sys.argv[2]), download, None))
 print(json.dumps({"revision": fetched.revision, "files": fetched.files}))
 """
 COMMIT = "c" * 40

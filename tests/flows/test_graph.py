@@ -79,6 +79,15 @@ def test_longest_chain_first_and_order(tmp_path: Path) -> None:
     assert graph.descendants(["grid@1-x"]) == {"grid@1-x", "each@right"}
 
 
+def test_a_path_may_come_from_the_parameters_and_a_command_may_not(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("download: {world: artifacts/one, odd: $(rm)}\n")
+    stage = "stages: {{a: {{cmd: 'x {0}', deps: ['{1}']}}}}"
+    assert graph_of(tmp_path, stage.format("", "${download.world}")).stages["a"].deps == ("artifacts/one",)
+    for cmd, dep in (("${download.world}", "b"), ("", "${download.odd}"), ("", "${download.none}")):
+        with pytest.raises(DataError, match=r"a uses \$\{download"):
+            graph_of(tmp_path, stage.format(cmd, dep))
+
+
 def test_a_cycle_and_unknown_interpolation_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="wait for each other: a, b"):
         list(
