@@ -21,7 +21,7 @@ from stages.core.calibration import Rewards, prmbench_rewards, processbench_rewa
 from stages.core.evidence import Evidence
 from stages.core.io import atomic_folder, read_json, write_json, write_text
 from stages.core.mistakes import worst_mistakes
-from stages.core.page import Block, Page, Section, Table, Text, to_html, to_markdown
+from stages.core.page import ROOT, Block, Page, Section, Table, Text, to_html, to_markdown
 from stages.core.params import load_params
 from stages.core.report_answers import answers
 from stages.core.report_claims import claims, findings
@@ -51,9 +51,10 @@ PLACES = (
     ("artifacts/predictions/", "every step's scores, every search"),
     ("artifacts/overlap/overlap.parquet", "training problems that a benchmark holds too"),
     ("models/", "the trained PRMs"),
-    (".pathfinder/stages.html", "time and memory of every stage as it last ran here"),
+    (".pathfinder/stages.html", "every stage as it last ran here: time, memory, what it read and wrote"),
     ("pathfinder lineage up reports/report.html", "the way back from this page to the source files"),
 )
+_LINKS = {place: ROOT + place for place, _ in PLACES if " " not in place}
 
 
 def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
@@ -112,7 +113,7 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
                 {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in first.items()},
             ),
         ),
-        Section("Where everything is", [Table("Files and commands.", ("place", "what"), PLACES)]),
+        Section("Where everything is", [Table("Files and commands.", ("place", "what"), PLACES, links=_LINKS)]),
     ]
     return Page("Error typing for smarter rewards: the reproduction's report", lead, sections)
 

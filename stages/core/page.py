@@ -17,6 +17,10 @@ from dataclasses import dataclass, field
 
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
+ROOT = "../"
+"""The project, from where a page lies: in a folder of it."""
+LINEAGE = f"{ROOT}.pathfinder/stages.html"
+"""The page of what each file here was made by, and from what (``stages.lineage.stage_times``)."""
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 
 
@@ -32,7 +36,8 @@ class Text:
 class Table:
     """A table whose first column names its rows; ``emphasis`` lists rows (from 0) to stand out.
 
-    ``origin`` is the file that its figures come from; the page says how to trace it.
+    ``origin`` is the file that its figures come from; the page leads to it and to its lineage. ``links`` are addresses
+    of rows by their names, and ``is_anchored`` gives each row an address of its own (``anchor_of`` its name).
     """
 
     caption: str
@@ -40,6 +45,8 @@ class Table:
     rows: Sequence[Sequence[str]]
     emphasis: frozenset[int] = frozenset()
     origin: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+    is_anchored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class Section:
     @property
     def anchor(self) -> str:
         """The section's address on the page."""
-        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+        return anchor_of(self.title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,11 @@ class Page:
     title: str
     blocks: Sequence[Block]
     sections: Sequence[Section]
+
+
+def anchor_of(name: str) -> str:
+    """The address on its page of what is called so: ``metrics/train/full.json`` is at ``metrics-train-full-json``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def visible(text: str) -> str:
@@ -178,17 +190,27 @@ def _html_table(table: Table) -> str:
             f"<td{' class=n' * (column in numeric)}>{escape(cell)}</td>" for column, cell in enumerate(cells, start=1)
         )
         strong = " class=strong" * (place in table.emphasis)
-        body.append(f'<tr{strong}><th scope="row">{escape(name)}</th>{values}</tr>')
+        address = f' id="{anchor_of(name)}"' * table.is_anchored
+        body.append(f'<tr{address}{strong}><th scope="row">{_linked(table, name)}</th>{values}</tr>')
     return (
         f'<div class=scroll tabindex="0" role="region" aria-label="{escape(table.caption)}"><table>'
         f"<caption><span>{escape(table.caption)}</span></caption><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-        + (f"<p class=origin>{escape(_origin(table))}</p>" if table.origin else "")
+        + (f"<p class=origin>{_origin_html(table.origin)}</p>" if table.origin else "")
     )
 
 
-def _origin(table: Table) -> str:
+def _linked(table: Table, name: str) -> str:
+    address = table.links.get(name)
+    return escape(name) if address is None else f'<a href="{escape(address)}">{escape(name)}</a>'
+
+
+def _origin_html(origin: str) -> str:
     """How a reader traces a table's figures."""
-    return f"From {table.origin}; the way back: pathfinder lineage up {table.origin}"
+    file, made = f"{ROOT}{origin}", f"{LINEAGE}#{anchor_of(origin)}"
+    return (
+        f'From <a href="{escape(file)}">{escape(origin)}</a>; the way back: <a href="{escape(made)}">what made it</a>, '
+        f"or pathfinder lineage up {escape(origin)}"
+    )
 
 
 def _numeric(table: Table) -> frozenset[int]:
@@ -206,7 +228,8 @@ def _markdown(block: Block) -> str:
             rule = ["---:" if column in numeric else "---" for column in range(len(block.headers))]
             lines = ["| " + " | ".join(map(_md, block.headers)) + " |", "| " + " | ".join(rule) + " |"]
             lines += ["| " + " | ".join(map(_md, row)) + " |" for row in block.rows]
-            origin = f"\n\n{_md(_origin(block))}" if block.origin else ""
+            file = _md(block.origin)
+            origin = f"\n\nFrom {file}; the way back: pathfinder lineage up {file}" if block.origin else ""
             return f"**{_md(block.caption)}**\n\n" + "\n".join(lines) + origin
         case Figure():
             return f"_{_md(block.caption)}_ {_md(block.alt)}"

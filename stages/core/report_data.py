@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 from stages.core.figures import line_chart
-from stages.core.page import Block, Figure, Fold, Table, Text
+from stages.core.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
 from stages.core.prompts import Label
 from stages.core.record_flow import source_name
-from stages.core.results import MISSING, NOT_APPLICABLE, Metrics, Results, name_of
+from stages.core.results import CONTROL, MISSING, NOT_APPLICABLE, Metrics, Results, name_of
 
 
 def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
@@ -156,20 +156,43 @@ def _label_cells(figures: Mapping[str, Any]) -> list[str]:
 
 
 def costs(results: Results) -> list[Block]:
-    """What was asked of the judge: calls, tokens and, where the profile knows a price, money."""
+    """What was asked of the judge (calls, tokens and, where a price is known, money), and each stage's work."""
     label = results.stages["label"]
-    if label is None:
-        return [Text(f"{MISSING}: run the label stage.")]
-    names = {
-        "calls": "calls of the judge",
-        "answers": "its answers",
-        "prompt_tokens": "prompt tokens",
-        "tokens": "answer tokens",
-        "cost": "cost",
-    }
-    rows = [(said, f"{label[key]:,}") for key, said in names.items() if label.get(key) is not None]
+    blocks: list[Block] = [Text(f"{MISSING}: run the label stage.")]
+    if label is not None:
+        names = {
+            "calls": "calls of the judge",
+            "answers": "its answers",
+            "prompt_tokens": "prompt tokens",
+            "tokens": "answer tokens",
+            "cost": "cost",
+        }
+        rows = [(said, f"{label[key]:,}") for key, said in names.items() if label.get(key) is not None]
+        blocks = [Table("The judge.", ("what", "count"), rows, origin="metrics/label.json")]
+    if work := _work(results):
+        links = {stage: f"{LINEAGE}#{anchor_of(stage)}" for stage, _ in work}
+        blocks.append(Table("What the models did, by stage.", ("stage", "work"), work, links=links))
     told = (
-        "Times and memory differ from run to run and are kept apart from what must not: the page "
-        ".pathfinder/stages.html has them for every stage as it last ran here."
+        "Times and memory differ from run to run and are kept apart from what must not: each stage above leads to the "
+        "page that has them, .pathfinder/stages.html, for every stage as it last ran here."
     )
-    return [Table("The judge.", ("what", "count"), rows, origin="metrics/label.json"), Text(told)]
+    return [*blocks, Text(told)]
+
+
+def _work(results: Results) -> list[tuple[str, str]]:
+    """The work of each stage that runs a model, in counts that do not differ from run to run."""
+    kinds: list[tuple[str, Mapping[str, Metrics], dict[str, str]]] = [
+        ("train", results.train, {"optimiser_steps": "optimiser steps", "tokens_an_epoch": "tokens an epoch"}),
+        ("processbench", results.processbench, {"kept": "solutions scored"}),
+        ("prmbench", results.prmbench, {"kept": "solutions scored"}),
+        ("sample", {"": results.sample} if results.sample else {}, {"samples": "solutions drawn"}),
+        ("search", results.search, {"policy_calls": "calls of the policy in sequence", "candidates": "steps scored"}),
+    ]
+    rows = []
+    for stage, metrics, names in kinds:
+        for run, found in metrics.items():
+            counts = {**found, **found.get("details", {})}
+            said = ", ".join(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key) is not None)
+            name = "control" if run == CONTROL else f"{stage}@{run}" if run else stage
+            rows.append((name, said or NOT_APPLICABLE))
+    return rows

@@ -55,5 +55,14 @@ def test_no_text_becomes_a_tag_or_an_attribute(text: str) -> None:
 def test_entries_carry_their_tags_and_tables_their_origin() -> None:
     page = to_html(_page("x"))
     assert '<div class=browser data-by="kind subset"><details data-kind="x" data-subset="math">' in page
-    for text in (page, to_markdown(_page("x")).replace("\\", "")):
-        assert "From metrics/x.json; the way back: pathfinder lineage up metrics/x.json" in text
+    way = "From metrics/x.json; the way back: pathfinder lineage up metrics/x.json"
+    assert way in to_markdown(_page("x")).replace("\\", "")
+    assert 'From <a href="../metrics/x.json">metrics/x.json</a>' in page
+    assert '<a href="../.pathfinder/stages.html#metrics-x-json">what made it</a>' in page
+
+
+def test_rows_lead_elsewhere_and_have_addresses() -> None:
+    table = Table("t", ("a", "b"), [("x/y.json", "1"), ("<z>", "2")], links={"<z>": "../<z>"}, is_anchored=True)
+    page = to_html(Page("t", [], [Section("One", [table])]))
+    assert '<tr id="x-y-json"><th scope="row">x/y.json</th>' in page
+    assert '<tr id="z"><th scope="row"><a href="../&lt;z&gt;">&lt;z&gt;</a></th>' in page
