@@ -16,11 +16,10 @@ from stages.lineage.graph import RAW, read_manifest
 from stages.lineage.hashing import Digest, digest_path
 from stages.lineage.history import (
     PRETRAINED,
-    SHIPPED,
-    SHIPPED_LEVEL,
     SHIPPED_POINTER,
     Locked,
     ancestors,
+    as_shipped,
     normal,
     object_stores,
     producers,
@@ -77,7 +76,8 @@ class _Checker:
         if stage.cmd:
             yield from self._against_definition(stage)
             yield from self._against_records(stage)
-        for path, md5 in [*stage.deps.items(), *stage.outs.items()]:
+        read = stage.deps if stage.cmd else {}  # what is shipped was copied once: compared below, by digest
+        for path, md5 in [*read.items(), *stage.outs.items()]:
             yield from self._against_bytes(stage, path, md5)
         for path, md5 in stage.deps.items():
             for maker in producers(self.stages, path):
@@ -85,7 +85,7 @@ class _Checker:
                     continue
                 if stage.name == SHIPPED_POINTER:
                     message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {maker.outs[path]}"
-                    yield Finding("error", _as_shipped(path), message)
+                    yield Finding("error", as_shipped(path), message)
                 else:
                     yield Finding("error", "dvc.lock", f"{stage.name} read {path} as {md5}, {maker.name} made another")
         for path, md5 in stage.outs.items():
@@ -155,7 +155,7 @@ class _Checker:
     def _against_bytes(self, stage: Locked, path: str, md5: str) -> Iterator[Finding]:
         found = self.digest(path)
         if path.startswith(f"{PRETRAINED}/"):
-            found = found or self.digest(_as_shipped(path))
+            found = found or self.digest(as_shipped(path))
             if found is None:
                 yield Finding("note", path, f"{stage.name} names it and it is not here; `make world` makes it")
                 return
@@ -187,11 +187,6 @@ class _Checker:
         listed: list[dict[str, Any]] = json.loads(file.read_bytes())
         below = (self.damage(store, entry["md5"], f"{path}/{entry['relpath']}") for entry in listed)
         return tuple(finding for findings in below for finding in findings)
-
-
-def _as_shipped(path: str) -> str:
-    """Where data/ has the same part."""
-    return path.replace(SHIPPED_LEVEL, SHIPPED, 1)
 
 
 def _value(content: Any, key: str) -> Any:

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from stages.core.io import DataError, digest_of, read_json
-from stages.lineage.history import Locked, Stored, ancestors, normal, producers, read_lock, record_of
+from stages.lineage.history import (
+    Locked,
+    Stored,
+    ancestors,
+    as_pretrained,
+    normal,
+    producers,
+    read_lock,
+    record_of,
+    touches,
+)
 
 RAW = "artifacts/raw"
 MANIFEST = f"{RAW}/manifest.json"
@@ -70,17 +80,31 @@ class _Writer:
         digest = next((s.outs[path] for s in makers if path in s.outs), None)
         digest = digest or next((s.deps[path] for s in self.stages.values() if path in s.deps), None)
         node = Node(f"{path}  md5 {digest}" if digest else path, self._sources(path))
-        node.children = [self.stage(maker) for maker in makers]
+        node.children = [self.stage(maker, path) for maker in makers]
         return node
 
-    def stage(self, stage: Locked) -> Node:
+    def stage(self, stage: Locked, wanted: str) -> Node:
         if stage.name in self.written:
             return Node(f"{stage.name}  (above)")
         self.written.add(stage.name)
         if not stage.cmd:
-            return Node(stage.name, ["tracked by DVC, shipped with the repository; no stage makes it"])
+            return self._shipped(stage, wanted)
         node = Node(f"{stage.name}  $ {stage.cmd}", self._run(stage))
         node.children = [self.path(dep) for dep in stage.deps if producers(self.stages, dep)]
+        return node
+
+    def _shipped(self, stage: Locked, wanted: str) -> Node:
+        """A ``.dvc`` file, and the pretraining outs that what is wanted of it is a copy of."""
+        node = Node(stage.name, ["tracked by DVC, shipped with the repository"])
+        origin = as_pretrained(wanted) if any(touches(out, wanted) for out in stage.outs) else ""
+        for out, md5 in stage.deps.items():
+            if touches(out, origin):
+                made = next(maker.outs[out] for maker in producers(self.stages, out) if out in maker.outs)
+                same = "the same bytes" if made == md5 else f"NOT the same: shipped is {md5 or 'no such part'}"
+                node.notes.append(f"{same} as {out}")
+                node.children.append(self.path(out))
+        if not node.children:
+            node.notes[0] += "; no stage makes it"
         return node
 
     def _run(self, stage: Locked) -> list[str]:

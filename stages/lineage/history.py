@@ -132,7 +132,7 @@ def record_of(root: Path, stage: Locked) -> Stored | None:
 
 def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
     """The stages whose outs are ``path``, hold it, or lie below it."""
-    return [stage for stage in stages.values() if any(_touches(out, path) for out in stage.outs)]
+    return [stage for stage in stages.values() if any(touches(out, path) for out in stage.outs)]
 
 
 def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
@@ -155,7 +155,18 @@ def normal(path: str | Path) -> str:
     return Path(path).as_posix()
 
 
-def _touches(out: str, path: str) -> bool:
+def as_pretrained(path: str) -> str:
+    """The pretraining out that a part of data/ is a copy of."""
+    return path.replace(SHIPPED, SHIPPED_LEVEL, 1)
+
+
+def as_shipped(path: str) -> str:
+    """The part of data/ that is a copy of a pretraining out."""
+    return path.replace(SHIPPED_LEVEL, SHIPPED, 1)
+
+
+def touches(out: str, path: str) -> bool:
+    """Whether one is, or holds, the other."""
     return out == path or path.startswith(f"{out}/") or out.startswith(f"{path}/")
 
 

@@ -1,0 +1,138 @@
+"""What data/ ships has a way back through data.dvc to the pretraining pipeline: by the bytes, checked both ways."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from stages.lineage.check import check
+from stages.lineage.graph import up
+from stages.lineage.hashing import digest_listing, digest_path
+from tests.lineage.conftest import dvc
+
+PRETRAIN = """
+import sys
+from pathlib import Path
+import yaml
+from stages.core.io import write_text
+from stages.lineage.record import recorded
+
+with recorded("corpus", sys.argv[1]):
+    level = yaml.safe_load(Path("infra/pretraining/params.yaml").read_text())["levels"][sys.argv[1]]
+    for name, text in level["texts"].items():
+        write_text(Path("artifacts/pretraining", sys.argv[1], "corpus", name), text)
+"""
+DVC_YAML = """
+stages:
+  corpus:
+    wdir: ../..
+    matrix: {level: [quickstart, other]}
+    cmd: python -m stages.pretrain ${item.level}
+    deps: [stages/pretrain.py, stages/core/io.py]
+    params:
+    - infra/pretraining/params.yaml: ['levels.${item.level}.texts']
+    outs: ['artifacts/pretraining/${item.level}/corpus']
+"""
+PARAMS = r"""
+levels:
+  quickstart:
+    texts:
+      one.txt: "one\n"
+      b/two.txt: "two \u2028 lines\n"
+      b-side.txt: "sorts before b/two as text and after it as a path\n"
+  other:
+    texts: {one.txt: "another\n"}
+"""
+
+
+@pytest.fixture(scope="module")
+def linked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The miniature project, and a second pipeline that made what its data/ ships."""
+    project = Path(shutil.copytree(made, tmp_path_factory.mktemp("linked") / "project"))
+    folder = project / "infra/pretraining"
+    folder.mkdir(parents=True)
+    (folder / "dvc.yaml").write_text(DVC_YAML)
+    (folder / "params.yaml").write_text(PARAMS)
+    (project / "stages/pretrain.py").write_text(PRETRAIN)
+    dvc(project, "repro", "-q", "infra/pretraining/dvc.yaml")
+    return project
+
+
+@pytest.fixture
+def copied(linked: Path, tmp_path: Path) -> Path:
+    """A copy to do harm to."""
+    return Path(shutil.copytree(linked, tmp_path / "project"))
+
+
+def errors(project: Path, path: str | None = None) -> list[str]:
+    return [str(finding) for finding in check(path, project) if finding.level == "error"]
+
+
+@pytest.mark.parametrize("path", ["models/full", "data", "data/corpus", "data/corpus/b/two.txt"])
+def test_the_way_back_goes_on_to_the_pretraining_stage(linked: Path, path: str) -> None:
+    tree = up(path, linked)
+    for text in (
+        "data.dvc",
+        "artifacts/pretraining/quickstart/corpus  md5",
+        "corpus@quickstart  $",
+        "stages/pretrain.py",
+    ):
+        assert text in tree
+    assert '"one.txt": "one\\n"' in tree
+    assert "corpus@other" not in tree
+    assert check(None, linked) == []
+
+
+def test_other_shipped_bytes_than_the_pipeline_made_are_found(copied: Path) -> None:
+    (copied / "data/corpus/one.txt").write_text("not what the seed gives\n")
+    dvc(copied, "add", "-q", "data")
+    dvc(copied, "repro", "-q")
+    found = errors(copied, "models/full")
+    assert len(found) == 1
+    assert found[0].startswith("error: data/corpus: is shipped as ")
+    assert errors(copied, "artifacts/pretraining/quickstart/corpus") == []
+
+
+def test_a_part_that_is_not_shipped_is_found(copied: Path) -> None:
+    (copied / "data/corpus").rename(copied / "data/moved")
+    dvc(copied, "add", "-q", "data")
+    assert any("data/corpus: is shipped as nothing" in line for line in errors(copied))
+
+
+def test_edited_recipes_outs_and_locks_are_found(copied: Path) -> None:
+    (copied / "artifacts/pretraining/other/corpus/one.txt").write_text("edited")
+    assert any("artifacts/pretraining/other/corpus: md5 is" in line for line in errors(copied))
+    params = copied / "infra/pretraining/params.yaml"
+    params.write_text(params.read_text().replace("another", "a third"))
+    wanted = "infra/pretraining/params.yaml: levels.other.texts is not what corpus@other ran with"
+    assert any(wanted in line for line in errors(copied))
+
+
+def test_a_clone_without_the_pipelines_outs_is_whole(copied: Path) -> None:
+    """The shipped bytes stand for them; levels that are not shipped are made, not fetched."""
+    shutil.rmtree(copied / "artifacts/pretraining")
+    findings = [str(finding) for finding in check(None, copied)]
+    assert findings == [
+        "note: artifacts/pretraining/other/corpus: corpus@other names it and it is not here; `make world` makes it"
+    ]
+    (copied / "data/corpus/one.txt").write_text("edited")
+    assert any("pretraining/quickstart/corpus: md5 is" in line for line in errors(copied))
+
+
+def test_code_that_went_on_is_a_note_and_no_difference(copied: Path) -> None:
+    path = copied / "stages/pretrain.py"
+    path.write_text(path.read_text() + "# later\n")
+    findings = check(None, copied)
+    assert {(finding.level, finding.where) for finding in findings} == {("note", "stages/pretrain.py")}
+
+
+def test_the_listing_of_a_part_has_dvcs_digest(tmp_path: Path) -> None:
+    for name in ("b-side", "b/two", "b/c/three", "b.x"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    files = {name: digest.md5 for name, digest in digest_path(tmp_path).files.items()}
+    assert digest_listing(files, "b") == digest_path(tmp_path / "b").md5
+    assert digest_listing(files, "b.x") == digest_path(tmp_path / "b.x").md5
+    assert digest_listing(files, "none") == ""
