@@ -22,6 +22,7 @@ _EXAMPLES = 5
 _WHOLE = 10_000  # rows up to which Great Expectations sees a table as it is
 _NARROW = 200  # distinct values up to which columns are shown as their combinations
 _UNIQUE = "ExpectColumnValuesToBeUnique"
+_ABOUT_WHICH = (_UNIQUE, "ExpectColumnValuesToNotBeNull")  # about which values are equal or missing, not what they are
 _PANDAS_TYPES = {"Int8": "int8", "Int64": "int64", "String": "str", "Float64": "float64", "Boolean": "bool"}
 _NULLABLE = {"Int8": "Int8", "Int64": "Int64", "Boolean": "boolean"}
 
@@ -300,17 +301,26 @@ def _parts(suite: Suite) -> list[_Part]:
 
     A rule about single rows holds for all of them when it holds for every distinct combination of the columns that it
     reads. Of a big table, columns with few values are shown as their distinct rows, another column as its distinct
-    values; in full where it must not repeat. How many rows there are is asked of a column of nothing.
+    values; one that must not repeat in full, each value as its rank, which repeats or is null where the value does. How
+    many rows there are is asked of a column of nothing.
     """
     table, gates = suite.table, suite.gates
     if len(table) <= _WHOLE or any("column_list" in gate.arguments for gate in gates):
         return [("", table, list(range(len(gates))))]
     used = dict.fromkeys(name for gate in gates for name in gate.reads)
     narrow = [name for name in used if table[name].n_unique() <= _NARROW]
+    keys = {gate.arguments["column"] for gate in gates if gate.expectation == _UNIQUE}
     groups: dict[str, list[int]] = {}
     for place, gate in enumerate(gates):
         column = gate.arguments.get("column")
-        label = "rows" if column is None else "values" if set(gate.reads) <= set(narrow) else str(column)
+        if column is None:
+            label = "rows"
+        elif set(gate.reads) <= set(narrow):
+            label = "values"
+        elif column in keys and gate.expectation in _ABOUT_WHICH and not gate.where:
+            label = f"{column} ranks"
+        else:
+            label = str(column)
         groups.setdefault(label, []).append(place)
     parts = []
     for label, places in groups.items():
@@ -318,10 +328,11 @@ def _parts(suite: Suite) -> list[_Part]:
             shown = pl.select(row=pl.repeat(0, len(table), dtype=pl.Int8))
         elif label == "values":
             shown = table.select(narrow).unique(maintain_order=True)
+        elif label.endswith(" ranks"):
+            shown = table.select(pl.col(gates[places[0]].reads[0]).rank("dense").cast(pl.Int64))
         else:
-            shown = table.select(*dict.fromkeys(name for place in places for name in gates[place].reads))
-            if not any(gates[place].expectation == _UNIQUE for place in places):
-                shown = shown.unique(maintain_order=True)
+            read = dict.fromkeys(name for place in places for name in gates[place].reads)
+            shown = table.select(*read).unique(maintain_order=True)
         parts.append((label, shown, places))
     return parts
 
@@ -329,5 +340,6 @@ def _parts(suite: Suite) -> list[_Part]:
 def _pandas(table: pl.DataFrame) -> Any:
     """The table for Great Expectations; integers stay integers beside nulls."""
     frame = table.to_pandas()
-    names = {name: _NULLABLE[str(dtype)] for name, dtype in table.schema.items() if str(dtype) in _NULLABLE}
+    with_nulls = [name for name in table.columns if table[name].null_count()]
+    names = {name: kind for name in with_nulls if (kind := _NULLABLE.get(str(table.schema[name])))}
     return frame.astype(names)
