@@ -2,8 +2,8 @@
 
 What the published scripts do (``load_data.py``, ``build_dataset.py``): each step reads one list and writes one list,
 and each record carries its problem and the steps before it. It makes the checks that the stages make, with plain loops,
-but searches no near duplicates. Runs as ``python -m tests.straightforward STEP`` beside ``artifacts/``; measured by
-``tests/test_scale.py``.
+and "near" looks for near duplicates with a MinHash a text. Runs as ``python -m tests.straightforward STEP`` beside
+``artifacts/``; measured by ``tests/test_scale.py``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from datasketch import MinHash, MinHashLSH
+
+from stages.core.overlap import jaccard, shingles
 from stages.core.records import normalise
 
 RAW = Path("artifacts/raw")
@@ -137,7 +140,49 @@ def build() -> None:
     _dump("overlap", found)
 
 
-STEPS = {"prepare": prepare, "filter": filter_, "validate": validate, "build": build}
+def near() -> None:
+    """Problems near one another, and problems and steps near those of the benchmarks; after ``build``."""
+
+    def signature(pieces: frozenset[str]) -> MinHash:
+        made = MinHash(num_perm=120, seed=1)
+        made.update_batch([piece.encode() for piece in pieces])
+        return made
+
+    def index(texts: set[str]) -> tuple[MinHashLSH, dict[str, frozenset[str]]]:
+        lsh, pieces = MinHashLSH(num_perm=120, params=(20, 6)), {text: shingles(text) for text in sorted(texts)}
+        for text, held in pieces.items():
+            lsh.insert(text, signature(held))
+        return lsh, pieces
+
+    clean = _load("clean")
+    problems = {record["problem"] for record in clean}
+    steps = {text for record in clean for text in (record["step"], *record["previous"]) if len(text.split()) >= 10}
+    held: dict[str, set[str]] = {"problems": set(), "steps": set()}
+    for file in sorted((RAW / "processbench").glob("*.json")):
+        for item in json.loads(file.read_text(encoding="utf-8")):
+            held["problems"].add(item["problem"])
+            held["steps"] |= set(item["steps"])
+    for file in sorted((RAW / "prmbench").glob("*.jsonl")):
+        with file.open(encoding="utf-8") as handle:
+            for item in map(json.loads, handle):
+                held["problems"].add(item["question"])
+                held["steps"] |= set(item["modified_process"])
+    found = {}
+    for kind, asked, of in (
+        ("problems", problems, problems),
+        ("benchmark problems", problems, held["problems"]),
+        ("benchmark steps", steps, held["steps"]),
+    ):
+        lsh, pieces = index(of)
+        found[kind] = 0
+        for text in asked:
+            own = shingles(text)
+            near = (other for other in lsh.query(signature(own)) if other != text)
+            found[kind] += any(jaccard(own, pieces[other]) >= 0.8 for other in near)
+    _dump("near", found)
+
+
+STEPS = {"prepare": prepare, "filter": filter_, "validate": validate, "build": build, "near": near}
 
 if __name__ == "__main__":
     STEPS[sys.argv[1]]()

@@ -8,8 +8,10 @@ import polars as pl
 import pytest
 import yaml
 
+from stages import prepare
 from stages.core.io import DataError, read_json, read_parquet, sha256_file
 from stages.core.records import QUARANTINE, STEPS, TRAJECTORIES
+from stages.core.upstream import read_batches
 from stages.prepare import main
 from tests.stage_inputs import prm800k_line, write_params, write_raw
 
@@ -53,6 +55,19 @@ def test_equal_inputs_give_equal_bytes(project: Path) -> None:
     shutil.rmtree(OUT)
     main()
     assert {path.name: path.read_bytes() for path in OUT.iterdir()} == first
+
+
+def test_processes_give_the_bytes_of_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
+    text = path.read_text()
+    path.write_text("".join(text.replace("We add", f"{number} times we add") for number in range(600)) + "no JSON\n")
+    assert len(list(read_batches(path))) > 1
+    main()
+    alone = {path: path.read_bytes() for path in (*OUT.iterdir(), Path("metrics/prepare.json"))}
+    monkeypatch.setattr(prepare, "_ALONE", 0)
+    main()
+    assert {path: path.read_bytes() for path in alone} == alone
+    assert len(read_parquet(OUT / "quarantine.parquet", QUARANTINE)) == 1
 
 
 def test_bad_lines_and_records_are_quarantined_with_place_and_reason(project: Path) -> None:

@@ -25,6 +25,7 @@ class TableWriter:
         self._schema, self._writer = schema, writer
         self._texts = [place for place, dtype in enumerate(schema.values()) if dtype == pl.String]
         self._pending: list[tuple[Any, ...]] = []
+        self._tables: list[pyarrow.Table] = []
         self._chars = 0
 
     def add(self, *row: Any) -> None:
@@ -36,24 +37,37 @@ class TableWriter:
         if len(self._pending) >= _ROWS or self._chars >= _CHARS:
             self.flush()
 
+    def add_table(self, table: pyarrow.Table) -> None:
+        """Add the rows of an ``arrow_table`` of the same schema."""
+        if self._pending:
+            self.flush()
+        self._tables.append(table)
+        self.rows += len(table)
+        if sum(map(len, self._tables)) >= _ROWS:
+            self.flush()
+
     def flush(self) -> None:
         """Write what is held as one row group."""
         if self._pending:
-            self._writer.write_table(_arrow(self._schema, self._pending))
+            self._tables.append(arrow_table(self._schema, self._pending))
             self._pending, self._chars = [], 0
+        if self._tables:
+            self._writer.write_table(pyarrow.concat_tables(self._tables))
+            self._tables = []
 
 
 @contextmanager
 def table_writer(path: Path, schema: dict[str, Any]) -> Iterator[TableWriter]:
     """A writer whose file appears at ``path`` when the block ends well."""
     with atomic_file(path) as temporary:
-        arrow_schema = _arrow(schema, []).schema
+        arrow_schema = arrow_table(schema, []).schema
         with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
             table = TableWriter(schema, writer)
             yield table
             table.flush()
 
 
-def _arrow(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:
+def arrow_table(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:
+    """Rows, their values in the schema's order, as the writer takes them."""
     frame = pl.DataFrame(rows, schema=schema, orient="row", strict=True)
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -102,6 +102,34 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
 
     In a JSON list or a Parquet file the line is the position. A file that breaks off raises ``DataError``.
     """
+    return ((line, decoded(value)) for line, value in _read(path))
+
+
+def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
+    """What ``read_records`` yields, not yet ``decoded``, in lists of about a megabyte that depend on the file alone."""
+    batch: list[tuple[int, Any]] = []
+    weight = 0
+    for line, value in _read(path):
+        batch.append((line, value))
+        weight += len(value) if isinstance(value, bytes) else _CHUNK // 256
+        if weight >= _CHUNK:
+            yield batch
+            batch, weight = [], 0
+    if batch:
+        yield batch
+
+
+def decoded(value: Any) -> Any:
+    """The value of a line that may still be JSON text; ``UnreadableError``, returned, where it is not JSON."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError) as error:
+        return UnreadableError("not_json", str(error))
+
+
+def _read(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         if path.suffix == ".parquet":
             yield from _parquet_rows(path)
@@ -115,14 +143,8 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
 
 
-def _lines(handle: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(handle, start=1):
-        if not line.strip():
-            continue
-        try:
-            yield number, json.loads(line)
-        except (ValueError, RecursionError) as error:
-            yield number, UnreadableError("not_json", str(error))
+def _lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    return ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
