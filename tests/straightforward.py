@@ -15,9 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from datasketch import MinHash, MinHashLSH
-
-from stages.core.overlap import jaccard, shingles
 from stages.core.records import normalise
 
 RAW = Path("artifacts/raw")
@@ -142,6 +139,9 @@ def build() -> None:
 
 def near() -> None:
     """Problems near one another, and problems and steps near those of the benchmarks; after ``build``."""
+    from datasketch import MinHash, MinHashLSH  # no cost of the other steps
+
+    from stages.core.overlap import jaccard, shingles
 
     def signature(pieces: frozenset[str]) -> MinHash:
         made = MinHash(num_perm=120, seed=1)
