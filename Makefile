@@ -73,7 +73,7 @@ run: $(STAMP) data  ## run the pipeline of the active profile and print the resu
 	@pathfinder run
 
 world: $(STAMP)  ## make what data/ ships from a seed (LEVEL=replica-small: the richer world); a good hour, resumable
-	@nice dvc repro infra/pretraining/dvc.yaml:measure@$(LEVEL)
+	@nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL)
 
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from stages.core.results import results_table; print(results_table(), end="")'

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from stages import pretrain
+from flows import profiles
+from stages import measure, pretrain
 from stages.core import tiny
-from stages.core.io import sha256_file
+from stages.core.io import DataError, read_json, read_jsonl, sha256_file
+from stages.core.params import load_params
 from stages.core.pretraining import Plan, fit, orthogonalise, rate_share
-from stages.core.world_lessons import Lesson, Scribe, arithmetic_drill
+from stages.core.recipes import RECIPES, load_recipe
+from stages.core.runs import parse_runs
+from stages.core.world import WORLDS, assess, sample_problem
+from stages.core.world_benchmarks import WorldConfig
+from stages.core.world_lessons import POLICY_HABITS, Lesson, Scribe, arithmetic_drill
+from stages.core.world_steps import write_solution
+from stages.lineage.check import check
+from stages.lineage.graph import up
+from stages.lineage.pipeline import PRETRAINING, read_pipeline
 
 PLAN = Plan(steps=12, tokens=512, rate=0.003)
 
@@ -66,18 +84,165 @@ def test_the_rate_warms_up_and_decays() -> None:
     assert [rate_share(step, 1000) for step in (50, 100, 600, 800, 1000)] == [0.5, 1.0, 1.0, 0.5, 0.0]
 
 
-def test_command_writes_models_that_load(
-    tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+TINY = """
+levels:
+  quickstart:
+    world: rich
+    device: cpu
+    seed: 3
+    shape: {hidden: 32, layers: 1, heads: 2, feed: 64}
+    plans:
+      base: {steps: 3, tokens: 512, rate: 0.003}
+      refined: {steps: 2, tokens: 512, rate: 0.003}
+      words: {steps: 2, tokens: 512, rate: 0.003}
+      judge: {steps: 2, tokens: 512, rate: 0.003}
+    corpus: {phase1_train: 4, phase1_test: 22, phase2_train: 6, mistral: 4, processbench: 6, prmbench: 3, search: 3}
+    measure: {policy: 1, judge: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pretraining pipeline of the project, run by DVC with a recipe of a few steps."""
+    project = tmp_path_factory.mktemp("pretraining")
+    shutil.copytree(root / "stages", project / "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    (project / "infra/pretraining").mkdir(parents=True)
+    for name in ("requirements-cpu.lock", "requirements-cuda.lock", "pretraining/dvc.yaml"):
+        shutil.copy(root / "infra" / name, project / "infra" / name)
+    (project / "infra/pretraining/params.yaml").write_text(TINY)
+    (project / "dvc.yaml").write_text("stages: {}\n")
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=project, check=True)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    subprocess.run(
+        [sys.executable, "-m", "dvc", "repro", "-q", "infra/pretraining/dvc.yaml:corpus@quickstart"],
+        cwd=project,
+        env=os.environ | {"PATH": path, "DVC_NO_ANALYTICS": "1", "OMP_NUM_THREADS": "1"},
+        check=True,
+    )
+    return project
+
+
+def test_the_pipeline_makes_and_measures_all_that_is_shipped(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    level = made / "artifacts/pretraining/quickstart"
+    index = read_json(level / "world.json")
+    found = {path.relative_to(level).as_posix() for path in level.rglob("*") if path.is_file()} - {"world.json"}
+    assert set(index["files"]) == found
+    assert {"models/base/model.safetensors", "models/judge/model.safetensors", "search/math.jsonl"} <= found
+    problems = [row["problem"] for _, row in read_jsonl(level / "search/aime24.jsonl")]
+    assert all(7 <= problem.count(")") <= 9 for problem in problems)  # omnimath's length in the rich world
+    monkeypatch.chdir(made)
+    measure.main(["quickstart"])
+    metrics = read_json(made / "infra/pretraining/metrics/quickstart.json")
+    assert metrics["judge"]["cases"] == 4
+    assert set(metrics["policy"]["by_level"]) == {"all", *WORLDS["rich"]}
+
+
+def test_lineage_goes_from_a_made_model_to_the_seed(made: Path) -> None:
+    (made / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    tree = up("artifacts/pretraining/quickstart/prm800k", made)
+    for text in ("corpus@quickstart  $", "judge@quickstart  $", "base@quickstart  $", "levels.quickstart.seed: 3"):
+        assert text in tree
+    (made / "params.yaml").write_text("{}\n")
+    assert [finding for finding in check(None, made) if finding.level == "error"] == []
+
+
+def test_the_same_recipe_gives_the_same_model_and_goes_on_from_its_checkpoints(
+    made: Path, tokenizer: PreTrainedTokenizerFast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = Plan(steps=3, tokens=512, rate=0.003)
-    recipe = pretrain.Recipe(hidden=32, layers=1, heads=2, feed=64, base=short, refined=short, words=short, judge=short)
+    recipe = load_recipe("quickstart", made / "infra/pretraining/params.yaml")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(pretrain, "Recipe", lambda: recipe)
-    pretrain.main(["base", "judge"])
-    models = tmp_path / "data" / "models"
-    digests = {name: sha256_file(models / name / "model.safetensors") for name in ("base", "judge")}
-    assert digests["base"] != digests["judge"]
-    pretrain.main(["base"])
-    assert sha256_file(models / "base" / "model.safetensors") == digests["base"]
-    with pytest.raises(SystemExit, match="unknown part 'bass'"):
-        pretrain.main(["bass"])
+    weights = Path("artifacts/pretraining/quickstart/models/base/model.safetensors")
+    pretrain.train_base(recipe, tokenizer, tmp_path / "again")
+    assert sha256_file(made / weights) == sha256_file(tmp_path / "again/model.safetensors")
+    monkeypatch.setattr(pretrain, "base_lessons", lambda *_: pytest.fail)  # nothing is left to learn
+    pretrain.train_base(recipe, tokenizer, tmp_path / "resumed")
+    assert sha256_file(made / weights) == sha256_file(tmp_path / "resumed/model.safetensors")
+    other = recipe.model_copy(update={"seed": 4})
+    assert pretrain.checkpoint_of("base", recipe) != pretrain.checkpoint_of("base", other)
+
+
+def test_every_recipe_of_the_project_is_valid(root: Path) -> None:
+    content = yaml.safe_load((root / RECIPES).read_text())
+    stages = yaml.safe_load((root / "infra/pretraining/dvc.yaml").read_text())["stages"]
+    assert set(content["levels"]) == {"quickstart", "replica", "replica-small"}
+    for stage in stages.values():
+        assert stage["matrix"]["level"] == list(content["levels"])
+    for level in content["levels"]:
+        recipe = load_recipe(level, root / RECIPES)
+        scale = next(iter(recipe.levels.values())).scale
+        assert scale.written + scale.amounts <= 99 + 9
+    assert load_recipe("quickstart", root / RECIPES).config == WorldConfig()
+    assert set(read_pipeline(root)) & set(read_pipeline(root, PRETRAINING)) == set()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("    seed: 3\n", "levels.quickstart.seed: Field required"),
+        ("hidden: 32", "levels.quickstart.shape: Value error, hidden must be"),
+        ("steps: 3", "levels.quickstart.plans.base.steps"),
+        ("mistral: 4", "corpus.mistrall: 4"),
+        ("  quickstart:", "no level 'quickstart'; there are slowstart"),
+    ],
+)
+def test_a_wrong_recipe_is_named(tmp_path: Path, change: str, message: str) -> None:
+    wrong = {"hidden: 32": "hidden: 33", "steps: 3": "steps: 0", "mistral: 4": "mistrall: 4"}
+    wrong |= {"  quickstart:": "  slowstart:"}
+    path = tmp_path / "params.yaml"
+    path.write_text(TINY.replace(change, wrong.get(change, ""), 1))
+    with pytest.raises(DataError, match=re.escape(message)):
+        load_recipe("quickstart", path)
+
+
+def test_an_unknown_level_and_a_missing_gpu_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / RECIPES
+    path.parent.mkdir(parents=True)
+    path.write_text(TINY.replace("device: cpu", "device: cuda"))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="no level 'slow'; there are quickstart"):
+        pretrain.main(["base", "slow"])
+    if not torch.cuda.is_available():
+        with pytest.raises(DataError, match="trains on a GPU and none is here"):
+            pretrain.main(["base", "quickstart"])
+
+
+@given(seed=st.integers(0, 2**32), name=st.sampled_from(sorted(WORLDS["rich"])))
+def test_the_rich_worlds_stories_stay_within_its_numbers(seed: int, name: str) -> None:
+    rng, level = random.Random(seed), WORLDS["rich"][name]
+    problem = sample_problem(rng, level)
+    assert level.events[0] <= len(problem.events) <= level.events[1]
+    assert all(0 <= value <= level.largest for value in problem.values)
+    for written in write_solution(problem, rng, POLICY_HABITS):
+        assert written.verdict.state.value <= level.scale.written
+        again = assess(problem, written.before, written.text)
+        assert again == written.verdict
+
+
+def test_the_replica_reads_what_the_pipeline_makes(root: Path, tmp_path: Path) -> None:
+    """With its profile the download waits for the level's stages, and the shipped world for none."""
+    shutil.copytree(root / "infra/profiles", tmp_path / "infra/profiles")
+    shutil.copytree(root / "infra/pretraining", tmp_path / "infra/pretraining")
+    for name in ("dvc.yaml", "data.dvc"):
+        shutil.copy(root / name, tmp_path / name)
+    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    for profile, wanted in (("replica", True), ("quickstart", False)):
+        profiles.write(tmp_path, profile, force=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "dvc", "dag", "--dot", "download"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        edge = re.search(r'"infra/pretraining/dvc.yaml:corpus@replica" -> "download"', done.stdout)
+        assert bool(edge) is wanted
+        assert ("data.dvc" in done.stdout) is not wanted
+        assert "replica-small" not in done.stdout
+        names = {
+            source.location.rpartition("/models")[0]
+            for source in load_params(tmp_path / "params.yaml").download.sources
+        }
+        assert ("artifacts/pretraining/replica" in names) is wanted
+    runs = yaml.safe_load(profiles.render(tmp_path, "replica"))["runs"]
+    assert {run.variant for run in parse_runs(runs)} == {"full", "no_error_categories", "no_subtasks", "autoregressive"}
+    assert {run.seed for run in parse_runs(runs)} == {1, 2, 3, 4, 5}
