@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from stages.core.page import escape
 
 _WIDTH = 640
+_NARROW = 400  # what a phone shows without scrolling
 _FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 450, 190, 84
 _FLOW_RIGHT = _FLOW_BAR + 30  # what leaves lies 14 to the right of what stays
 _COLOURS = tuple(f"var(--c{number})" for number in range(6))
@@ -91,7 +92,7 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
     """Each value as a dot on its interval, on one axis that starts at zero."""
     if not bars:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    row, left, right = 24, 235, _WIDTH - 56
+    row, left, right = 36, 10, _NARROW - 46
     height = row * len(bars) + 44
     low, high, step = _ticks(0.0, max(bar.high for bar in bars) or 100.0)
     x_of = _Scale(low, high, left, right)
@@ -99,9 +100,9 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
     for tick in _range(low, high, step):
         parts += [_rule(x_of(tick), 8, x_of(tick), height - 34), _text(x_of(tick), height - 20, f"{tick:g}", "middle")]
     for place, bar in enumerate(bars):
-        y, colour = 20 + row * place, _COLOURS[1 if bar.is_baseline else 0]
+        y, colour = 30 + row * place, _COLOURS[1 if bar.is_baseline else 0]
         fill = "var(--bg)" if bar.is_baseline else colour
-        parts.append(_text(left - 10, y + 4, bar.name, "end"))
+        parts.append(_text(left, y - 12, bar.name))
         parts.append(
             f'<line x1="{x_of(bar.low):.1f}" y1="{y}" x2="{x_of(bar.high):.1f}" y2="{y}" '
             f'stroke="{colour}" stroke-width="3"/>'
@@ -111,7 +112,7 @@ def interval_chart(bars: Sequence[Bar], label: str) -> str:
         )
         parts.append(_text(x_of(bar.high) + 8, y + 4, f"{bar.value:.1f}"))
     parts.append(_text(right, height - 4, label, "end", "dim"))
-    return _svg(height, parts)
+    return _svg(height, parts, _NARROW, "narrow")
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
@@ -120,7 +121,7 @@ def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
     if not values:
         return _svg(40, [_text(8, 24, "nothing to draw yet")])
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    step, left, right, top = 22, 250, _WIDTH - 16, 34
+    step, left, right, top = 34, 10, _NARROW - 16, 18 * len(names) + 18
     height = top + step * len(rows) + 34
     low, high, tick_step = _ticks(min(values), max(values))
     x_of = _Scale(low, high, left, right)
@@ -129,14 +130,13 @@ def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
         parts += [_rule(x_of(tick), top - 8, x_of(tick), height - 34)]
         parts.append(_text(x_of(tick), height - 20, f"{tick:g}", "middle"))
     for place, name in enumerate(names):
-        x = 8 + _WIDTH / len(names) * place
-        parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
+        parts += [_mark(left + 6, 10 + 18 * place, place), _text(left + 18, 14 + 18 * place, name)]
     for line, (name, row) in enumerate(rows.items()):
-        y = top + 6 + step * line
-        parts.append(_text(left - 10, y + 4, name, "end"))
+        y = top + 20 + step * line
+        parts.append(_text(left, y - 12, name))
         parts += [_mark(x_of(row[series]), y, place) for place, series in enumerate(names) if series in row]
     parts.append(_text(right, height - 4, label, "end", "dim"))
-    return _svg(height, parts)
+    return _svg(height, parts, _NARROW, "narrow")
 
 
 def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_label: str, y_label: str) -> str:
@@ -179,7 +179,7 @@ def _short(number: float) -> str:
 
 def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float, float, float]]) -> str:
     """A point's name at the first of eight places around it that no name before it holds."""
-    width = 6.7 * len(text)
+    width = 7.2 * len(text)  # of a wide face: what the reader has is not known
     spots = [(side, drop) for drop in (4, -8, 16, -20, 28) for side in (9, -9 - width)]
     fits = [
         (x + dx, y + dy)

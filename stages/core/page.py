@@ -292,7 +292,7 @@ border:1px solid var(--line);border-radius:.3rem;padding:.15rem .3rem}details[hi
 figure{margin:1rem 0}figcaption{color:var(--dim);font-size:.9rem}
 svg{width:100%;max-width:46rem;height:auto;min-width:32rem;display:block}
 td:not(.n):last-child{min-width:10rem}th[scope=row]{min-width:9rem}
-svg.flow{min-width:21rem;max-width:36rem}svg .name{font-weight:600}
+svg.flow{min-width:21rem;max-width:36rem}svg.narrow{min-width:18rem;max-width:30rem}svg .name{font-weight:600}
 svg text{fill:var(--fg);font:12px system-ui,sans-serif}svg .dim{fill:var(--dim)}
 details{border:1px solid var(--line);border-radius:.4rem;padding:.4rem .8rem;margin:.5rem 0}
 summary{cursor:pointer;overflow-wrap:anywhere}

@@ -29,7 +29,7 @@ def write_stage_times(root: Path = Path(".")) -> None:
     told = Text(
         f"{len(rows)} stages have run here, {sum(r['times']['seconds'] for r in ran.values()):,.0f} s of work in all. "
         f"Stages that run side by side count each. Every figure is in a record below {RECORDS}, which "
-        "`pathfinder lineage verify` holds against dvc.lock and the files; this page repeats the records."
+        "pathfinder lineage check holds against dvc.lock and the files; this page repeats the records."
     )
     table = Table("Each stage, as it last ran.", _HEADERS, rows, links={name: f"#{anchor_of(name)}" for name in ran})
     sections = [Section("All stages", [table]), *(Section(name, _story(r, made)) for name, r in ran.items())]
