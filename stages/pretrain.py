@@ -111,8 +111,11 @@ def checkpoint_of(name: str, recipe: Recipe, start: str = "") -> Path:
     """Where a run keeps its progress: named by everything that decides its result."""
     core = Path(tiny.__file__).parent
     sources = {source: sha256_file(core / source) for source in SOURCES}
-    made_from = recipe.model_dump(include={"world", "device", "seed", "shape", "plans"})
-    digest = digest_of({"name": name, "recipe": made_from, "start": start, "sources": sources})
+    phases = list(PHASES)
+    so_far = phases[: phases.index(name) + 1] if name in PHASES else [name]
+    made_from = recipe.model_dump(include={"world", "device", "seed", "shape"})
+    plans = recipe.plans.model_dump(include=set(so_far))
+    digest = digest_of({"name": name, "recipe": made_from, "plans": plans, "start": start, "sources": sources})
     return CHECKPOINTS / digest[:16] / f"{name}.safetensors"
 
 

@@ -157,8 +157,13 @@ def test_the_same_recipe_gives_the_same_model_and_goes_on_from_its_checkpoints(
     monkeypatch.setattr(pretrain, "base_lessons", lambda *_: pytest.fail)  # nothing is left to learn
     pretrain.train_base(recipe, tokenizer, tmp_path / "resumed")
     assert sha256_file(made / weights) == sha256_file(tmp_path / "resumed/model.safetensors")
-    other = recipe.model_copy(update={"seed": 4})
-    assert pretrain.checkpoint_of("base", recipe) != pretrain.checkpoint_of("base", other)
+    longer = recipe.plans.model_copy(update={"refined": recipe.plans.base})
+    for other, phases in (({"seed": 4}, ("base", "refined", "judge")), ({"plans": longer}, ("refined", "words"))):
+        changed = recipe.model_copy(update=other)
+        names = ("base", "refined", "words", "judge")
+        differ = {n for n in names if pretrain.checkpoint_of(n, recipe) != pretrain.checkpoint_of(n, changed)}
+        assert differ >= set(phases)
+        assert ("base" in differ) is ("base" in phases)
 
 
 def test_every_recipe_of_the_project_is_valid(root: Path) -> None:

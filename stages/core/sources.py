@@ -83,7 +83,8 @@ def _check_name(source: Source, name: str) -> None:
 def _shipped(source: Source, place: Place) -> _Brought:
     if Path(source.location).is_absolute() or ".." in Path(source.location).parts:
         raise DataError(f"source {source.name}: {source.location} is not a folder of the project")
-    return _copy(source, Path(source.location), place.folder, "fetch the shipped world with `dvc pull data`, or make it with `make world`")
+    remedy = "fetch the shipped world with `dvc pull data`, or make it with `make world`"
+    return _copy(source, Path(source.location), place.folder, remedy)
 
 
 def _mirror(source: Source, place: Place) -> _Brought:
