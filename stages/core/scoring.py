@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from stages.core.model import DTYPES, load_model, resolve
 from stages.core.passes import PRESETS, Encoded, Mode, Prompter, Query, Reading, asked_in, averaged
 from stages.core.prompts import VARIANTS, Variant
 from stages.core.tokens import load_tokenizer
-from stages.core.tree import Tree
+from stages.core.tree import Tree, build_tree, common
 
 MODEL_FILE = "pathfinder.json"
 _CHUNK = 256
@@ -193,11 +194,12 @@ class Scorer:
                     on_done(before - len(waiting))
         return out
 
+    @torch.inference_mode()
     def _onto(self, trunks: dict[str, Trunk], groups: dict[str, list[Query]]) -> dict[str, list[StepScore]]:
         """Scores of every group's queries; ``trunks`` is what is known, and afterwards what these groups left."""
         made = {key: self._ask(queries, self._encode(queries)) for key, queries in groups.items() if queries}
         keys = list(made)
-        before = {key: trunks.get(key) or self._no_trunk() for key in keys}
+        before = {key: trunks.get(key) or self._opening for key in keys}
         trunks.clear()
         out: dict[str, list[StepScore]] = {key: [] for key in groups}
         for chosen in pack([len(made[k].tree) - known_nodes(made[k].tree, before[k].ids) for k in keys], self._budget):
@@ -207,11 +209,20 @@ class Scorer:
             trunks |= zip(names, onto, strict=True)
         return out
 
-    def _no_trunk(self) -> Trunk:
+    @cached_property
+    def _opening(self) -> Trunk:
+        """What every prompt begins with, the system text: the trunk of a problem of which nothing else is known."""
+        one, other = (self._prompter.encode([Query("", text, (), text)])[0][0] for text in "PQ")
+        ids = one[: common(one, other)]
         config: Any = self._model.config
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
-        return Trunk(np.empty(0, dtype=np.int32), dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
+        empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
+        tree = build_tree([ids], [(0, len(ids) - 1)])
+        batch = batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
+        kept: Kept = {}
+        read_logits(self._model, batch, kept)
+        return grown([tree], [empty], batch, kept)[0]
 
     def _encode(self, queries: list[Query]) -> list[Encoded]:
         """Raises ``DataError`` naming the first query that is longer than the model's context."""

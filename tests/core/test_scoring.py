@@ -17,7 +17,6 @@ from stages.core.io import DataError, write_json
 from stages.core.layout import TreeBatch, batch_trees
 from stages.core.passes import PRESETS, Mode, Prompter, Query
 from stages.core.prompts import VARIANTS
-from stages.core.score_lines import read_solutions, render_scores, score_lines
 from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution, StepScore
 from stages.core.tokens import add_label_tokens
 from tests.models import (
@@ -305,6 +304,27 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
     assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # of the other story the opening alone is known
 
 
+def test_what_all_prompts_begin_with_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    slots: list[int] = []
+
+    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
+        slots.append(batch.input_ids.shape[1])
+        return read_logits(model, batch, kept)
+
+    monkeypatch.setattr("stages.core.scoring.read_logits", counted)
+    scorer = Scorer(tmp_path)
+    costs, found = [], []
+    for _ in range(2):
+        slots.clear()
+        found.append(Rounds(scorer).score({key: Candidates(key, (), WAYS) for key in ("P", "Q")}))
+        costs.append(sum(slots))
+    opening = scorer._opening.ids
+    assert costs[0] - costs[1] == len(opening) > 50
+    assert np.array_equal(opening, scorer._prompter.encode([Query("", "Z", (), "Z")])[0][0][: len(opening)])
+    assert found[0] == found[1]
+
+
 def test_published_prompts_to_the_letter() -> None:
     tokenizer = plain_tokenizer()
     query = Query("q", "Q?", ("Step 1. one", "step 2. two"), "3. three")
@@ -357,26 +377,6 @@ def test_errors_and_labels() -> None:
     assert StepScore(None, None, 0.2, 0.9).has_error
     assert StepScore(None, None, None, 0.4).has_error
     assert not StepScore(None, None, None, 0.6).has_error
-
-
-def test_rows_in_rows_out(tmp_path: Path) -> None:
-    save_prm(tmp_path / "model")
-    source = tmp_path / "in.jsonl"
-    source.write_text('{"id": 7, "problem": "P", "steps": ["a", "b"]}\n\n{"id": "x", "problem": "Q", "steps": ["c"]}\n')
-    scorer = Scorer(tmp_path / "model")
-    solutions = read_solutions(str(source))
-    rows = score_lines(scorer, solutions)
-    assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
-    assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "labels"}
-    assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
-    for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
-        source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
-        with pytest.raises(DataError, match=rf"in\.jsonl:2: .*{what}"):
-            read_solutions(str(source))
-    drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [StepScore(0.2, 0.9, None, 0.1)], colour=False)
-    assert "math error" in drawn
-    assert "consistency error" not in drawn
-    assert "\x1b" not in drawn
 
 
 def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:
