@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ def fetch_all(params: Download, mirror: Path | None) -> dict[str, Any]:
         entry = source.model_dump(include={"kind", "location", "revision", "licence"})
         fetched = fetch_source(source, Place(work_folder(entry, source.name), params, mirror))
         manifest[source.name] = entry | {"revision": fetched.revision, "files": fetched.files}
+        if source.kind == "hub" and fetched.revision != source.revision:
+            moves = f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
+            print(f"{moves}revision: {fetched.revision} keeps what came now", file=sys.stderr)
     return manifest
 
 

@@ -1,24 +1,24 @@
-"""The systems by name: every discriminative PRM of the paper's tables. A new one is a file and a line here."""
+"""The systems by name: every discriminative PRM of the paper's tables. A new one is a file and a line."""
 
 from __future__ import annotations
 
-from stages.core.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
+from types import ModuleType
+
+from stages.core.baselines import (  # noqa: F401 -- a line each; their systems are gathered below
+    llemma,
+    math_psa,
+    math_shepherd,
+    qwen,
+    reasoneval,
+    rlhflow,
+    skywork,
+)
 from stages.core.baselines.adapter import System
 from stages.core.io import DataError
 
+_FILES = [value for value in list(vars().values()) if isinstance(value, ModuleType)]
 SYSTEMS: dict[str, System] = {
-    system.name: system
-    for system in (
-        math_shepherd.SYSTEM,
-        math_psa.SYSTEM,
-        rlhflow.MISTRAL,
-        rlhflow.DEEPSEEK,
-        skywork.SYSTEM,
-        reasoneval.SYSTEM,
-        llemma.SYSTEM,
-        qwen.PRM,
-        qwen.PRM800K,
-    )
+    one.name: one for file in _FILES for one in vars(file).values() if isinstance(one, System)
 }
 
 

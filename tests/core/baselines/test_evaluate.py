@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +160,55 @@ def test_commands(project: Path) -> None:
     refused = runner.invoke(app, ["score", "in.jsonl", "--system", "gpt", "--model", model])
     assert refused.exit_code == 1
     assert "unknown system 'gpt'" in refused.output
+
+
+MINE = """
+from dataclasses import dataclass
+
+from stages.core.baselines.adapter import AUTHORS, Method, Piece, System
+from stages.core.baselines.heads import TokenHead
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    forbidden: tuple[str, ...] = ("ки",)
+
+    def encode(self, text, solution):
+        steps = [piece for step in solution.steps for piece in (Piece(text.safe(step)), Piece("ки", read=True))]
+        return text.encode([Piece(text.safe(solution.problem)), *steps])
+
+    def head(self, text, weights):
+        return TokenHead.of(weights, *text.pair("+ -"))
+
+
+SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Method(Mine())}, "")
+"""
+
+
+def test_a_new_prm_is_one_file_and_one_line(project: Path) -> None:
+    """On a copy of the code: the benchmark's stage, the command and the parameters know it then."""
+    shutil.copytree(ROOT / "stages", "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    Path("stages/core/baselines/mine.py").write_text(MINE)
+    registry = Path("stages/core/baselines/registry.py")
+    registry.write_text(registry.read_text().replace("    llemma,\n", "    llemma,\n    mine,\n"))
+    FOLDERS["math-shepherd"](Path("artifacts/raw/models/mine"))
+    done = subprocess.run(
+        [sys.executable, "-m", "stages.baseline", "mine", "processbench"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )
+    assert done.returncode == 0, done.stderr
+    metrics = read_json(Path("metrics/processbench/mine.json"))
+    assert (metrics["system"], metrics["titles"], metrics["kept"]) == ("mine", ["My PRM"], 12)
+    assert (
+        len(
+            {
+                step["reward"]
+                for row in rows_of(Path("artifacts/predictions/processbench/mine.jsonl"))
+                for step in row["steps"]
+            }
+        )
+        > 10
+    )
