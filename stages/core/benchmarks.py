@@ -97,7 +97,7 @@ class Loaded(Generic[T]):
 
 
 def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
-    """Items of every subset found, in the files' order, ``limit`` a subset (0: all).
+    """Items of every subset found, in the files' order, ``limit`` a subset at even distances (0: all).
 
     Known: right answers with a wrong step, and problems repeated inside a subset. Source: Qwen/ProcessBench.
     """
@@ -111,7 +111,7 @@ def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
         rows = [_processbench_item(path, number, row, subset) for number, row in _rows(path)]
         _check_unique(path, [row.id for row in rows])
         read += len(rows)
-        rows = _first(rows, limit)
+        rows = _spread(rows, limit)
         items += rows
         defects["repeated_problem"] += len(rows) - len({normalise(row.problem) for row in rows})
     if not items:
@@ -199,7 +199,10 @@ def read_prmbench_originals(folder: Path) -> list[PRMBenchItem]:
 
 
 def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[SearchProblem]:
-    """Problems of ``sets``, ``limit`` a set (0: all). A missing set is a ``DataError``: averages need them all."""
+    """Problems of ``sets``, ``limit`` a set at even distances (0: all).
+
+    A missing set is a ``DataError``: averages need them all.
+    """
     problems: list[SearchProblem] = []
     read = repeated = 0
     for name in sets:
@@ -209,7 +212,7 @@ def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[Sea
         rows = [_search_problem(path, number, row, name) for number, row in _rows(path)]
         _check_unique(path, [row.id for row in rows])
         read += len(rows)
-        rows = _first(rows, limit)
+        rows = _spread(rows, limit)
         problems += rows
         repeated += len(rows) - len({normalise(row.problem) for row in rows})
     return Loaded(problems, read, {"limit": read - len(problems)}, {"repeated_problem": repeated})
@@ -287,5 +290,6 @@ def _check_unique(path: Path, ids: list[str]) -> None:
         raise DataError(f"{path}: {len(repeated)} ids repeat ({', '.join(repeated[:3])}); give each row its own")
 
 
-def _first(rows: list[T], limit: int) -> list[T]:
-    return rows[:limit] if limit else rows
+def _spread(rows: list[T], limit: int) -> list[T]:
+    """``limit`` rows at even distances: ProcessBench's files have all wrong solutions first."""
+    return [rows[place * len(rows) // limit] for place in range(limit)] if 0 < limit < len(rows) else rows

@@ -158,7 +158,7 @@ PRMBENCH = PaperTable(
         "sensitivity",
         "overall",
     ),
-    ("NR", "NCL", "Avg.", "ES", "SC", "DC", "CI", "Avg.", "PS", "DR", "MS", "Avg.", "Overall"),
+    ("NR", "NCL", "Simpl.", "ES", "SC", "DC", "CI", "Sound.", "PS", "DR", "MS", "Sens.", "Overall"),
     _PRMBENCH,
 )
 SEARCH = PaperTable(

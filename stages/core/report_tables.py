@@ -65,7 +65,8 @@ def prmbench(results: Results) -> list[Block]:
         _class_or_category,
         "PRMScore in percent. NR non-redundancy, NCL non-circular logic, ES empirical soundness, SC step "
         "consistency, DC domain consistency, CI confidence invariance, PS prerequisite sensitivity, DR deception "
-        "resistance, MS multiple solutions.",
+        "resistance, MS multiple solutions. Simpl., Sound. and Sens. are the means of the classes to their left: "
+        "simplicity, soundness, sensitivity.",
     )
 
 

@@ -31,6 +31,8 @@ def test_real_processbench(mirror: Path) -> None:
     assert found.defects["repeated_problem"] > 0
     limited = read_processbench(mirror / "processbench", limit=5)
     assert [item.subset for item in limited.items] == ["gsm8k"] * 5 + ["math"] * 5
+    kinds = {(item.subset, item.label == -1) for item in limited.items}
+    assert len(kinds) == 4, "the files have all wrong solutions first; a part of one has both kinds"
     assert limited.accounting() == {"read": 1400, "kept": 10, "dropped": {"limit": 1390}, "quarantined": {}}
 
 
