@@ -216,8 +216,12 @@ def use_trees(model: PreTrainedModel) -> None:
 def read_logits(model: Any, batch: Any, kept: Kept | None = None) -> torch.Tensor:
     """Logits at the batch's readings only: (readings, vocabulary). ``batch`` is a ``layout.TreeBatch``.
 
-    ``kept``, where given, is filled with every layer's keys and values.
+    ``kept``, where given, is filled with every layer's keys and values. Raises ``ValueError`` for a model that is not
+    switched: FlashAttention 2 and every other back end would take the row for one plain text and say nothing.
     """
+    used = getattr(getattr(model, "config", None), "_attn_implementation", NAME)
+    if used != NAME:
+        raise ValueError(f"attention {used!r} would treat a tree as a plain text; switch the model with use_trees")
     if suits(model):
         found: torch.Tensor = model.get_output_embeddings()(last_states(model, batch, kept))
         return found

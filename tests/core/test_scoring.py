@@ -128,17 +128,6 @@ def test_a_wrong_tree_is_noticed(mutate: Any) -> None:
     assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "dense", mutate) > 1e-2
 
 
-def test_a_switched_model_refuses_plain_calls() -> None:
-    tokenizer = plain_tokenizer()
-    model = small_model(tokenizer)
-    use_trees(model)
-    with pytest.raises(ValueError, match="tree"):
-        model(input_ids=torch.ones(1, 4, dtype=torch.long))
-    model.config.layer_types = ["sliding_attention", "full_attention"]
-    with pytest.raises(ValueError, match="sliding"):
-        use_trees(model)
-
-
 def save_prm(folder: Path, variant: str = "full", make: Any = plain_tokenizer) -> tuple[Any, Any]:
     tokenizer = make()
     add_label_tokens(tokenizer)
