@@ -40,12 +40,17 @@ def results_text(tables: Mapping[str, Any]) -> str:
 
 def with_results(readme: str, results: str) -> str:
     """The README with ``results`` between its marks; raises ``DataError`` where they are not there once."""
-    if readme.count(START) != 1 or readme.count(END) != 1:
+    return between(readme, START, results, END, README)
+
+
+def between(text: str, start: str, content: str, end: str, where: Path) -> str:
+    """The text of ``where`` with ``content`` between its two marks, each a line; ``DataError`` names missing ones."""
+    if text.count(start) != 1 or text.count(end) != 1:
         raise DataError(
-            f"{README}: expected the marks {START.strip()} and {END.strip()} once, each on a line of its own"
+            f"{where}: expected the marks {start.strip()} and {end.strip()} once, each on a line of its own"
         )
-    before, _, rest = readme.partition(START)
-    return before + START + results + END + rest.partition(END)[2]
+    before, _, rest = text.partition(start)
+    return before + start + content + end + rest.partition(end)[2]
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stages.core.page import escape
+from stages.core.page import PALETTE, escape
 
 _WIDTH = 640
 _NARROW = 400  # what a phone shows without scrolling
@@ -86,6 +86,13 @@ def line_chart(
     parts.append(_text(right, height - bottom + 32, x_label, "end", "dim"))
     parts.append(_text(left, top - 4, y_label, "start", "dim"))
     return _svg(height, parts)
+
+
+def standalone(drawing: str) -> str:
+    """A drawing as a file of its own: with the page's colours, and a ground."""
+    head, _, rest = drawing.partition(">")
+    style = f"<style>{PALETTE}svg text{{fill:var(--fg);font:12px sans-serif}}svg .dim{{fill:var(--dim)}}</style>"
+    return f'{head}>{style}<rect width="100%" height="100%" fill="var(--bg)"/>{rest}\n'
 
 
 def interval_chart(bars: Sequence[Bar], label: str) -> str:

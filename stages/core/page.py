@@ -265,12 +265,16 @@ tests.push(e=>e.textContent.toLowerCase().includes(words.value.toLowerCase()));a
 bar.append(count);box.prepend(bar);show()}
 """
 
-STYLE = """
+PALETTE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--dim:#57606a;--line:#d0d7de;--soft:#f3f5f8;--warn:#fff4d6;
 --warnline:#b7791f;--c0:#1f5fbf;--c1:#b8410f;--c2:#1b7f4b;--c3:#7a3db8;--c4:#8a6100;--c5:#0f6d7a;--bad:#b42318}
 @media (prefers-color-scheme:dark){:root{--bg:#14171c;--fg:#e6e9ee;--dim:#a3adb9;--line:#3a424d;--soft:#1d222a;
 --warn:#3a2f12;--warnline:#d9a441;--c0:#7db0ff;--c1:#ff9d6e;--c2:#6fd69b;--c3:#c99cff;--c4:#e3c15c;--c5:#6fd0de;--bad:#ff8a7d}}
-*{box-sizing:border-box}
+"""
+"""Colours by name, light and dark; drawings that stand alone have them too."""
+STYLE = (
+    PALETTE
+    + """*{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 main{max-width:72rem;margin:0 auto;padding:1rem}
 h1{font-size:1.7rem;line-height:1.2}h2{margin-top:2.2rem;border-bottom:1px solid var(--line);padding-bottom:.2rem}
@@ -301,3 +305,4 @@ ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-we
 @media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav,.filters{display:none}
 table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}details::details-content{content-visibility:visible;display:block;block-size:auto}}
 """
+)

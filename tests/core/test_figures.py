@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from stages.core.figures import Bar, dot_chart, interval_chart, line_chart, scatter_chart
+from stages.core.figures import Bar, dot_chart, interval_chart, line_chart, scatter_chart, standalone
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -59,3 +59,14 @@ def test_hostile_names_stay_text() -> None:
     ):
         assert not _parts(drawing, "script")
         assert name in {part.text for part in _parts(drawing, "text")}
+
+
+def test_a_drawing_stands_alone_with_the_page_s_colours() -> None:
+    drawing = line_chart({"a & <b>": [(2, 0.5), (64, 66.4)], "c": [(2, 0.1), (64, 3.2)]}, "steps", "seconds")
+    alone = standalone(drawing)
+    (style,) = _parts(alone, "style")
+    assert style.text is not None
+    used = set(re.findall(r"var\((--\w+)\)", alone))
+    assert used <= set(re.findall(r"(--\w+):", style.text))
+    assert "--bg" in used
+    assert alone.count("<polyline") == drawing.count("<polyline") == 4

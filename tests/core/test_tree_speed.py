@@ -1,6 +1,9 @@
 """Trees beside the published way: same model, same machine, processor time.
 
 Run: OMP_NUM_THREADS=1 pytest -m benchmarks -s tests/core/test_tree_speed.py
+
+With PATHFINDER_BENCHMARK_WRITE=1 the tables go between their marks in docs/speed.md and README.md, and the growth with
+the number of steps to docs/speed-growth.csv and docs/speed-growth.svg.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from stages.core.io import write_json
+from infra.readme import between
+from stages.core.figures import line_chart, standalone
+from stages.core.io import write_json, write_text
 from stages.core.passes import Mode, Prompter, Query
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import MODEL_FILE, Candidates, Rounds, Scorer, Solution
@@ -25,9 +30,15 @@ from tests.models import plain_tokenizer, separate_logits
 
 pytestmark = pytest.mark.benchmarks
 _PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
-_ROUNDS = 4
+_WRITES = os.environ.get("PATHFINDER_BENCHMARK_WRITE", "") == "1"
+_ROOT = Path(__file__).resolve().parents[2]
+_SEARCHED = 3  # problems that a search follows to the end of their real solutions
+_EARLY = 4
 _LONG = 10
+_GUIDE = "published, were it linear"
 SUBSETS = ("gsm8k", "math", "olympiad-length")
+Rows = Mapping[str, Sequence[str]]
+"""A table's rows by their first cell."""
 Setting = tuple[Any, Any, Prompter, Path]
 """Model, tokenizer, prompter and the folder that holds the PRM."""
 
@@ -57,6 +68,29 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
+def table(headers: Sequence[str], rows: Rows) -> str:
+    """In Markdown."""
+    cells = [headers, ["---"] * len(headers), *([name, *row] for name, row in rows.items())]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
+
+
+def write(path: Path, name: str, content: str) -> None:
+    """Put ``content`` between the marks ``name`` of a document, where that is asked for."""
+    print(f"\n{name}\n{content}")
+    if _WRITES:
+        marks = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
+        write_text(path, between(path.read_text(encoding="utf-8"), marks[0], content, marks[1], path))
+
+
+@pytest.fixture(scope="module")
+def headline() -> Iterator[dict[str, list[str]]]:
+    """The rows of the README's table, written when scoring and search are both there."""
+    found: dict[str, list[str]] = {}
+    yield found
+    if len(found) == 4:
+        write(_ROOT / "README.md", "speed", table(("times as fast", "gsm8k", "math", "ten steps and more"), found))
+
+
 @pytest.fixture
 def setting(tmp_path: Path, mirror: Path) -> Setting:
     torch.manual_seed(0)
@@ -83,12 +117,33 @@ def solutions_of(mirror: Path, subset: str) -> list[Solution]:
     return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in rows_of(mirror, subset)]
 
 
-@pytest.mark.parametrize("subset", SUBSETS)
-def test_scoring(setting: Setting, mirror: Path, subset: str) -> None:
+def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
     """Every mode beside the published runners; early stops are at the gold label's step."""
+    headers, rows = [""], dict[str, list[str]]()
+    for subset in SUBSETS:
+        solutions = solutions_of(mirror, subset)
+        gold = [row["label"] if row["label"] >= 0 else len(row["steps"]) for row in rows_of(mirror, subset)]
+        published, ours = scored(setting, solutions, gold)
+        steps = sum(len(solution.steps) for solution in solutions)
+        headers.append(f"{subset} ({steps / len(solutions):.1f} steps)")
+        for name, took in published.items():
+            rows.setdefault(f"published, {name}", []).append(f"{steps / took:.1f}")
+        for name, took in ours.items():
+            same = published.get(name, published["both passes"])
+            rows.setdefault(f"trees, {name}", []).append(f"{steps / took:.1f} ({same / took:.1f})")
+        stop = "pass 1, early stop"
+        for said, ratio in (
+            ("both passes", published["both passes"] / ours["both passes"]),
+            ("pass 1 alone, beside both passes of the published way", published["both passes"] / ours["pass 1"]),
+            ("published early stop (gold labels) beside trees with the same", published[stop] / ours[stop]),
+        ):
+            headline.setdefault(said, []).append(f"{ratio:.1f}")
+    write(_ROOT / "docs" / "speed.md", "scoring", table(headers, rows))
+
+
+def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tuple[dict[str, float], dict[str, float]]:
+    """Seconds of the published ways and of ours, by name."""
     model, tokenizer, prompter, folder = setting
-    solutions = solutions_of(mirror, subset)
-    gold = [row["label"] if row["label"] >= 0 else len(row["steps"]) for row in rows_of(mirror, subset)]
     asked = [
         (place <= gold[number], Query("q", solution.problem, solution.steps[:place], step))
         for number, solution in enumerate(solutions)
@@ -106,27 +161,24 @@ def test_scoring(setting: Setting, mirror: Path, subset: str) -> None:
     ways: dict[str, Callable[[], object]] = {
         "both passes": both,
         "pass 1": lambda: scorers[Mode.FIRST].score(solutions),
-        "pass 1 and (+,+)": lambda: scorers[Mode.POSITIVE].score(solutions),
-        "all combinations": lambda: scorers[Mode.ALL].score(solutions),
         "pass 1, early stop": lambda: scorers[Mode.FIRST].score_until(
             solutions, lambda number, place, _: place == gold[number]
         ),
+        "pass 1 and `<+>`, `<+>`": lambda: scorers[Mode.POSITIVE].score(solutions),
+        "all combinations": lambda: scorers[Mode.ALL].score(solutions),
     }
     queries = [query for _, query in asked]
     earlier = {name: seconds(work) for name, work in ways.items()}
-    official = seconds(lambda: rewards.extend(published_rewards(model, tokenizer, prompter, queries)))
-    first = seconds(lambda: published_first(model, tokenizer, prompter, queries))
-    stopped = seconds(lambda: published_first(model, tokenizer, prompter, [q for wanted, q in asked if wanted]))
+    published = {
+        "both passes": seconds(lambda: rewards.extend(published_rewards(model, tokenizer, prompter, queries))),
+        "pass 1": seconds(lambda: published_first(model, tokenizer, prompter, queries)),
+        "pass 1, early stop": seconds(
+            lambda: published_first(model, tokenizer, prompter, [query for wanted, query in asked if wanted])
+        ),
+    }
     mine = {name: (earlier[name] + seconds(work)) / 2 for name, work in ways.items()}
     assert ours == pytest.approx(rewards, abs=1e-4)
-    same = {"pass 1": first, "pass 1, early stop": stopped}
-    steps = len(asked)
-    print(f"\n{subset}, {len(solutions)} problems, {steps / len(solutions):.1f} steps each | steps/s | "
-          "times the published both passes | times the published way to the same")  # fmt: skip
-    for name, took in {"both passes": official, **same}.items():
-        print(f"| published, {name} | {steps / took:.1f} | {official / took:.2f} | 1 |")
-    for name, took in mine.items():
-        print(f"| trees, {name} | {steps / took:.1f} | {official / took:.2f} | {same.get(name, official) / took:.2f} |")
+    return published, mine
 
 
 @torch.inference_mode()
@@ -156,48 +208,85 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
     steps = [step for solution in solutions for step in solution.steps]
     problem = solutions[0].problem
     scorer.score([Solution("g", problem, tuple(steps[:4]))])
-    print("\n| steps | published, s | trees, s | ratio |")
+    lines: dict[str, list[tuple[float, float]]] = {"published": [], "trees": []}
     for count in (2, 4, 8, 16, 32, 64):
-        chosen = tuple(steps[:count])
+        chosen = tuple((steps * 64)[:count])
         queries = [Query("q", problem, chosen[:t], step) for t, step in enumerate(chosen)]
-        official = seconds(partial(published_rewards, model, tokenizer, prompter, queries))
-        mine = seconds(partial(scorer.score, [Solution("g", problem, chosen)]))
-        print(f"| {count} | {official:.2f} | {mine:.2f} | {official / mine:.1f} |")
+        work = partial(scorer.score, [Solution("g", problem, chosen)])
+        earlier = seconds(work)
+        lines["published"].append((count, seconds(partial(published_rewards, model, tokenizer, prompter, queries))))
+        lines["trees"].append((count, (earlier + seconds(work)) / 2))
+    pairs = list(zip(lines["published"], lines["trees"], strict=True))
+    content = {
+        "published": [f"{official:.2f}" for (_, official), _ in pairs],
+        "trees": [f"{mine:.2f}" for _, (_, mine) in pairs],
+        "ratio": [f"{official / mine:.1f}" for (_, official), (_, mine) in pairs],
+    }
+    write(
+        _ROOT / "docs" / "speed.md",
+        "growth",
+        table(["steps", *(f"{count:.0f}" for count, _ in lines["trees"])], content),
+    )
+    if _WRITES:
+        rows = ["steps,published_s,trees_s", *(f"{n},{official:.4f},{mine:.4f}" for (n, official), (_, mine) in pairs)]
+        write_text(_ROOT / "docs" / "speed-growth.csv", "\n".join(rows) + "\n")
+        (_, first), *_ = lines["published"]
+        linear = {_GUIDE: [(count, first * count / 2) for count, _ in lines["trees"]]}
+        drawing = line_chart(lines | linear, "steps of a solution", "processor seconds", guide=_GUIDE)
+        write_text(_ROOT / "docs" / "speed-growth.svg", standalone(drawing))
 
 
-@pytest.mark.parametrize("subset", SUBSETS)
-def test_search_rounds(setting: Setting, mirror: Path, subset: str) -> None:
-    """Eight candidates a round along real solutions: the step that was taken, and seven of other solutions."""
+def test_search_rounds(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
+    """Eight candidates a round to the end of real solutions: the step that was taken, and seven of other solutions."""
+    rows: dict[str, list[str]] = {}
+    headers = [""]
+    for subset in SUBSETS:
+        every = solutions_of(mirror, subset)
+        solutions = [solution for solution in every if len(solution.steps) >= _EARLY][:_SEARCHED]
+        published, anew, kept = searched(setting, solutions, [step for one in every for step in one.steps])
+        headers.append(f"{subset} ({sum(len(s.steps) for s in solutions) / len(solutions):.1f} rounds)")
+        for said, mine, count in (
+            ("trees, each round anew", anew, None),
+            ("trees over kept trunks", kept, None),
+            (f"the same, the first {_EARLY} rounds", kept, _EARLY),
+        ):
+            rows.setdefault(said, []).append(f"{sum(published[:count]) / sum(mine[:count]):.1f}")
+        headline.setdefault("search round of 8 candidates", []).append(f"{sum(published) / sum(kept):.1f}")
+    write(_ROOT / "docs" / "speed.md", "search", table(headers, rows))
+
+
+def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> tuple[list[float], ...]:
+    """Seconds of every round: the published way, trees anew, trees over kept trunks."""
     model, tokenizer, prompter, folder = setting
     scorer = Scorer(folder)
-    every = solutions_of(mirror, subset)
-    solutions = [solution for solution in every if len(solution.steps) >= _ROUNDS][:4]
-    others = [step for solution in every for step in solution.steps]
     rounds = [
-        {s.id: Candidates(s.problem, s.steps[:t], (s.steps[t], *others[7 * t : 7 * t + 7])) for s in solutions}
-        for t in range(_ROUNDS)
-    ]
-    queries = [
-        Query("q", asked.problem, asked.prefix, step)
-        for turn in rounds
-        for asked in turn.values()
-        for step in asked.steps
+        {
+            s.id: Candidates(
+                s.problem, s.steps[:t], (s.steps[t], *(others[i % len(others)] for i in range(7 * t, 7 * t + 7)))
+            )
+            for s in solutions
+            if t < len(s.steps)
+        }
+        for t in range(max(len(s.steps) for s in solutions))
     ]
     rewards: list[float] = []
     ours: list[float] = []
 
-    def over_trunks() -> None:
+    def each(work: Callable[[dict[str, Candidates]], object]) -> list[float]:
+        return [seconds(partial(work, turn)) for turn in rounds]
+
+    def over_trunks() -> list[float]:
         going = Rounds(scorer)
-        ours[:] = [s.reward for turn in rounds for scores in going.score(turn).values() for s in scores]
+        ours.clear()
+        return each(lambda turn: ours.extend(s.reward for scores in going.score(turn).values() for s in scores))
 
-    def from_scratch() -> None:
-        for turn in rounds:
-            Rounds(scorer).score(turn)
+    def one_by_one(turn: dict[str, Candidates]) -> None:
+        queries = [Query("q", asked.problem, asked.prefix, step) for asked in turn.values() for step in asked.steps]
+        rewards.extend(published_rewards(model, tokenizer, prompter, queries))
 
-    from_scratch()
-    earlier = seconds(over_trunks)
-    official = seconds(lambda: rewards.extend(published_rewards(model, tokenizer, prompter, queries)))
-    anew, mine = seconds(from_scratch), (earlier + seconds(over_trunks)) / 2
+    anew = each(lambda turn: Rounds(scorer).score(turn))
+    earlier = over_trunks()
+    published = each(one_by_one)
+    kept = [(before + after) / 2 for before, after in zip(earlier, over_trunks(), strict=True)]
     assert ours == pytest.approx(rewards, abs=1e-4)
-    print(f"\nsearch {subset}, {_ROUNDS} rounds of {len(solutions)} problems, 8 candidates: each round anew "
-          f"{official / anew:.2f}, over kept trunks {official / mine:.2f} times the published way")  # fmt: skip
+    return published, anew, kept
