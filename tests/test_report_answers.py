@@ -79,7 +79,11 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
 def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
     _project(root, "quickstart")
     _everything()
-    for run, labels in (("full", ("math", "consistency")), ("no_subtasks", ("correctness",))):
+    for run, labels in {
+        "full": ("math", "consistency"),
+        "no_error_categories": (),
+        "no_subtasks": ("correctness",),
+    }.items():
         held_out = {f"held_out_{figure}_{name}": 0.5 for name in labels for figure in ("loss", "accuracy")}
         log = [{"step": step, "loss": 0.4, "learning_rate": 0.1} for step in range(1, 9)]
         write_json(Path(f"metrics/train/{run}_log.json"), [*log[:3], log[3] | held_out, *log[4:7], log[7] | held_out])

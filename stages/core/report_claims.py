@@ -45,7 +45,7 @@ class Finding:
     @property
     def figures(self) -> str:
         """Value and interval."""
-        return f"{self.value:+.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return f"{self.value:+z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: no "-0.0"
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
@@ -54,8 +54,8 @@ class Finding:
 def finding(compared: Comparison, p: float, is_turned: bool = False) -> Finding:
     """What a comparison says of a claim that its left side (``is_turned``: its right) is ahead."""
     sign, found = -1 if is_turned else 1, compared.difference
-    low, high = sorted((sign * found.low + 0.0, sign * found.high + 0.0))  # no "-0.0"
-    return Finding(sign * found.value + 0.0, low, high, p)
+    low, high = sorted((sign * found.low, sign * found.high))
+    return Finding(sign * found.value, low, high, p)
 
 
 def findings(evidence: Evidence) -> dict[str, dict[str, Finding]]:
