@@ -285,6 +285,7 @@ background:var(--warn);border-left:.3rem solid var(--warnline);padding:.6rem .8r
 table{border-collapse:collapse;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:.3rem 0}
 caption span{display:block;position:sticky;left:0;max-width:min(46rem,calc(100vw - 2rem))}
+details caption span{max-width:min(44rem,calc(100vw - 3.8rem))}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top;font-weight:400}
 thead th{background:var(--soft);font-weight:600}td.n{text-align:right;white-space:nowrap}
 thead th.n{text-align:right}
@@ -303,6 +304,6 @@ summary{cursor:pointer;overflow-wrap:anywhere}
 ol{padding-left:1.6rem;overflow-wrap:anywhere}li.marked{color:var(--bad);font-weight:600}
 @media (max-width:40rem){body{font-size:15px}th,td{padding:.2rem .4rem}}
 @media print{svg{min-width:0}body{font-size:10pt}main{max-width:none;padding:0}nav,.filters{display:none}
-table,figure{break-inside:avoid}.scroll{overflow:visible}details>*{display:block}details::details-content{content-visibility:visible;display:block;block-size:auto}}
+tr,figure{break-inside:avoid}thead{display:table-header-group}h2,summary,caption{break-after:avoid}.scroll{overflow:visible}details>*{display:block}details::details-content{content-visibility:visible;display:block;block-size:auto}}
 """
 )

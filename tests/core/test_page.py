@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.core.page import Browser, Fold, Listing, Page, Section, Table, Text, to_html, to_markdown
+from stages.core.page import PALETTE, Browser, Fold, Listing, Page, Section, Table, Text, to_html, to_markdown
 
 HOSTILE = "<script>alert('x')</script>\" onload=\"x <+> \u202e {0} \x07 \ud800"
 
@@ -66,3 +66,22 @@ def test_rows_lead_elsewhere_and_have_addresses() -> None:
     page = to_html(Page("t", [], [Section("One", [table])]))
     assert '<tr id="x-y-json"><th scope="row">x/y.json</th>' in page
     assert '<tr id="z"><th scope="row"><a href="../&lt;z&gt;">&lt;z&gt;</a></th>' in page
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_every_colour_of_text_stands_out_from_its_ground_in_light_and_dark() -> None:
+    """WCAG 2.2, 1.4.3 (text, 4.5 : 1) and 1.4.11 (marks of drawings and the notice's edge, 3 : 1)."""
+    themes = [dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})", part)) for part in PALETTE.split("@media")]
+    assert len(themes) == 2
+    for theme in themes:
+        pairs = [(name, ground, 4.5) for name in ("fg", "dim", "bad", "c0") for ground in ("bg", "soft")]
+        pairs += [("fg", "warn", 4.5), ("warnline", "bg", 3.0), *((f"c{place}", "bg", 3.0) for place in range(6))]
+        for name, ground, least in pairs:
+            light, dark = sorted((_luminance(theme[name]), _luminance(theme[ground])), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= least, (name, ground, theme[ground])
