@@ -100,8 +100,8 @@ class _Writer:
         for out, md5 in stage.deps.items():
             if touches(out, origin):
                 made = next(maker.outs[out] for maker in producers(self.stages, out) if out in maker.outs)
-                same = "the same bytes" if made == md5 else f"NOT the same: shipped is {md5 or 'no such part'}"
-                node.notes.append(f"{same} as {out}")
+                same = "the same bytes as" if made == md5 else f"shipped as {md5 or 'nothing'}, which DIFFERS from"
+                node.notes.append(f"{same} {out}")
                 node.children.append(self.path(out))
         if not node.children:
             node.notes[0] += "; no stage makes it"

@@ -92,6 +92,7 @@ def test_other_shipped_bytes_than_the_pipeline_made_are_found(copied: Path) -> N
     found = errors(copied, "models/full")
     assert len(found) == 1
     assert found[0].startswith("error: data/corpus: is shipped as ")
+    assert "which DIFFERS from artifacts/pretraining/quickstart/corpus" in up("models/full", copied)
     assert errors(copied, "artifacts/pretraining/quickstart/corpus") == []
 
 
