@@ -290,8 +290,9 @@ def grade(
     with _plain_errors():
         result = grade_file(benchmark.value, file, data or Path("artifacts/raw") / benchmark.value, preset.value)
         typer.echo(render(benchmark.value, result, output.value).rstrip("\n"))
-        for note in notes(benchmark.value, result, preset.value):
-            typer.echo(f"note: {note}", err=True)
+        if output is not GradeFormat.json:  # which has the counts in its details
+            for note in notes(benchmark.value, result, preset.value):
+                typer.echo(f"note: {note}", err=True)
 
 
 @app.command()

@@ -74,6 +74,12 @@ def test_grade_prints_a_benchmarks_row(world: Path, tmp_path: Path) -> None:
     result = cli.invoke(app, ["grade", "processbench", str(file), "--data", data, "--format", "json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.output)["mean_f1"] == 100.0
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    result = cli.invoke(app, ["grade", "processbench", str(file), "--data", data])
+    assert "mean" in result.stdout
+    assert "note: items without a row (missed): 1\n" in result.stderr
+    result = cli.invoke(app, ["grade", "processbench", str(file), "--data", data, "--format", "json"])
+    assert json.loads(result.output)["details"]["without_prediction"] == 1, "JSON alone, whoever reads it"
 
 
 def test_plan_says_what_memory_a_profile_needs(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
