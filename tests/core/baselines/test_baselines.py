@@ -203,7 +203,7 @@ def test_presets_choose_the_evaluators_way_where_there_is_one() -> None:
     assert not skywork.method("prmbench", "authors").rule.change
     assert skywork.method("processbench", "benchmark") is skywork.methods[AUTHORS]
     assert llemma.method("prmbench", "benchmark") is llemma.methods[AUTHORS]
-    with pytest.raises(DataError, match="unknown system 'x'; expected one of math-shepherd"):
+    with pytest.raises(DataError, match="unknown system 'x'; expected one of llemma, math-psa, math-shepherd"):
         system("x")
 
 
