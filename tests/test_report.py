@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import json
-import random
 import re
-from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from infra import readme
-from stages.core import accuracy, prmbench, processbench
-from stages.core.benchmarks import read_prmbench, read_processbench
 from stages.core.figures import Station, flow_chart
 from stages.core.io import DataError, read_json, read_jsonl, write_json, write_jsonl
-from stages.core.params import Report, load_params
+from stages.core.params import load_params
 from stages.core.results import results_table
 from stages.report import main
-
-HOSTILE = "<script>alert('x')</script> | `code` <+> {0} \x07 \u202e \\boxed{1} [a](http://evil)"
-REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
-SKILL = {"full": 0.9, "no_error_categories": 0.8, "no_subtasks": 0.3, "autoregressive": 0.85}
-RUNS = ("full", "no_error_categories", "no_subtasks")
+from tests.report_inputs import (
+    SEEDED,
+    write_best_of_n,
+    write_data_stages,
+    write_everything,
+    write_project,
+    write_published,
+)
 
 
 class Shape(HTMLParser):
@@ -44,172 +42,6 @@ class Shape(HTMLParser):
         self.addresses += [str(given[name]) for name in ("src", "href", "srcset", "data") if name in given]
 
 
-def _project(root: Path, profile: str, runs: Sequence[str] = RUNS) -> None:
-    text = re.sub(r"(?m)^runs: \[.*?\]", f"runs: [{', '.join(runs)}]", (root / "params.yaml").read_text())
-    Path("params.yaml").write_text(
-        re.sub(
-            r"bootstrap_samples: \d+",
-            "bootstrap_samples: 50",
-            re.sub(r"(?m)^profile: .*$", f"profile: {profile}", text),
-        )
-    )
-
-
-def _benchmarks() -> None:
-    rng = random.Random(3)
-    for subset in ("gsm8k", "math"):
-        items = [
-            {
-                "id": f"{subset}-{i}",
-                "generator": "g",
-                "problem": f"{HOSTILE} {i}",
-                "steps": [f"{HOSTILE} step {n}" for n in range(3)],
-                "final_answer_correct": True,
-                "label": rng.randint(-1, 2),
-            }
-            for i in range(30)
-        ]
-        write_json(Path(f"artifacts/raw/processbench/{subset}.json"), items)
-    rows = [
-        {
-            "original_question": f"q {i}",
-            "modified_question": f"q {i}",
-            "original_process": ["a", "b", "c"],
-            "modified_process": ["a", "x", "c"],
-            "modified_steps": [2],
-            "error_steps": [2],
-            "reason": "r",
-            "idx": f"circular_{i}",
-            "question": f"q {i}",
-            "classification": "circular",
-        }
-        for i in range(20)
-    ]
-    write_jsonl(Path("artifacts/raw/prmbench/circular.jsonl"), rows)
-
-
-def _steps(count: int, first_wrong: int) -> list[dict[str, float]]:
-    return [
-        {"math": 0.9, "consistency": 0.8, "reward": 0.1 + place / 100 if place == first_wrong else 0.9}
-        for place in range(count)
-    ]
-
-
-def _evaluate(run: str) -> None:
-    rng = random.Random(run)
-    variant = run.split("-")[0]
-
-    def skilled() -> bool:
-        return rng.random() < SKILL[variant]
-
-    items = read_processbench(Path("artifacts/raw/processbench")).items
-    said = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
-    found = processbench.with_interval(items, said, REPORT)
-    metrics = found | {"rules": {"both": found}, "baselines": processbench.baselines(items, REPORT)}
-    metrics["generators"] = processbench.by_generator(items, said)
-    one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
-    never = one | {"threshold": None}
-    metrics["thresholds"] = {"fixed": one, "oracle_upper_bound": never, "curve": [[0.0, 1.0], [0.5, 61.0]]}
-    write_json(Path(f"metrics/processbench/{run}.json"), metrics)
-    write_jsonl(
-        Path(f"artifacts/predictions/processbench/{run}.jsonl"),
-        [
-            {"subset": i.subset, "id": i.id, "prediction": said[i.subset, i.id], "label": i.label}
-            | {"steps": _steps(len(i.steps), said[i.subset, i.id])}
-            for i in items
-        ],
-    )
-    typed = read_prmbench(Path("artifacts/raw/prmbench")).items
-    labels = {i.idx: [(n + 1 in i.error_steps) != skilled() for n in range(len(i.steps))] for i in typed}
-    scores = prmbench.with_interval(typed, labels, REPORT)
-    write_json(Path(f"metrics/prmbench/{run}.json"), scores | {"baselines": prmbench.baselines(typed, REPORT)})
-    write_jsonl(
-        Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
-        [
-            {"idx": idx, "scores": {"step_level_validity_labels": given}}
-            | {"steps": [{"reward": 0.9 if sound else 0.2} for sound in given]}
-            for idx, given in labels.items()
-        ],
-    )
-    _search(run, skilled)
-    held_out = {"held_out_loss_math": 0.4, "held_out_accuracy_math": 0.9}
-    log = [{"step": s, "loss": 1 / s, "learning_rate": 0.1} | (held_out if s % 4 == 0 else {}) for s in range(1, 9)]
-    write_json(Path(f"metrics/train/{run}_log.json"), log)
-    sources = {"prm800k": 700, "rlhflow_mistral": {"prm800k": 0, "550k": 400}.get(run.split("-")[-1], 100)}
-    figures = {"train_records": 7, "optimiser_steps": 8, "final_loss": 0.125, "sources": sources}
-    figures["test_labels"] = {"math": {"n": 9, "accuracy": 0.5, "majority_accuracy": 0.4, "auc": 0.75}}
-    write_json(Path(f"metrics/train/{run}.json"), figures)
-
-
-def _search(name: str, right: Callable[[], bool]) -> None:
-    rows = [{"set": s, "id": i, "correct": right()} for s in ("math", "amc23") for i in range(25)]
-    means, average, bounds = accuracy.by_set([str(r["set"]) for r in rows], [float(r["correct"]) for r in rows], REPORT)
-    sets = {s: {"prm@8": mean, "n": 25} for s, mean in means.items()}
-    write_json(Path(f"metrics/search/{name}.json"), {"sets": sets, "average": average, "interval": bounds})
-    write_jsonl(Path(f"artifacts/predictions/search/{name}.jsonl"), rows)
-
-
-def _best_of_n(run: str) -> None:
-    rows = [
-        {"set": s, "id": i, "right": {"min": i % 2 == 0, "product": False, "last": True, "mean": False}}
-        for s in ("math", "amc23")
-        for i in range(25)
-    ]
-    write_jsonl(Path(f"artifacts/predictions/best_of_n/{run}.jsonl"), rows)
-    path = Path(f"metrics/search/{run}.json")
-    found = {"sets": {"math": {"min": 52.0}}, "average": {"min": 52.0, "product": 0.0, "last": 100.0, "mean": 0.0}}
-    write_json(path, json.loads(path.read_text()) | {"best_of_n": found})
-
-
-def _published(name: str) -> None:
-    """Somebody else's PRM, right about everything."""
-    items = read_processbench(Path("artifacts/raw/processbench")).items
-    said = {(i.subset, i.id): i.label for i in items}
-    found = processbench.with_interval(items, said, REPORT)
-    metrics = found | {"rules": {"authors": found, "benchmark": found}, "titles": ["Math-Shepherd-7B"]}
-    write_json(Path(f"metrics/processbench/{name}.json"), metrics)
-    rows = [{"subset": i.subset, "id": i.id, "prediction": i.label, "steps": []} for i in items]
-    write_jsonl(Path(f"artifacts/predictions/processbench/{name}.jsonl"), rows)
-
-
-def _books(read: int, kept: int, dropped: dict[str, int], quarantined: dict[str, int] | None = None) -> dict[str, Any]:
-    return {"read": read, "kept": kept, "dropped": dropped, "quarantined": quarantined or {}}
-
-
-def _data_stages() -> None:
-    """Two sources, 120 records of which 60 end in training."""
-    human, machine = "prm800k", "rlhflow_mistral"
-    stages: dict[str, dict[str, Any]] = {
-        "prepare": _books(120, 100, {"after_unchosen_step": 19}, {HOSTILE: 1})
-        | {"lines": {"read": 30, "quarantined": 2}}
-        | {"sources": {human: _books(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), machine: _books(30, 30, {})}},
-        "label": _books(100, 96, {"unrated": 4})
-        | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 30, {})}},
-        "filter": _books(100, 90, {"unrated": 4, "disagrees": 6})
-        | {"sources": {human: _books(70, 66, {"unrated": 4}), machine: _books(30, 24, {"disagrees": 6})}},
-        "validate": _books(90, 90, {}),
-        "validate_train": _books(80, 80, {}),
-    }
-    row = {"exact_problems": 2, "near_problems": 1, "exact_steps": 4, "near_steps": 3}
-    hits = {"items": 10, "steps": 40} | row | {"sources": {human: row, machine: row | {"near_steps": 0}}}
-    stages["build"] = _books(90, 80, {"overlap": 10}) | {
-        "train": {"records": 60, "trees": 9, "problems": 9, "sources": {human: 50, machine: 10}},
-        "test": {"records": 20, "trees": 4, "problems": 4, "sources": {human: 16, machine: 4}},
-        "overlap": {"processbench/math": hits},
-        "removed": {"processbench/math": {"problems": 3, "records": 10}},
-    }
-    for name, metrics in stages.items():
-        write_json(Path(f"metrics/{name}.json"), metrics)
-
-
-def _everything(runs: Sequence[str] = RUNS) -> None:
-    _benchmarks()
-    for run in runs:
-        _evaluate(run)
-    _search("random", lambda: False)
-    _data_stages()
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -217,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_with_nothing_there_every_part_says_missing(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
+    write_project(root, "quickstart")
     main([])
     page = Path("reports/report.html").read_text()
     assert page.count("missing") > 20
@@ -228,8 +60,8 @@ def test_with_nothing_there_every_part_says_missing(folder: Path, root: Path) ->
 
 
 def test_the_page_is_self_contained_accessible_and_takes_no_markup_from_the_data(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     main([])
     page = Path("reports/report.html").read_text()
     shape = Shape()
@@ -248,8 +80,8 @@ def test_the_page_is_self_contained_accessible_and_takes_no_markup_from_the_data
 
 
 def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     main([])
     tables = json.loads(Path("reports/tables.json").read_text())
     first = tables["results"][0]
@@ -277,12 +109,9 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     assert "Another world and other models: differences say little" in page
 
 
-SEEDED = ("full", "no_subtasks", "autoregressive", "full-prm800k", "full-550k", "full-s2", "no_subtasks-s2")
-
-
 def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_each(folder: Path, root: Path) -> None:
-    _project(root, "seeds", SEEDED)
-    _everything(SEEDED)
+    write_project(root, "seeds", SEEDED)
+    write_everything(SEEDED)
     main([])
     tables = json.loads(Path("reports/tables.json").read_text())
     systems = [row["system"] for row in tables["results"] if not row["is_baseline"]]
@@ -318,13 +147,13 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
 
 
 def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
+    write_project(root, "quickstart")
     path = Path("params.yaml")
     path.write_text(path.read_text().replace("baselines: []", "baselines: [math-shepherd, qwen]"))
     assert load_params().baselines == ["math-shepherd", "qwen"]
-    _everything()
-    _best_of_n("full")
-    _published("math-shepherd")
+    write_everything()
+    write_best_of_n("full")
+    write_published("math-shepherd")
     main([])
     tables = json.loads(Path("reports/tables.json").read_text())
     row = next(row for row in tables["results"] if row["system"] == "Math-Shepherd-7B")
@@ -351,8 +180,8 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
 
 
 def test_a_run_that_stopped_early_is_named_where_its_figures_would_stand(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     path, lines = Path("metrics/processbench/full.json"), Path("artifacts/predictions/processbench/full.jsonl")
     metrics = read_json(path)
     del metrics["thresholds"]
@@ -371,8 +200,8 @@ def test_a_run_that_stopped_early_is_named_where_its_figures_would_stand(folder:
 
 
 def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) -> None:
-    _project(root, "sample")
-    _data_stages()
+    write_project(root, "sample")
+    write_data_stages()
     main([])
     page = Path("reports/report.html").read_text()
     assert "The books balance: each stage reads what the one before kept" in page
@@ -416,8 +245,8 @@ def test_widths_are_proportional_and_nothing_is_drawn_twice() -> None:
     ],
 )
 def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path, stage: str, key: str, said: str) -> None:
-    _project(root, "sample")
-    _data_stages()
+    write_project(root, "sample")
+    write_data_stages()
     path = Path(f"metrics/{stage}.json")
     metrics = json.loads(path.read_text())
     metrics[key] = {"unrated": 3} if key == "dropped" else metrics[key] + 1
@@ -430,8 +259,8 @@ def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path, stag
 
 
 def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference(folder: Path, root: Path) -> None:
-    _project(root, "paper")
-    _everything()
+    write_project(root, "paper")
+    write_everything()
     main([])
     tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables beside ours"]
     assert [re.search(r"tab:\w[\w-]*", t["caption"])[0] for t in tables] == [  # type: ignore[index]
@@ -450,8 +279,8 @@ def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference
 
 
 def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     assert load_params().report.bootstrap_samples == 50
 
     def written() -> dict[str, bytes]:
@@ -464,8 +293,8 @@ def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
 
 
 def test_the_readme_s_results_are_the_report_s(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     main([])
     Path("README.md").write_text((root / "README.md").read_text())
     readme.main(["--write"])
@@ -482,8 +311,8 @@ def test_the_readme_s_results_are_the_report_s(folder: Path, root: Path) -> None
 
 
 def test_every_plot_of_the_pipeline_has_its_file_and_its_fields(folder: Path, root: Path) -> None:
-    _project(root, "seeds", SEEDED)
-    _everything(SEEDED)
+    write_project(root, "seeds", SEEDED)
+    write_everything(SEEDED)
     main([])
     plots = yaml.safe_load((root / "dvc.yaml").read_text())["plots"]
     assert len(plots) > 8

@@ -12,7 +12,7 @@ from stages.core.io import write_json, write_jsonl
 from stages.core.report_answers import course
 from stages.core.report_claims import Finding
 from stages.report import main
-from tests.test_report import SEEDED, _best_of_n, _everything, _project
+from tests.report_inputs import SEEDED, write_best_of_n, write_everything, write_project
 
 OPEN = Finding(0.0, -1.0, 1.0, 1.0)
 
@@ -38,13 +38,13 @@ def _claims_section(markdown: str) -> str:
 
 
 def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(folder: Path, root: Path) -> None:
-    _project(root, "seeds", SEEDED)
+    write_project(root, "seeds", SEEDED)
     path = Path("params.yaml")
     path.write_text(path.read_text().replace("bootstrap_samples: 50", "bootstrap_samples: 200"))
-    _everything(SEEDED)
+    write_everything(SEEDED)
     _samples()
     for run in ("full", "full-s2"):
-        _best_of_n(run)
+        write_best_of_n(run)
         for row_set, right in (("math", 20), ("amc23", 25)):  # far ahead of a sample, level with the vote on math
             path = Path(f"artifacts/predictions/search/{run}.jsonl")
             rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -77,8 +77,8 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
 
 
 def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
-    _project(root, "quickstart")
-    _everything()
+    write_project(root, "quickstart")
+    write_everything()
     for run, labels in {
         "full": ("math", "consistency"),
         "no_error_categories": (),

@@ -219,15 +219,21 @@ def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
     assert cut
 
 
-def test_solutions_of_one_problem_share_a_tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save_prm(tmp_path)
-    slots: list[int] = []
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each pass through the model holds."""
+    counts: list[int] = []
 
     def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
-        slots.append(batch.input_ids.shape[1])
+        counts.append(batch.input_ids.shape[1])
         return read_logits(model, batch, kept)
 
     monkeypatch.setattr("stages.core.scoring.read_logits", counted)
+    return counts
+
+
+def test_solutions_of_one_problem_share_a_tree(tmp_path: Path, slots: list[int]) -> None:
+    save_prm(tmp_path)
     steps = tuple(f"step {i} says something long enough to count" * 3 for i in range(5))
     solutions = [Solution("a", "P", steps), Solution("b", "Q", ("x",)), Solution("c", "P", (*steps[:3], "an end", "y"))]
     scorer = Scorer(tmp_path)
@@ -293,15 +299,8 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
     assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # of the other story the opening alone is known
 
 
-def test_what_all_prompts_begin_with_is_computed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_all_prompts_begin_with_is_computed_once(tmp_path: Path, slots: list[int]) -> None:
     save_prm(tmp_path)
-    slots: list[int] = []
-
-    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
-        slots.append(batch.input_ids.shape[1])
-        return read_logits(model, batch, kept)
-
-    monkeypatch.setattr("stages.core.scoring.read_logits", counted)
     scorer = Scorer(tmp_path)
     costs, found = [], []
     for _ in range(2):
