@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,73 +15,9 @@ from stages.core.benchmarks import SearchProblem
 from stages.core.generate import Completion, Sampling
 from stages.core.grading import Preset, extract_boxed
 from stages.core.journal import Journal
-from stages.core.params import Search
 from stages.core.policy import KeptPolicy, Policy
 from stages.core.search import RandomPick, Round, Scored, in_chunks, journal, search
-
-END = "The answer is \\boxed{7}."
-
-
-class Script:
-    """A policy: ``say(problem, steps so far, round, draw)`` gives a text and how it ended."""
-
-    specials: Collection[str] = ("<|im_end|>", "<+>")
-
-    def __init__(self, say: Callable[[str, int, int], tuple[str, str]]) -> None:
-        self.say = say
-        self.calls: list[int] = []
-        self.prompts: list[str] = []
-
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        self.calls.append(len(prompts))
-        self.prompts += prompts
-        assert sampling.include_stop
-        out = []
-        for key in keys:
-            _, _, name, number, draw = key.split("/")
-            text, finish = self.say(name, int(number), int(draw))
-            out.append(Completion(text, len(text), "length" if finish == "length" else "stop"))
-        return out
-
-
-class Table:
-    """A scorer: rewards by step; a negative one rejects."""
-
-    def __init__(self, rewards: dict[str, float]) -> None:
-        self.rewards = rewards
-        self.seen: list[Round] = []
-
-    def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-        self.seen += rounds
-        return [[Scored(abs(r), r < 0) for r in (self.rewards[step] for step in one.steps)] for one in rounds]
-
-
-def settings(**changes: Any) -> Search:
-    values: dict[str, Any] = {
-        "engine": "transformers",
-        "base_url": "",
-        "sets": ["math"],
-        "strategy": "greedy",
-        "width": 2,
-        "n": 4,
-        "temperature": 0.7,
-        "top_p": 0.95,
-        "max_tokens": 64,
-        "max_rounds": 5,
-        "solution_tokens": 256,
-        "limit": 0,
-        "batch_size": 8,
-        "seed": 42,
-    }
-    return Search.model_validate(values | changes)
-
-
-def problem(name: str = "0", text: str = "what is 3 + 4?") -> SearchProblem:
-    return SearchProblem("math", name, text, "7")
-
-
-def run(policy: Script, rewards: dict[str, float], preset: Preset, **changes: Any) -> dict[str, Any]:
-    return search([problem()], policy, Table(rewards), settings(**changes), preset)[0]
+from tests.searches import END, Script, Table, problem, run, settings
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
