@@ -160,7 +160,7 @@ def tables_of(results: Results, evidence: Evidence, page: Page, profile: str) ->
         "profile": profile,
         "runs": [run.name for run in results.runs],
         "results": [
-            {"system": line.name, "is_baseline": line.is_baseline}
+            {"system": line.label, "is_baseline": line.is_baseline}
             | {n: asdict(c) if isinstance(c, Score) else c for n, c in zip(cells, line.cells, strict=True)}
             for line in lines(results, evidence.levels)
         ],

@@ -116,8 +116,8 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     tables = json.loads(Path("reports/tables.json").read_text())
     systems = [row["system"] for row in tables["results"] if not row["is_baseline"]]
     assert systems == [
-        "PathFinder-PRM",
-        "without separate subtasks",
+        "PathFinder-PRM (mean of 2 seeds)",
+        "without separate subtasks (mean of 2 seeds)",
         "with autoregressive labels",
         "PathFinder-PRM, PRM800K alone",
         "PathFinder-PRM, 550K mix",
@@ -126,6 +126,10 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     first = tables["results"][0]["processbench"]
     assert first["value"] == pytest.approx(sum(both) / 2)
     assert first["low"] <= min(both) <= max(both) <= first["high"] <= 100
+    lone = tables["results"][2]["prmbench"]
+    low, high = json.loads(Path("metrics/prmbench/autoregressive.json").read_text())["interval"]
+    assert lone["high"] - lone["low"] > high - low, "it varies as much as the systems with two seeds"
+    assert "it is taken to vary as much as the systems with several" in Path("reports/report.html").read_text()
     said = {one["said"].rsplit("; ", 1)[1] for one in tables["comparisons"]}
     assert said == {"2 seeds.", "2 and 1 seeds."}
     claims = {row[0] for row in tables["tables"]["The paper's claims, tested here"][0]["rows"]}

@@ -8,7 +8,7 @@ Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from scipy.special import stdtr, stdtrit
 Indices = NDArray[np.int64]
 Statistic = Callable[[Indices], float]
 Replicates = NDArray[np.float64]
-"""A statistic on all problems, then on every resample."""
+"""A statistic on all problems, then on every resample; of several seeds, a row each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,18 @@ class Estimate:
     def is_clear(self) -> bool:
         """Whether the interval leaves zero out."""
         return self.low > 0 or self.high < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A variance between training seeds and the degrees of freedom that it was estimated with."""
+
+    variance: float
+    freedom: int
+
+    def of(self, *seeds: int) -> Spread:
+        """The same of a sum of means over so many seeds each, every training's figure having this variance."""
+        return Spread(self.variance * sum(1 / count for count in seeds), self.freedom)
 
 
 def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = None) -> Iterator[Indices]:
@@ -91,14 +103,27 @@ def replicate(
     return np.asarray(values, dtype=np.float64)
 
 
-def estimate(parts: Sequence[NDArray[np.float64]], confidence: float) -> Estimate:
+def pooled(systems: Iterable[Replicates]) -> Spread | None:
+    """What one training's figure varies by between seeds, over all systems with several; None where none has.
+
+    A system with one seed says nothing of its own spread; it is taken to be that of the systems beside it.
+    """
+    several = [rows[:, 0] for rows in systems if len(rows) > 1]
+    freedom = sum(len(values) - 1 for values in several)
+    if not freedom:
+        return None
+    return Spread(sum(float(values.var(ddof=1)) * (len(values) - 1) for values in several) / freedom, freedom)
+
+
+def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | None = None) -> Estimate:
     """The sum over ``parts`` of the mean over each part's seeds, with the interval of new problems and new seeds.
 
-    A part holds ``Replicates``, one row a seed; for a difference of paired seeds it holds theirs row by row, for one
-    of unpaired seeds the right side is a part of its own with its sign turned. With one seed in each part this is the
-    percentile bootstrap. With several, the variance between seeds joins the bootstrap's over problems, and the interval
-    is Student's with Satterthwaite's degrees of freedom: with 3 to 5 seeds percentiles of resampled seeds cover too
-    little and Student's t over seeds alone forgets the problems (``docs/statistics.md``). Satterthwaite, "An
+    A part holds rows of ``Replicates``, one a seed; for a difference of paired seeds it holds theirs row by row, for
+    one of unpaired seeds the right side is a part of its own with its sign turned. With one seed in each part this is
+    the percentile bootstrap. With several, the variance between seeds joins the bootstrap's over problems, and the
+    interval is Student's with Satterthwaite's degrees of freedom: with 3 to 5 seeds percentiles of resampled seeds
+    cover too little and Student's t over seeds alone forgets the problems (``docs/statistics.md``). ``between``, where
+    it is given, is the variance of the value between seeds, and the rows' own is not looked at. Satterthwaite, "An
     approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
     """
     totals = np.sum([part.mean(0) for part in parts], axis=0)
@@ -106,11 +131,12 @@ def estimate(parts: Sequence[NDArray[np.float64]], confidence: float) -> Estimat
     low, high = _percentiles(resampled, confidence)
     tail = min(float((resampled <= 0).mean()), float((resampled >= 0).mean()))
     p = min(1.0, max(2 * tail, 1 / len(resampled)))
-    between = [(float(part[:, 0].var(ddof=1)) / len(part), len(part) - 1) for part in parts if len(part) > 1]
-    spread = math.sqrt(float(resampled.var()) + sum(variance for variance, _ in between))
-    if not between or spread == 0:
+    own = [Spread(float(part[:, 0].var(ddof=1)), len(part) - 1).of(len(part)) for part in parts if len(part) > 1]
+    spreads = [between] if between else own
+    spread = math.sqrt(float(resampled.var()) + sum(one.variance for one in spreads))
+    if not spreads or spread == 0:
         return Estimate(value, low, high, p)
-    freedom = spread**4 / max(sum(variance**2 / df for variance, df in between), 1e-12 * spread**4)
+    freedom = spread**4 / max(sum(one.variance**2 / one.freedom for one in spreads), 1e-12 * spread**4)
     half = spread * float(stdtrit(freedom, (1 + confidence) / 2))
     return Estimate(value, value - half, value + half, 2 * float(stdtr(freedom, -abs(value) / spread)))
 

@@ -1,7 +1,8 @@
 """Paired comparisons between systems on the same problems, each said in one plain sentence.
 
 A difference counts as clear when its interval leaves zero out. Resampling is by problem within each subset, set or
-class, and both systems see the same resamples; where each was trained from several seeds, equal seeds are paired.
+class, and both systems see the same resamples; where each was trained from several seeds, equal seeds are paired, and
+where only some were, the others are taken to vary as much.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy.typing as npt
 
 from stages.core import prmbench, processbench
 from stages.core.benchmarks import CORRECT, PRMBenchItem, ProcessBenchItem
-from stages.core.bootstrap import Estimate, Indices, Statistic, estimate, replicate
+from stages.core.bootstrap import Estimate, Indices, Spread, Statistic, estimate, pooled, replicate
 from stages.core.params import Report
 
 Row = Mapping[str, Any]
@@ -110,10 +111,16 @@ class System:
     seeds: tuple[int, ...]
     replicates: npt.NDArray[np.float64]
 
-    def level(self, report: Report) -> Estimate:
-        """The mean over seeds in percent; its interval ends where percent do."""
-        found = estimate([self.replicates], report.confidence)
+    def level(self, report: Report, spread: Spread | None = None) -> Estimate:
+        """The mean over seeds in percent; its interval ends where percent do. One seed is given ``spread``."""
+        between = spread.of(1) if spread and len(self.seeds) == 1 else None
+        found = estimate([self.replicates], report.confidence, between)
         return replace(found, low=max(0.0, found.low), high=min(100.0, found.high))
+
+
+def spread_of(systems: Iterable[System]) -> Spread | None:
+    """What figures vary by between seeds, over all systems of one benchmark that have several."""
+    return pooled(system.replicates for system in systems if system.seeds)
 
 
 def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True) -> System | None:
@@ -130,9 +137,16 @@ def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True
 
 
 def compare(
-    systems: Mapping[str, System], pairs: Iterable[tuple[str, str]], benchmark: str, report: Report
+    systems: Mapping[str, System],
+    pairs: Iterable[tuple[str, str]],
+    benchmark: str,
+    report: Report,
+    spread: Spread | None = None,
 ) -> list[Comparison]:
-    """Every pair of which both sides were measured on the same problems; equal seeds are paired."""
+    """Every pair of which both sides were measured on the same problems; equal seeds are paired.
+
+    ``spread`` is what a side with one seed is taken to vary by.
+    """
     found = []
     for left, right in pairs:
         if left not in systems or right not in systems or systems[left].keys != systems[right].keys:
@@ -141,5 +155,7 @@ def compare(
         is_paired = one.seeds == other.seeds
         counts = tuple(len(side.seeds) for side in (one, other) if side.seeds)
         parts = [one.replicates - other.replicates] if is_paired else [one.replicates, -other.replicates]
-        found.append(Comparison(left, right, benchmark, estimate(parts, report.confidence), len(one.keys), counts))
+        between = spread.of(*counts) if spread and 1 in counts else None
+        difference = estimate(parts, report.confidence, between)
+        found.append(Comparison(left, right, benchmark, difference, len(one.keys), counts))
     return found

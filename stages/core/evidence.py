@@ -9,8 +9,8 @@ from typing import Any
 
 from stages.core import comparisons
 from stages.core.benchmarks import PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
-from stages.core.bootstrap import Estimate
-from stages.core.comparisons import Comparison, Measured, System, compare, gather
+from stages.core.bootstrap import Estimate, Spread
+from stages.core.comparisons import Comparison, Measured, System, compare, gather, spread_of
 from stages.core.io import read_jsonl
 from stages.core.params import Report
 from stages.core.results import CONTROL, Levels, Score, spoken
@@ -99,13 +99,22 @@ class Evidence:
 
     @cached_property
     def levels(self) -> Levels:
-        """The level of every system that was trained from several seeds."""
+        """The level of every system, on each benchmark where any was trained from several seeds."""
         return {
             bench: {
                 name: Score(level.value, level.low, level.high)
-                for name, system in found.items()
-                if len(self.systems.get(name, ())) > 1 and (level := system.level(self._report))
+                for name, system in self.measured[bench].items()
+                if name in self.systems and (level := system.level(self._report, spread))
             }
+            for bench, spread in self.spreads.items()
+            if spread
+        }
+
+    @cached_property
+    def spreads(self) -> dict[str, Spread | None]:
+        """For each benchmark what our systems' figures vary by between training seeds, where any has several."""
+        return {
+            bench: spread_of(system for name, system in found.items() if name in self.systems)
             for bench, found in self.measured.items()
         }
 
@@ -121,6 +130,7 @@ class Evidence:
                 [(names[left], names[right]) for left, right in self.pairs(bench)],
                 titles[bench],
                 self._report,
+                self.spreads[bench],
             )
             for bench, found in self.measured.items()
         }

@@ -5,6 +5,7 @@ Weights are safetensors only and no code of a model folder is ever run.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,9 @@ DTYPES: dict[str, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float64": torch.float64,
 }
+_SMALL = 50_000_000
+"""Parameters under which a model gains nothing from a second thread of the processor, and loses tenfold where another
+process has that core: threads that wait for each other spin."""
 Device = Literal["cpu", "cuda"]
 
 
@@ -47,7 +51,10 @@ def resolve(folder: Path) -> Path:
 
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
-    """The causal language model in ``folder``, in evaluation mode, on ``where`` (the GPU where there is one)."""
+    """The causal language model in ``folder``, in evaluation mode, on ``where`` (the GPU where there is one).
+
+    On the processor a small one runs on one thread, unless ``OMP_NUM_THREADS`` says otherwise.
+    """
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
     path = resolve(folder)
@@ -56,7 +63,10 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
     model: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=DTYPES[dtype], trust_remote_code=False, use_safetensors=True, local_files_only=True
     )
-    return model.to(where or device()).eval()  # type: ignore[no-any-return]
+    place = where or device()
+    if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
+        torch.set_num_threads(1)
+    return model.to(place).eval()  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

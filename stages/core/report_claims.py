@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stages.core.bootstrap import adjusted
@@ -87,13 +87,24 @@ def claims(evidence: Evidence, found: Mapping[str, Mapping[str, Finding]]) -> li
         "Holm's method for all comparisons of this page. “Yes” and “no” stand where p is under 0.05, “perhaps” where "
         "only the interval leaves zero out, “open” elsewhere."
     )
-    note = (
-        "With one seed the interval is about new problems for this one training. Another seed would move the figures "
-        "by an amount that it does not show: the profile seeds measures that."
-    )
-    is_single = any(set(one.seeds) == {1} for one in compared)
     table = Table(lead, ("claim", *titles), rows, origin="reports/tables.json")
-    return [*map(Text, _verdict(found.get(SUBTASKS, {}))), table, *([Text(note)] if is_single else [])]
+    return [*map(Text, _verdict(found.get(SUBTASKS, {}))), table, *map(Text, _about_seeds(compared))]
+
+
+def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
+    """What the intervals of systems with one training stand on, where there are such."""
+    counts = {count for one in compared for count in one.seeds}
+    if counts == {1}:
+        return [
+            "With one seed the interval is about new problems for this one training. Another seed would move the "
+            "figures by an amount that it does not show: the profile seeds measures that."
+        ]
+    if 1 in counts:
+        return [
+            "A system with one seed does not say what another seed would make of it: it is taken to vary as much as "
+            "the systems with several, and its intervals are the wider for it."
+        ]
+    return []
 
 
 def _verdict(cells: Mapping[str, Finding]) -> list[str]:

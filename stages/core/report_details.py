@@ -8,8 +8,8 @@ from typing import Any
 from stages.core import paper
 from stages.core.figures import line_chart
 from stages.core.page import Block, Figure, Fold, Table, Text
-from stages.core.report_tables import cells, label, mean_of, origin_of, ours
-from stages.core.results import NOT_APPLICABLE, Results
+from stages.core.report_tables import cells, mean_of, origin_of, ours
+from stages.core.results import NOT_APPLICABLE, Results, label
 
 _PARTS = [(subset, key) for subset in paper.PROCESSBENCH.columns[:-1] for key in ("error_acc", "correct_acc")]
 _CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the items themselves"}

@@ -15,6 +15,7 @@ from stages.core.results import (
     Metrics,
     Results,
     first_baselines,
+    label,
     mean_over_seeds,
     name_of,
     sampled_figures,
@@ -22,7 +23,7 @@ from stages.core.results import (
 from stages.core.runs import Run
 
 _HEADLINE = (
-    "Percent; in brackets the 95 % interval, by problem and, where a system was trained from several seeds, by seed. "
+    "Percent; in brackets the 95 % interval, by problem and, where any system was trained from several seeds, by seed. "
     "Below our systems stand the baselines to beat."
 )
 _RULES = (("both", "rule both"), ("pass1", "rule pass 1"))
@@ -36,7 +37,7 @@ Value = Callable[[Metrics, str], Any]
 
 def headline(lines: Sequence[Line]) -> Table:
     """The main results, baselines among them."""
-    rows = [(("baseline: " if line.is_baseline else "") + line.name, *map(str, line.cells)) for line in lines]
+    rows = [(("baseline: " if line.is_baseline else "") + line.label, *map(str, line.cells)) for line in lines]
     headers = ("system", "ProcessBench, mean F1", "PRMBench, PRMScore", "search, mean accuracy (prm@n)")
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
     return Table(_HEADLINE, headers, rows, emphasis, "reports/tables.json")
@@ -181,12 +182,6 @@ def each_run(results: Results) -> list[Block]:
 def origin_of(metrics: Mapping[str, Metrics], folder: str) -> str:
     """The first measured run's file stands for those of all: they lie beside each other."""
     return f"metrics/{folder}/{next(iter(metrics))}.json" if metrics else f"metrics/{folder}"
-
-
-def label(members: Sequence[Run]) -> str:
-    """A system's name in a table; several trainings are said, for the figures are their means."""
-    name = name_of(members[0])
-    return name if len(members) == 1 else f"{name} (mean of {len(members)} seeds)"
 
 
 def ours(results: Results, metrics: Mapping[str, Metrics] | None = None) -> list[list[Run]]:

@@ -68,7 +68,7 @@ class Score:
 
 Cell = Score | str
 Levels = Mapping[str, Mapping[str, Score]]
-"""For each benchmark (``processbench``, ``prmbench``, ``search``) the level of systems with several seeds."""
+"""For each benchmark (``processbench``, ``prmbench``, ``search``) where any system has several seeds, all levels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,12 @@ class Line:
     prmbench: Cell
     search: Cell
     is_baseline: bool
+    seeds: int = 1
+
+    @property
+    def label(self) -> str:
+        """The name as a table says it: with the number of trainings, where there are several."""
+        return _said(self.name, self.seeds)
 
     @property
     def cells(self) -> tuple[Cell, Cell, Cell]:
@@ -109,6 +115,15 @@ def name_of(run: Run) -> str:
     return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
 
 
+def label(members: Sequence[Run]) -> str:
+    """A system's name in a table; several trainings are said, for the figures are their means."""
+    return _said(name_of(members[0]), len(members))
+
+
+def _said(name: str, seeds: int) -> str:
+    return name if seeds == 1 else f"{name} (mean of {seeds} seeds)"
+
+
 def spoken(run: Run) -> str:
     """A system in a sentence."""
     variant = VARIANTS[run.variant] if run.variant == "full" else f"the variant {VARIANTS[run.variant]}"
@@ -131,11 +146,12 @@ def lines(results: Results, levels: Levels) -> list[Line]:
     keys = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
     rows = []
     for system, members in results.systems.items():
+        single = len(members) == 1
         cells = [
-            levels.get(bench, {}).get(system, MISSING) if len(members) > 1 else _score(found.get(system), keys[bench])
+            levels.get(bench, {}).get(system) or (_score(found.get(system), keys[bench]) if single else MISSING)
             for bench, found in measured.items()
         ]
-        rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False))
+        rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False, seeds=len(members)))
     for name in dict.fromkeys(name for found in results.others.values() for name in found):
         cells = [_score(results.others[bench].get(name), key) for bench, key in keys.items()]
         rows.append(Line(results.titles(name)[0], cells[0], cells[1], cells[2], is_baseline=True))

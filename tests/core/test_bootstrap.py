@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stages.core.bootstrap import adjusted, estimate, interval, mean_interval, replicate, resamples
+from stages.core.bootstrap import adjusted, estimate, interval, mean_interval, pooled, replicate, resamples
 
 
 def test_the_interval_of_a_constant_is_that_constant() -> None:
@@ -85,6 +85,37 @@ def test_unpaired_seeds_are_two_parts_and_pairing_removes_what_seeds_share() -> 
     unpaired = estimate([left, -right], 0.95)
     assert unpaired.value == pytest.approx(1)
     assert not unpaired.is_clear
+
+
+def test_a_system_with_one_seed_varies_as_much_as_those_beside_it() -> None:
+    problems = replicate(100, lambda r: float(r.mean()), 400, 0.95, 2)
+    several = [problems + np.array(shifts)[:, None] for shifts in ([-1.0, 1.0], [-3.0, 0.0, 3.0])]
+    spread = pooled([*several, problems[None]])
+    assert spread is not None
+    # by hand: variances 2 (one degree of freedom) and 9 (two)
+    assert spread.variance == pytest.approx(20 / 3)
+    assert spread.freedom == 3
+    assert spread.of(3, 1).variance == pytest.approx(20 / 3 * 4 / 3)
+    assert pooled([problems[None]]) is None
+    alone, wider = (estimate([problems[None]], 0.95, between) for between in (None, spread.of(1)))
+    assert wider.value == alone.value
+    root = np.sqrt(20 / 3 + problems[1:].var())
+    assert 2.1 < (wider.high - wider.value) / root < 2.2  # Student's t, 15.4 degrees of freedom
+
+
+@pytest.mark.parametrize("others", [2, 4])
+def test_borrowed_spread_covers_new_seeds_too(others: int) -> None:
+    """A system with three seeds beside ``others``-seeded ones of its kind and a rival with one; the truth is zero."""
+    rng = np.random.default_rng(29)
+    hits, trials = 0, 300
+    for _ in range(trials):
+        runs = [0.5 * rng.standard_normal(count) + 0.2 * rng.standard_normal() for count in (others, 3, 1)]
+        rows = [np.column_stack([run, run[:, None] + 0.2 * rng.standard_normal(200)]) for run in runs]
+        spread = pooled(rows[:2])
+        assert spread is not None
+        found = estimate([rows[1], -rows[2]], 0.95, spread.of(3, 1))
+        hits += found.low <= 0 <= found.high
+    assert hits / trials > 0.9
 
 
 @pytest.mark.parametrize(("seeds", "between"), [(3, 0.0), (3, 0.3), (5, 0.1), (5, 0.3)])

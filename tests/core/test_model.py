@@ -54,3 +54,16 @@ def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "hub.json").write_text(json.dumps({"repo": "some/model", "revision": revision}))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
     assert model.resolve(tmp_path) == snapshot
+
+
+def test_a_small_model_runs_on_one_thread_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_model(plain_tokenizer()).save_pretrained(tmp_path)
+    before = torch.get_num_threads()
+    try:
+        for told, expected in (("2", 2), (None, 1)):
+            torch.set_num_threads(2)
+            monkeypatch.setenv("OMP_NUM_THREADS", "2") if told else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+            model.load_model(tmp_path, where="cpu")
+            assert torch.get_num_threads() == expected
+    finally:
+        torch.set_num_threads(before)
