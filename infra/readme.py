@@ -21,13 +21,14 @@ _HEADERS = ("system", "ProcessBench, mean F1", "PRMBench, PRMScore", "search, me
 
 
 def results_text(tables: Mapping[str, Any]) -> str:
-    """The headline table and the answers to the paper's claims, in Markdown; ``tables`` is reports/tables.json."""
+    """The headline table, the judge and the paper's claims, in Markdown; ``tables`` is reports/tables.json."""
     rows = [_HEADERS, ("---",) * len(_HEADERS)]
     rows += [
         (row["system"], *(_cell(row[key]) for key in ("processbench", "prmbench", "search")))
         for row in tables["results"]
     ]
     lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines += [part for said in tables["truth"] for part in ("", said)]
     lines += ["", f"Profile `{tables['profile']}`, percent with 95 % intervals (docs/statistics.md)."]
     claims = [table for table in tables["tables"].get(CLAIMS, ()) if table["headers"][0] == "claim"]
     if claims:

@@ -25,7 +25,7 @@ from stages.core.page import ROOT, Block, Page, Section, Table, Text, to_html, t
 from stages.core.params import load_params
 from stages.core.report_answers import answers
 from stages.core.report_claims import claims, findings
-from stages.core.results import Results, Score, lines, load_results, name_of
+from stages.core.results import Results, Score, lines, load_results, name_of, truth_lines
 from stages.core.runs import parse_runs
 from stages.lineage.record import recorded
 from stages.lineage.stage_times import write_stage_times
@@ -102,6 +102,7 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
         ),
         Section("The paper's tables beside ours", paper),
         Section("Where every record went", record_flow.accounting(results)),
+        Section("The judge against the truth", report_data.truth(results.truth)),
         Section("Gates", report_data.validation({n: read_json(p) if p.exists() else None for n, p in gates.items()})),
         Section("Overlap with the benchmarks", report_data.overlap(results.stages["build"])),
         Section("Training", report_data.training(results)),
@@ -164,6 +165,7 @@ def tables_of(results: Results, evidence: Evidence, page: Page, profile: str) ->
             | {n: asdict(c) if isinstance(c, Score) else c for n, c in zip(cells, line.cells, strict=True)}
             for line in lines(results, evidence.levels)
         ],
+        "truth": truth_lines(results.truth),
         "comparisons": [
             asdict(one) | {"said": str(one), "p_adjusted": p} for one, p in zip(found, corrected, strict=True)
         ],

@@ -146,7 +146,11 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     data = json.loads(Path("reports/plots/data.json").read_text())
     assert [row["records"] for row in data if row["system"] == "PRMScore"] == [700, 800, 1100]
     table = results_table()
+    table, _, truth = table.partition("\n\n")
     assert len(table.splitlines()) == 2 + len(tables["results"])
+    assert truth.splitlines() == tables["truth"]
+    assert "calling every step wrong: 86.1 [85.1, 87.2]" in truth
+    assert ["all", "4,500", "3,787"] in [row[:3] for row in tables["tables"]["The judge against the truth"][0]["rows"]]
     assert str(round(first["value"], 1)) in table
 
 

@@ -9,7 +9,17 @@ from stages.core.figures import line_chart
 from stages.core.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
 from stages.core.prompts import Label
 from stages.core.record_flow import source_name
-from stages.core.results import CONTROL, MISSING, NOT_APPLICABLE, Metrics, Results, name_of
+from stages.core.results import CONTROL, MISSING, NOT_APPLICABLE, Metrics, Results, name_of, percent, truth_lines
+
+_TRUTH = {
+    "wrong": "wrong in truth",
+    "error_recall": "error recall",
+    "error_precision": "error precision",
+    "false_alarms": "right steps called wrong",
+    "labels_right": "labels right",
+    "labels_right_kept": "of those kept",
+    "labels_right_dropped": "of those dropped",
+}
 
 
 def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
@@ -153,6 +163,28 @@ def training(results: Results) -> list[Block]:
 def _label_cells(figures: Mapping[str, Any]) -> list[str]:
     shares = (figures.get(key) for key in ("accuracy", "majority_accuracy", "auc"))
     return [f"{figures.get('n', 0):,}", *(NOT_APPLICABLE if share is None else f"{share:.3f}" for share in shares)]
+
+
+def truth(metrics: Metrics | None) -> list[Block]:
+    """The judge and the filter where the truth is known, for each source and rating that the judge was asked about."""
+    if metrics is None:
+        return [Text(f"{MISSING}: run the truth stage.")]
+    if not metrics["all"]["steps"]:
+        return [Text("No problem of these sources is a story whose truth is known.")]
+    groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
+    rows = [
+        (name, f"{found['steps']:,}", f"{found['kept']:,}", *(percent(found[key]) for key in _TRUTH))
+        for name, found in groups.items()
+    ]
+    caption = (
+        "What the judge said of steps whose truth the generated world's oracle knows, by source and rating. Percent of "
+        "the steps; intervals by problem. Calling every step wrong has recall 100 and the precision under “wrong in "
+        "truth”. A label is right where its math and its consistency score are the truth."
+    )
+    table = Table(
+        caption, ("source:rating", "judged", "kept by the filter", *_TRUTH.values()), rows, origin="metrics/truth.json"
+    )
+    return [*map(Text, truth_lines(metrics)), table]
 
 
 def costs(results: Results) -> list[Block]:

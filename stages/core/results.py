@@ -41,6 +41,7 @@ class Results:
     prmbench: Mapping[str, Metrics]
     search: Mapping[str, Metrics]  # with "random", the control
     sample: Metrics | None
+    truth: Metrics | None  # the judge where the truth is known
     others: Mapping[str, Mapping[str, Metrics]]  # by benchmark: other people's PRMs, by name
 
     @property
@@ -105,6 +106,7 @@ def load_results(root: Path, runs: tuple[Run, ...], baselines: Sequence[str] = (
         prmbench=_read_all(root / "prmbench", names),
         search=_read_all(root / "search", [*names, CONTROL]),
         sample=_read(root / "sample.json"),
+        truth=_read(root / "truth.json"),
         others={bench: _read_all(root / bench, baselines) for bench in ("processbench", "prmbench", "search")},
     )
 
@@ -182,7 +184,28 @@ def results_table(path: Path = TABLES) -> str:
         for cells in (list(zip(row, widths, strict=True)) for row in table)
     ]
     text.insert(1, "  ".join("-" * width for width in widths))
+    text += ["", *found["truth"]] if found.get("truth") else []
     return "\n".join(line.rstrip() for line in text) + "\n"
+
+
+def percent(figure: Metrics) -> str:
+    """A figure of ``{"value", "interval"}`` as tables say it; null stands where nothing was counted."""
+    return NOT_APPLICABLE if figure["value"] is None else str(Score(figure["value"], *figure["interval"]))
+
+
+def truth_lines(truth: Metrics | None) -> list[str]:
+    """What the judge and the filter got right, in two sentences; none where no truth is known."""
+    found = truth["all"] if truth else {"steps": 0}
+    if not found["steps"]:
+        return []
+    rate = {name: percent(figure) for name, figure in found.items() if isinstance(figure, Mapping)}
+    return [
+        f"The judge on {found['steps']:,} steps whose truth is known: error recall {rate['error_recall']}, precision "
+        f"{rate['error_precision']} (calling every step wrong: {rate['wrong']}); of the right steps it calls "
+        f"{rate['false_alarms']} wrong.",
+        f"Of its labels {rate['labels_right']} are right; of the {found['kept']:,} that the consistency filter kept "
+        f"{rate['labels_right_kept']}, of those it dropped {rate['labels_right_dropped']}.",
+    ]
 
 
 def first_baselines(metrics: Mapping[str, Metrics]) -> Mapping[str, Metrics]:

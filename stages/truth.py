@@ -1,0 +1,48 @@
+"""Measure the judge and the consistency filter against the truth, where it is known: in a generated world.
+
+Reads   artifacts/steps/{steps,trajectories}.parquet, artifacts/labels/labels.parquet, artifacts/clean/clean.parquet
+Writes  metrics/truth.json (percent, with intervals)
+Run     python -m stages.truth
+
+Nothing downstream reads the truth but the report: training sees the judge's labels alone. Of the real sources nothing
+is known, and the figures are null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from stages.core.io import read_parquet, write_json
+from stages.core.params import load_params
+from stages.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
+from stages.core.truth import figures, known
+from stages.lineage.record import recorded
+
+STEPS_FOLDER = Path("artifacts/steps")
+LABELS_FILE = Path("artifacts/labels/labels.parquet")
+CLEAN_FILE = Path("artifacts/clean/clean.parquet")
+METRICS = Path("metrics/truth.json")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the stage."""
+    report = load_params().report
+    with recorded("truth"):
+        labels = read_parquet(LABELS_FILE, LABELS)
+        rows = known(
+            read_parquet(STEPS_FOLDER / "steps.parquet", STEPS),
+            read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES),
+            labels,
+            read_parquet(CLEAN_FILE, CLEAN)["id"],
+        )
+        judged = len(labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null()))
+        groups = rows.partition_by("group", as_dict=True, maintain_order=True)
+        by_group = {str(name): figures(part, report) for (name,), part in sorted(groups.items())}
+        write_json(METRICS, {"judged": judged, "all": figures(rows, report), "groups": by_group})
+
+
+if __name__ == "__main__":
+    main()
