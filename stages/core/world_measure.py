@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from stages.core import prompts
+from stages.core.bootstrap import mean_interval
 from stages.core.generate import Generator, Sampling
 from stages.core.parsing import Scores, parse_scores
 from stages.core.world import LEVELS, Level, Problem, Verdict, assess_all, sample_problem, split_of
@@ -103,7 +106,10 @@ def judge_cases(count: int, levels: Mapping[str, Level] = LEVELS) -> list[Case]:
 def measure_judge(
     judge: Generator, count: int = 1500, levels: Mapping[str, Level] = LEVELS, temperature: float = 1.0
 ) -> dict[str, Any]:
-    """Error recall and precision (a step is called wrong when A or B is 0), recall by fault, agreement by score."""
+    """Error recall and precision (a step is called wrong when A or B is 0), recall by fault, agreement by score.
+
+    ``wrong`` is the share of wrong steps, the precision of calling every step wrong; ``intervals`` hold 95 %, by story.
+    """
     cases = judge_cases(count, levels)
     asked = [judge.chat_prompt(prompts.judge_prompt(c.problem.text, c.prefix, c.step)) for c in cases]
     keys = [f"judge/{i}" for i in range(len(cases))]
@@ -122,12 +128,15 @@ def measure_judge(
         for name, tally in agree.items():
             tally[0] += int(getattr(scores, name) == getattr(case.verdict, name))
             tally[1] += 1
-    hits = sum(said and wrong for said, wrong in called)
+    said, wrong = np.array(called, dtype=np.bool_).reshape(-1, 2).T
+    rates = {"wrong": wrong, "error_recall": said[wrong], "error_precision": wrong[said], "false_alarms": said[~wrong]}
     return {
         "cases": len(cases),
         "parsed": len(called) / len(cases),
-        "error_recall": hits / max(1, sum(wrong for _, wrong in called)),
-        "error_precision": hits / max(1, sum(said for said, _ in called)),
+        **{name: _mean(found.tolist()) for name, found in rates.items()},
+        "intervals": {
+            name: list(mean_interval(found.tolist(), 2000, 0.95, 42)) for name, found in rates.items() if found.size
+        },
         "agreement": {name: right / max(1, total) for name, (right, total) in agree.items()},
         "called_wrong_by_fault": {name: [_mean(said), len(said)] for name, said in sorted(caught.items())},
     }
