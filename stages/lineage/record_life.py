@@ -94,12 +94,23 @@ def life_of(text: str) -> Life:
     }
     life["judge"] = _judge(text, trajectory["problem"], prefix, step)
     life["label"] = _label(text)
+    life["truth"] = _truth(trajectory["problem"], prefix, step["step"])
     life["filter"] = _filter(text)
     life["gates"] = _gates(text)
     life["split"] = _split(text, trajectory, life["filter"])
     life["training example"] = _example(text, identity.trajectory)
     life["contamination"] = _contamination(trajectory, step)
     return {"id": text, "in short": _in_short(life)} | life
+
+
+def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
+    from stages.core.truth import verdict_of  # with its statistics, half a second to load
+
+    verdict = verdict_of(problem, prefix, step)
+    if verdict is None:
+        return "not known: no story of a generated world, or a step outside its grammar"
+    scores = {"math": verdict.math, "consistency": verdict.consistency, "optimality": verdict.optimality}
+    return scores | {"faults": list(verdict.faults) or "none"}
 
 
 def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any]) -> Any:

@@ -107,6 +107,7 @@ def test_a_life_from_the_upstream_line_to_the_training_example(project: str) -> 
     assert second["scores"] == {"math": 0, "consistency": 1, "optimality": 1}
     assert second["prompt"] == "as built again"
     assert life["label"]["origin"] == "judge"
+    assert life["truth"].startswith("not known")
     assert life["filter"]["decision"].startswith("kept")
     assert life["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
     assert life["split"] == {"side": "train", "tree": project}
@@ -206,6 +207,13 @@ def test_the_readme_s_record_is_one_of_the_shipped_world(
         life = life_of(identity)
         assert life["in short"] == "not yet prepared"
         assert life["upstream"]["raw"]["completion"]["rating"] == -1
+    write_params(tmp_path)
+    shutil.copytree(world / "mistral", tmp_path / "artifacts/raw/mistral")
+    prepare.main([])
+    for identity in named:
+        truth = life_of(identity)["truth"]
+        assert set(truth) == {"math", "consistency", "optimality", "faults"}
+        assert 0 in (truth["math"], truth["consistency"]), "rated -1, and rightly"
 
 
 @pytest.mark.benchmarks
