@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,17 +54,22 @@ def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = No
 
     ``strata`` (one name per problem) keeps the size of each benchmark subset in every resample.
     """
+    if strata is not None and len(strata) != n:
+        raise ValueError(f"{len(strata)} strata for {n} problems; give one name per problem")
+    yield from _drawn(n, samples, seed, None if strata is None else tuple(strata))
+
+
+@lru_cache(maxsize=1)  # a stage makes many intervals over the same problems: 100 MB for all of PRMBench
+def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...] | None) -> tuple[Indices, ...]:
     rng = np.random.Generator(np.random.Philox(seed))
     if strata is None:
-        for _ in range(samples):
-            yield rng.integers(0, n, size=n, dtype=np.int64)
-        return
-    if len(strata) != n:
-        raise ValueError(f"{len(strata)} strata for {n} problems; give one name per problem")
+        return tuple(rng.integers(0, n, size=n, dtype=np.int64) for _ in range(samples))
     names = np.asarray(strata)
     groups = [np.flatnonzero(names == name) for name in sorted(set(strata))]
-    for _ in range(samples):
-        yield np.concatenate([group[rng.integers(0, len(group), size=len(group))] for group in groups])
+    return tuple(
+        np.concatenate([group[rng.integers(0, len(group), size=len(group))] for group in groups])
+        for _ in range(samples)
+    )
 
 
 def interval(
