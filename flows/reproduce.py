@@ -4,7 +4,7 @@ Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
 
 DVC decides what is out of date and stores results; Prefect retries what failed for now, shows, schedules and logs.
 Independent stages run side by side, a failed stage stops only the stages that need it, and outputs and run cache go
-to the remote as each stage ends. Where nothing is out of date no server is started.
+to the remote as stages end, at most a minute later. Where nothing is out of date no server is started.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from flows.terminal import Outcome, StageLog, Terminal, metrics_table
 from stages.core.io import DataError, TransientError
 
 _SETTLE_S = 20.0
+_PUSH_EVERY_S = 60.0
 RETRY_DELAYS_S = [2.0, 10.0, 30.0]
 
 
@@ -87,7 +88,7 @@ class Run:
         threads = max(1, cores() // side_by_side)
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))})
         self._stage = _stage_task(self.dvc, graph, root, self.terminal, pull)
-        self._push = _push_task(self.dvc, self.terminal)
+        self._pushes = Pushes(_push_task(self.dvc, self.terminal))
 
     def execute(self) -> None:
         """Run everything that is out of date, each stage as soon as what it needs is there."""
@@ -102,7 +103,6 @@ class Run:
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
         running: set[str] = set()
-        pushes: dict[str, PrefectFuture[Any]] = {}
         ended: SimpleQueue[str] = SimpleQueue()
         while waiting or running:
             for name in self._ready(waiting)[: self.jobs - len(running)]:
@@ -118,8 +118,8 @@ class Run:
                 if self.outcomes[name].state == "failed":
                     waiting = self._drop_descendants(name, waiting)
                 else:
-                    pushes[name] = self._push.submit(name, wait_for=[futures[name]])
-        self.unpushed = [name for name, future in pushes.items() if not _ended(future).is_completed()]
+                    self._pushes.add(name)
+        self.unpushed = self._pushes.end()
         order = {name: place for place, name in enumerate(self.graph.ordered())}
         self.outcomes = dict(sorted(self.outcomes.items(), key=lambda item: order[item[0]]))
 
@@ -161,6 +161,36 @@ class Run:
         return [name for name in waiting if name not in blocked]
 
 
+class Pushes:
+    """Ended stages on their way to the remote, all that ended since the last push in one call of DVC.
+
+    A call costs two seconds of a core, which stages need, so that they are a minute apart.
+    """
+
+    def __init__(self, push: Task[..., None]) -> None:
+        self._push = push
+        self._waiting: list[str] = []
+        self._sent: list[tuple[list[str], PrefectFuture[Any]]] = []
+        self._last = -_PUSH_EVERY_S
+
+    def add(self, name: str) -> None:
+        """``name`` has ended well."""
+        self._waiting.append(name)
+        if time.monotonic() - self._last >= _PUSH_EVERY_S:
+            self._send()
+
+    def end(self) -> list[str]:
+        """Send the rest and wait for everything; returns the stages that could not be pushed."""
+        if self._waiting:
+            self._send()
+        return [name for names, future in self._sent if not _ended(future).is_completed() for name in names]
+
+    def _send(self) -> None:
+        names, self._waiting = self._waiting, []
+        self._sent.append((names, self._push.submit(names, ", ".join(names))))
+        self._last = time.monotonic()
+
+
 def _stage_task(dvc: Dvc, graph: Graph, root: Path, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
     @task(
         name="stage",
@@ -198,7 +228,7 @@ def _stage_task(dvc: Dvc, graph: Graph, root: Path, terminal: Terminal, pull: bo
 def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
     @task(
         name="push",
-        task_run_name="push {name}",
+        task_run_name="push {said}",
         retries=len(RETRY_DELAYS_S),
         retry_delay_seconds=RETRY_DELAYS_S,
         retry_jitter_factor=0.3,
@@ -206,11 +236,11 @@ def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
         cache_policy=NO_CACHE,
         persist_result=False,
     )
-    def push(name: str) -> None:
+    def push(names: Sequence[str], said: str) -> None:
         try:
-            dvc.push(name)
+            dvc.push(*names)
         except DvcError as error:
-            terminal.say(name, str(error), bad=True)
+            terminal.say(said, str(error), bad=True)
             raise
 
     return push

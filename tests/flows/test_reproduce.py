@@ -60,7 +60,10 @@ def test_every_stage_ran_once_in_order_with_its_name_before_each_line(served: Pr
 
 def test_the_server_keeps_logs_states_and_metrics(served: Project) -> None:
     states = query(served, "select name, state_type from task_run")
-    assert {name for name, _ in states} >= {"numbers", "square@even", "push total"}
+    assert {name for name, _ in states} >= {"numbers", "square@even", "push numbers"}
+    pushes = [str(name).removeprefix("push ") for name, _ in states if str(name).startswith("push ")]
+    assert sorted(", ".join(pushes).split(", ")) == ["numbers", "square@even", "square@odd", "total"], "each once"
+    assert len(pushes) < 4, "what ends within a minute goes together"
     assert {state for _, state in states} == {"COMPLETED"}
     assert query(served, "select message from log where message like '%this is odd%' and task_run_id is not null")
     artifacts = {str(key): str(data) for key, data in query(served, "select key, cast(data as text) from artifact")}
