@@ -187,10 +187,11 @@ def score(
 ) -> None:
     """Score the steps of solutions: probabilities of math, consistency, and the reward; of others, the reward."""
     from stages.core.passes import Mode
+    from stages.core.prm import PRM
     from stages.core.progress import Progress
     from stages.core.score_lines import mode_of, read_solutions, render_scores, score_lines
     from stages.core.scoring import Scorer
-    from stages.core.served_scoring import PRM, ServedScorer
+    from stages.core.served_scoring import ServedScorer
 
     with _plain_errors():
         asked, solutions = mode_of(mode), read_solutions(file)

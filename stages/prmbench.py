@@ -19,11 +19,11 @@ from stages.core.benchmarks import PRMBenchItem, read_prmbench
 from stages.core.footprint import require
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import load_params
+from stages.core.prm import open_scorer
 from stages.core.prmbench import baselines, with_interval
 from stages.core.progress import Progress
 from stages.core.runs import parse_run
 from stages.core.scoring import Solution, StepScore
-from stages.core.served_scoring import open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/prmbench")

@@ -22,11 +22,11 @@ from stages.core.benchmarks import ProcessBenchItem, read_processbench
 from stages.core.footprint import require
 from stages.core.io import write_json, write_jsonl
 from stages.core.params import load_params
+from stages.core.prm import open_scorer
 from stages.core.processbench import NO_ERROR, baselines, by_generator, with_interval
 from stages.core.progress import Progress
 from stages.core.runs import parse_run
 from stages.core.scoring import Solution, StepScore
-from stages.core.served_scoring import open_scorer
 from stages.core.thresholds import sweep
 from stages.lineage.record import recorded
 

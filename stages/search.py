@@ -32,10 +32,10 @@ from stages.core.io import DataError, read_jsonl, sha256_file, write_json, write
 from stages.core.journal import Journal
 from stages.core.params import Params, load_params
 from stages.core.policy import KeptPolicy, Policy, open_policy
+from stages.core.prm import PRM, open_scorer
 from stages.core.runs import parse_run
 from stages.core.scoring import Candidates
 from stages.core.search import RandomPick, Round, Scored, StepScorer, in_chunks, journal, search
-from stages.core.served_scoring import PRM, open_scorer
 from stages.lineage.record import recorded
 
 RAW = Path("artifacts/raw/search")

@@ -15,9 +15,9 @@ from typing import Any
 from stages.core.accuracy import metrics
 from stages.core.grading import pass_at_k
 from stages.core.params import Report
+from stages.core.prm import PRM
 from stages.core.prompts import STEP_SEPARATOR
 from stages.core.scoring import Solution
-from stages.core.served_scoring import PRM
 
 RULES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,

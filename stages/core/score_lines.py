@@ -11,8 +11,8 @@ from typing import Any
 
 from stages.core.io import DataError, read_jsonl
 from stages.core.passes import Mode
+from stages.core.prm import PRM
 from stages.core.scoring import Solution, StepScore
-from stages.core.served_scoring import PRM
 
 STANDARD_INPUT = "-"
 _GREEN, _RED, _DIM, _PLAIN = "\x1b[32m", "\x1b[31m", "\x1b[2m", "\x1b[0m"

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
 
 from stages.core.io import DataError, TransientError, read_json
 from stages.core.model import resolve
@@ -22,7 +21,6 @@ from stages.core.scoring import (
     WAVE,
     Candidates,
     FoundAt,
-    Scorer,
     Solution,
     StepScore,
     queries_of,
@@ -35,28 +33,6 @@ from stages.core.vllm_server import vllm_servers
 LOGS = Path(".pathfinder/vllm")
 _TIMEOUT_S = 600.0
 _RETRIES = 8
-
-
-class RoundScorer(Protocol):
-    """Candidates of a search's open problems, round after round."""
-
-    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
-        """Scores of every problem's candidates, by key."""
-        ...
-
-
-class PRM(Protocol):
-    """What scores steps: a model in this process, or one behind a server; ours, or other people's."""
-
-    def score(
-        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
-    ) -> list[list[StepScore]]:
-        """Scores of every step of every solution; ``on_done`` hears how many more solutions are finished."""
-        ...
-
-    def rounds(self) -> RoundScorer:
-        """A search's scorer of candidates over the same model."""
-        ...
 
 
 class ServedScorer:
@@ -199,11 +175,8 @@ class ServedRounds:
 
 
 @contextmanager
-def open_scorer(folder: Path, settings: Score) -> Iterator[Scorer | ServedScorer]:
-    """The scorer that the parameters name, over the PRM in ``folder``; a server that was started is ended with it."""
-    if settings.engine == "local":
-        yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget)
-        return
+def serve(folder: Path, settings: Score) -> Iterator[ServedScorer]:
+    """The PRM in ``folder`` behind the server that the parameters name, or one that is started and ended with it."""
     with ExitStack() as stack:
         urls = [settings.base_url]
         if not settings.base_url:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from stages.core.best_of_n import RULES, best_of_n, choose, score_samples, steps_of
 from stages.core.params import Report
+from stages.core.prm import RoundScorer
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import Solution, StepScore
-from stages.core.served_scoring import RoundScorer
 
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
 

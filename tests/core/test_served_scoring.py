@@ -22,9 +22,10 @@ from stages.core.io import DataError, TransientError, write_json
 from stages.core.model import load_model
 from stages.core.params import Score
 from stages.core.passes import Mode
+from stages.core.prm import open_scorer
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import MODEL_FILE, Candidates, Scorer, Solution, StepScore
-from stages.core.served_scoring import ServedScorer, open_scorer
+from stages.core.served_scoring import ServedScorer
 from stages.core.tokens import add_label_tokens
 from tests.core.test_scoring import PROBLEMS, WAYS, save_prm
 from tests.core.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)

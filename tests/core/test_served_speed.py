@@ -23,9 +23,10 @@ import torch
 
 from stages.core.io import write_json
 from stages.core.passes import Prompter, Query
+from stages.core.prm import open_scorer
 from stages.core.prompts import VARIANTS
 from stages.core.scoring import MODEL_FILE, Scorer, Solution
-from stages.core.served_scoring import ServedScorer, open_scorer
+from stages.core.served_scoring import ServedScorer
 from tests.core.test_served_scoring import largest_difference, score_settings
 from tests.core.test_tree_speed import model_256, published_rewards
 from tests.core.test_vllm_server import vllm_python  # noqa: F401  (a fixture)
