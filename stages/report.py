@@ -59,7 +59,7 @@ _LINKS = {place: ROOT + place for place, _ in PLACES if " " not in place}
 
 def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     """The whole page."""
-    table = lines(results, evidence.levels)
+    table = lines(results, evidence.levels, evidence.best_of_n)
     family = profile.split("-")[0]
     notice, is_comparable = NOTICES.get(family), family == "paper"
     lead: list[Block] = [Text(f"Profile: {profile}."), *([Text(notice, is_notice=True)] if notice else [])]
@@ -163,7 +163,7 @@ def tables_of(results: Results, evidence: Evidence, page: Page, profile: str) ->
         "results": [
             {"system": line.label, "is_baseline": line.is_baseline}
             | {n: asdict(c) if isinstance(c, Score) else c for n, c in zip(cells, line.cells, strict=True)}
-            for line in lines(results, evidence.levels)
+            for line in lines(results, evidence.levels, evidence.best_of_n)
         ],
         "truth": truth_lines(results.truth),
         "comparisons": [
@@ -192,7 +192,7 @@ def _printed(table: Table) -> dict[str, Any]:
 
 def plots_of(results: Results, evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
     """Rows for ``dvc plots``, one file each."""
-    bars = report_figures.bars_of(lines(results, evidence.levels)).values()
+    bars = report_figures.bars_of(lines(results, evidence.levels, evidence.best_of_n)).values()
     plots = {
         name: [asdict(bar) for bar in found]
         for name, found in zip(("processbench", "prmbench", "search"), bars, strict=True)

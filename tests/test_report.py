@@ -166,6 +166,9 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
     tables = json.loads(Path("reports/tables.json").read_text())
     row = next(row for row in tables["results"] if row["system"] == "Math-Shepherd-7B")
     assert (row["processbench"]["value"], row["prmbench"], row["is_baseline"]) == (100, "missing", True)
+    best = next(row for row in tables["results"] if row["system"].startswith("best of 8, by the minimum"))
+    assert best["search"]["low"] <= best["search"]["value"] <= best["search"]["high"]
+    assert best["is_baseline"]
     said = [one["said"] for one in tables["comparisons"]]
     assert any(s.startswith("PathFinder-PRM falls behind Math-Shepherd-7B by") for s in said)
     assert any("its own best of n by last" in s for s in said)

@@ -111,6 +111,13 @@ class Evidence:
         }
 
     @cached_property
+    def best_of_n(self) -> Score | None:
+        """The full variant's best of n by the minimum of its rewards, where it was measured."""
+        system = self.measured["search"].get(BEST_OF_N["min"])
+        level = system.level(self._report) if system else None
+        return Score(level.value, level.low, level.high) if level else None
+
+    @cached_property
     def spreads(self) -> dict[str, Spread | None]:
         """For each benchmark what our systems' figures vary by between training seeds, where any has several."""
         return {

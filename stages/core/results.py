@@ -142,8 +142,8 @@ def mean_over_seeds(
     return sum(values) / len(values) if values else None
 
 
-def lines(results: Results, levels: Levels) -> list[Line]:
-    """Our systems, then every baseline that they have to beat."""
+def lines(results: Results, levels: Levels, best_of_n: Score | None) -> list[Line]:
+    """Our systems, then every baseline that they have to beat; ``best_of_n`` is the full variant's own."""
     measured = {"processbench": results.processbench, "prmbench": results.prmbench, "search": results.search}
     keys = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
     rows = []
@@ -163,8 +163,12 @@ def lines(results: Results, levels: Levels) -> list[Line]:
         rows.append(Line(name, *pair, NOT_APPLICABLE, is_baseline=True))
     control = _score(results.search.get(CONTROL), "average")
     rows.append(Line("search with a random pick", NOT_APPLICABLE, NOT_APPLICABLE, control, is_baseline=True))
-    for figure in sampled_figures(results.sample):
+    sampled = sampled_figures(results.sample)
+    for figure in sampled:
         rows.append(Line(figure, NOT_APPLICABLE, NOT_APPLICABLE, _sampled(results.sample, figure), is_baseline=True))
+    if best_of_n:
+        name = f"best of {sampled[-1].partition('@')[2]}, by the minimum of its rewards"
+        rows.insert(-1, Line(name, NOT_APPLICABLE, NOT_APPLICABLE, best_of_n, is_baseline=True))
     return rows
 
 
