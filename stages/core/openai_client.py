@@ -263,8 +263,11 @@ class ServerClient:
 
         try:
             asyncio.run(work_all())
-        except* (DataError, TransientError) as failures:
-            raise _first(failures) from None
+        except BaseExceptionGroup as failures:  # not except*: before Python 3.11.4 what that raises is a group again
+            ours, others = failures.split((DataError, TransientError))
+            if ours is None or others is not None:
+                raise
+            raise _first(ours) from None
 
     async def _outcome(
         self,
