@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -112,7 +112,11 @@ class Run:
                 futures[name] = self._stage.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: ended.put(name))  # type: ignore[misc]
             if running:
-                name = ended.get()
+                try:
+                    name = ended.get(timeout=self._pushes.due_in())
+                except Empty:
+                    self._pushes.send()
+                    continue
                 running.remove(name)
                 self.outcomes[name] = self._outcome(name, futures[name])
                 if self.outcomes[name].state == "failed":
@@ -176,16 +180,22 @@ class Pushes:
     def add(self, name: str) -> None:
         """``name`` has ended well."""
         self._waiting.append(name)
-        if time.monotonic() - self._last >= _PUSH_EVERY_S:
-            self._send()
+        if self.due_in() == 0:
+            self.send()
+
+    def due_in(self) -> float | None:
+        """Seconds until what waits may go; None where nothing waits."""
+        return max(0.0, self._last + _PUSH_EVERY_S - time.monotonic()) if self._waiting else None
 
     def end(self) -> list[str]:
         """Send the rest and wait for everything; returns the stages that could not be pushed."""
-        if self._waiting:
-            self._send()
+        self.send()
         return [name for names, future in self._sent if not _ended(future).is_completed() for name in names]
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Send what waits now."""
+        if not self._waiting:
+            return
         names, self._waiting = self._waiting, []
         self._sent.append((names, self._push.submit(names, ", ".join(names))))
         self._last = time.monotonic()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import server
+from flows import reproduce, server
 from tests.flows.conftest import Project
 from tests.flows.test_dvc import alive, wait_for
 
@@ -159,3 +159,28 @@ def _served(project: Project) -> set[int]:
     service = server.recorded(project.root, "server")
     assert service is not None
     return {pid for pid in _working_in(project.root) if os.getpgid(pid) == service.pid}
+
+
+def test_outputs_wait_a_minute_at_most_for_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[str]] = []
+
+    class Push:
+        def submit(self, names: list[str], said: str) -> None:
+            assert said == ", ".join(names)
+            sent.append(names)
+
+    clock = [1000.0]
+    monkeypatch.setattr("flows.reproduce.time.monotonic", lambda: clock[0])
+    pushes = reproduce.Pushes(Push())  # type: ignore[arg-type]
+    assert pushes.due_in() is None
+    pushes.add("first")
+    assert sent == [["first"]], "the first goes at once"
+    clock[0] += 20
+    pushes.add("second")
+    pushes.add("third")
+    assert (len(sent), pushes.due_in()) == (1, 40.0)
+    clock[0] += 41
+    assert pushes.due_in() == 0.0
+    pushes.send()
+    pushes.send()
+    assert sent == [["first"], ["second", "third"]]
