@@ -14,6 +14,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from stages.core.io import atomic_file
 from stages.lineage.closure import import_closure, module_of
 from stages.lineage.pipeline import PIPELINES
 from stages.lineage.record import LOCK_FILES
@@ -49,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _differs(path: Path, write: bool) -> bool:
     """Show, and with ``write`` mend, one pipeline; true where something was missing or too much."""
-    yaml = YAML()
+    yaml = YAML()  # the round-trip loader: comments stay, and no tag makes an object
     yaml.width = 200
     yaml.preserve_quotes = True
     content = yaml.load(path)
@@ -58,7 +59,7 @@ def _differs(path: Path, write: bool) -> bool:
     if write and lines:
         for stage in content["stages"].values():
             stage["deps"] = wanted_deps(stage)
-        with path.open("w", encoding="utf-8") as handle:
+        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
             yaml.dump(content, handle)
     return bool(lines)
 
