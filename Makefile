@@ -51,13 +51,13 @@ $(VENV)/bin/python:
 	@echo "Setting up $(VENV) (a few minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMP): infra/requirements-$(BUILD).lock infra/torch-cpu.lock pyproject.toml | $(VENV)/bin/python
+$(STAMP): infra/locks/$(BUILD).lock infra/torch-cpu.lock pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install $(LOCKED) -r infra/uv.lock
 ifeq ($(BUILD),cpu)
 	@$(PIP) install $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
 	  $(PIP) install $(LOCKED) --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
 endif
-	@$(call install,infra/requirements-$(BUILD).lock)
+	@$(call install,infra/locks/$(BUILD).lock)
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
@@ -76,7 +76,7 @@ world: $(STAMP)  ## make what data/ ships from a seed (LEVEL=replica-small: the 
 	@nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL)
 
 results: $(STAMP)  ## print the results table of the last run
-	@python -c 'from stages.core.results import results_table; print(results_table(), end="")'
+	@python -c 'from pathfinder.reporting.results import results_table; print(results_table(), end="")'
 
 test: $(DEV_STAMP) data  ## style, types and tests
 	@$(MAKE) --no-print-directory check
@@ -89,10 +89,10 @@ check: $(DEV_STAMP)  ## style and types alone
 
 lock: $(STAMP)  ## renew the lock files from infra/requirements*.in (UPGRADE=--upgrade takes newer versions)
 	@echo uv | uv pip compile --quiet --generate-hashes --no-header --no-annotate $(UPGRADE) - -o infra/uv.lock
-	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/requirements-cuda.lock
-	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/requirements-cuda.lock | grep -v ^torch=) --no-emit-package torch \
-	  infra/requirements.in -o infra/requirements-cpu.lock
-	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/requirements-cpu.lock --no-emit-package torch \
+	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/locks/cuda.lock
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) --no-emit-package torch \
+	  infra/requirements.in -o infra/locks/cpu.lock
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/locks/cpu.lock --no-emit-package torch \
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 

@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from flows import server
-from stages.core.io import DataError, write_text
+from pathfinder.core.io import DataError, write_text
 
 POOL = "pathfinder"
 DEPLOYMENT = "reproduce/nightly"

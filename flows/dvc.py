@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from stages.core.io import EXIT_TRANSIENT, DataError
+from pathfinder.core.io import DataError, PathfinderError, TransientError
 
 _GRACE_S = 10.0
 _TAIL_LINES = 400
@@ -31,9 +31,9 @@ _ADVICE = re.compile(
     r"|Use `dvc push` to send|(Updating|Generating) lock file|Data and pipelines are up to date"
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ERROR = re.compile(r"(?:ERROR:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
+_ERROR = re.compile(r"(?:ERROR:|error:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
 _TRANSIENT = re.compile(
-    rf"exited with {EXIT_TRANSIENT}\b|^stages\.core\.io\.TransientError:"
+    rf"exited with {TransientError.exit_status}\b"
     r"|is busy, it is being blocked by|Unable to acquire lock"
     r"|Could not connect to the endpoint|Connection (refused|reset|aborted|timed out)|Connect(ion)?TimeoutError"
     r"|Read timed out|Temporary failure in name resolution|Network is unreachable"
@@ -46,7 +46,7 @@ class Cancelled(RuntimeError):
     """The run is being ended: nothing new starts."""
 
 
-class DvcError(RuntimeError):
+class DvcError(PathfinderError, RuntimeError):
     """A DVC command failed. ``transient`` says whether the same command may succeed later."""
 
     def __init__(self, command: Sequence[str], code: int, tail: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from stages.core.io import DataError
-from stages.lineage.pipeline import Stage, read_pipeline
+from pathfinder.core.io import DataError
+from pathfinder.provenance.pipeline import Stage, read_pipeline
 
 
 @dataclass(frozen=True, slots=True)

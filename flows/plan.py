@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from flows.graph import Graph
+from pathfinder.provenance.identity import is_code
 
 _FILE_STATES = {"modified": "changed", "deleted": "missing", "new": "new", "not in cache": "not in the cache"}
 
@@ -69,5 +70,5 @@ def _reason(kind: str, path: str, state: Any) -> Iterator[str]:
     if isinstance(state, dict):  # the keys of a parameter file
         yield from (f"parameter {key} {_FILE_STATES.get(what, what)}" for key, what in state.items())
     else:
-        what = "output" if kind == "changed outs" else "code" if path.endswith(".py") else "input"
+        what = "output" if kind == "changed outs" else "code" if is_code(path) else "input"
         yield f"{what} {path} {_FILE_STATES.get(state, state)}"

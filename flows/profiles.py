@@ -14,8 +14,8 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from stages.core.io import DataError, write_text
-from stages.core.params import PARAMS_FILE, load_params
+from pathfinder.core.io import DataError, write_text
+from pathfinder.core.params import PARAMS_FILE, load_params
 
 FOLDER = Path("infra/profiles")
 BASE = "paper"

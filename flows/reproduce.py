@@ -36,7 +36,8 @@ from flows.dvc import Cancelled, Dvc, DvcError, require_project
 from flows.graph import Graph, load_graph
 from flows.plan import missing_data, out_of_date
 from flows.terminal import Outcome, StageLog, Terminal, metrics_table
-from stages.core.io import DataError, TransientError
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.lineage.stage_times import write_stage_times
 
 _SETTLE_S = 20.0
 _PUSH_EVERY_S = 60.0
@@ -326,6 +327,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     if not state.is_completed():
         terminal.say("pathfinder", str(state.message), bad=True)
         return 1
+    write_stage_times(root)
     terminal.where(root)
     return 0
 

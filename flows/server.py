@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stages.core.io import DataError, write_json
+from pathfinder.core.io import DataError, write_json
 
 HOME = Path(".pathfinder/prefect")
 _READY_S = 600.0  # a busy machine; a server that ends by itself is noticed at once

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from stages.core.io import DataError, read_json, sha256_file, write_json, write_text
-from stages.core.remote import ENDPOINT, Commit, commit_manifest, open_store
+from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
+from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
 _SENT = Path(".pathfinder/sent.json")

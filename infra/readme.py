@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.core.io import DataError, read_json, write_text
-from stages.core.results import TABLES, Score
+from pathfinder.core.io import DataError, read_json, write_text
+from pathfinder.reporting.results import TABLES, Score
 
 README = Path("README.md")
 START, END = "<!-- results -->\n", "<!-- /results -->\n"

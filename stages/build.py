@@ -19,10 +19,13 @@ from typing import Any
 
 import polars as pl
 
-from stages.core.benchmarks import read_prmbench, read_prmbench_originals, read_processbench, read_search
-from stages.core.io import DataError, read_json, read_parquet, write_json, write_parquet
-from stages.core.mixes import HUMAN, draw, records_of, take
-from stages.core.overlap import (
+from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
+from pathfinder.core.io import DataError, read_json, read_parquet, write_json, write_parquet
+from pathfinder.core.mixes import HUMAN, draw, records_of, take
+from pathfinder.core.params import Build, load_params
+from pathfinder.core.progress import Progress
+from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES
+from pathfinder.data.overlap import (
     BenchmarkText,
     Figures,
     Hit,
@@ -35,10 +38,7 @@ from stages.core.overlap import (
     problem_hits,
     step_figures,
 )
-from stages.core.params import Build, load_params
-from stages.core.progress import Progress
-from stages.core.records import CLEAN, STEPS, TRAJECTORIES, TREES
-from stages.lineage.record import recorded
+from pathfinder.provenance.stage import stage
 
 STEPS_FOLDER = Path("artifacts/steps")
 CLEAN_FILE = Path("artifacts/clean/clean.parquet")
@@ -218,11 +218,12 @@ def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, 
     }
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     every = load_params()
     params, sets = every.build, every.search.sets
-    with recorded("build"), Progress("build", 5, "parts") as progress, ThreadPoolExecutor(1) as beside:
+    with Progress("build", 5, "parts") as progress, ThreadPoolExecutor(1) as beside:
         if not read_json(Path("metrics/validate.json"))["success"]:
             raise DataError("metrics/validate.json: the data did not pass validation; mend it before building on it")
         trees = read_trees()

@@ -10,37 +10,32 @@ an absent server (exit status 75) or a spent budget (69) goes on from there. doc
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Literal
 
-from stages.core.critics import BENCHMARKS, Endpoint, critic, criticise, headline
-from stages.core.io import transient_status
-from stages.core.metering import Budget, budget_status
-from stages.core.params import load_params
-from stages.lineage.record import recorded
+from pathfinder.core.params import load_params
+from pathfinder.engines.metering import Budget
+from pathfinder.judge.critics import Endpoint, critic, criticise, headline
+from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main(
+    name: Annotated[str, "an LLM judge of docs/critics.md"], benchmark: Literal["processbench", "prmbench"]
+) -> None:
     """Run the stage."""
-    parser = argparse.ArgumentParser(prog="python -m stages.critic", description=__doc__.splitlines()[0])
-    parser.add_argument("critic")
-    parser.add_argument("benchmark", choices=BENCHMARKS)
-    asked = parser.parse_args(argv)
-    one = critic(asked.critic)
-    benchmark = next(name for name in BENCHMARKS if name == asked.benchmark)
+    one = critic(name)
     profile = load_params()
     params = profile.critic
     limit = {"processbench": profile.processbench.limit, "prmbench": profile.prmbench.limit}[benchmark]
     endpoint = Endpoint(tuple(params.base_urls), params.concurrency, params.timeout_s, params.retries)
     budget = Budget(params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens)
-    with transient_status(), budget_status(), recorded("critic", f"{one.name} {benchmark}"):
-        metrics = criticise(
-            one, benchmark, RAW / benchmark, endpoint, profile.report, params.votes, params.preset, limit, budget
-        )
-        print(headline(one, benchmark, metrics))
+    metrics = criticise(
+        one, benchmark, RAW / benchmark, endpoint, profile.report, params.votes, params.preset, limit, budget
+    )
+    print(headline(one, benchmark, metrics))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.core.io import atomic_folder, digest_of, transient_status, write_json
-from stages.core.params import Download, load_params
-from stages.core.sources import MIRROR_VARIABLE, Place, fetch_source
-from stages.lineage.record import recorded
+from pathfinder.core.io import atomic_folder, digest_of, write_json
+from pathfinder.core.params import Download, load_params
+from pathfinder.provenance.stage import stage
+from pathfinder.sources.catalogue import MIRROR_VARIABLE, Place, fetch_source
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
@@ -44,23 +43,21 @@ def work_folder(entry: dict[str, Any], name: str) -> Path:
     return WORK / digest_of({**entry, "name": name})[:16]
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     params = load_params().download
     root = os.environ.get(MIRROR_VARIABLE)
-    with transient_status(), recorded("download"):
-        manifest = fetch_all(params, Path(root) if root else None)
-        with atomic_folder(RAW) as raw:
-            for source in params.sources:
-                gathered = work_folder(
-                    source.model_dump(include={"kind", "location", "revision", "licence"}), source.name
-                )
-                for name in manifest[source.name]["files"]:
-                    target = raw / source.name / name
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    (gathered / name).replace(target)
-            write_json(raw / "manifest.json", manifest)
-        shutil.rmtree(WORK)
+    manifest = fetch_all(params, Path(root) if root else None)
+    with atomic_folder(RAW) as raw:
+        for source in params.sources:
+            gathered = work_folder(source.model_dump(include={"kind", "location", "revision", "licence"}), source.name)
+            for name in manifest[source.name]["files"]:
+                target = raw / source.name / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (gathered / name).replace(target)
+        write_json(raw / "manifest.json", manifest)
+    shutil.rmtree(WORK)
 
 
 if __name__ == "__main__":

@@ -10,14 +10,18 @@ Run     python -m stages.export
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet
 
-from stages.core.croissant import describe
-from stages.core.export import (
+from pathfinder.core.io import DataError, read_json, write_json, write_text
+from pathfinder.core.params import load_params
+from pathfinder.core.progress import Progress
+from pathfinder.core.tables import table_writer
+from pathfinder.data.croissant import describe
+from pathfinder.data.export import (
     PAPER,
     PAPER_CARD,
     STEPWISE,
@@ -29,11 +33,7 @@ from stages.core.export import (
     special_texts,
     stepwise_rows,
 )
-from stages.core.io import DataError, read_json, write_json, write_text
-from stages.core.params import load_params
-from stages.core.progress import Progress
-from stages.core.tables import table_writer
-from stages.lineage.record import recorded
+from pathfinder.provenance.stage import stage
 
 TRAIN = Path("artifacts/train")
 MANIFEST = Path("artifacts/raw/manifest.json")
@@ -76,10 +76,11 @@ def licences() -> list[str]:
     return sorted({str(manifest[name]["licence"]) for name in ("prm800k", "mistral") if name in manifest})
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     profile = load_params().profile
-    with recorded("export"), Progress("export", len(_FORMS) * len(SPLITS), "files") as progress:
+    with Progress("export", len(_FORMS) * len(SPLITS), "files") as progress:
         specials, terms = special_texts(MODEL), licences()
         metrics: dict[str, dict[str, int]] = {}
         for form, (schema, make, title, text) in _FORMS.items():

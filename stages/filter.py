@@ -10,16 +10,15 @@ without scores is dropped under its outcome's name. Source: paper section 3.3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from stages.core.io import DataError, read_parquet, write_json, write_parquet
-from stages.core.labels import correctness, drop_reason
-from stages.core.records import CLEAN, DROPS, LABELS, STEPS
-from stages.lineage.record import recorded
+from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
+from pathfinder.core.labels import correctness, drop_reason
+from pathfinder.core.records import CLEAN, DROPS, LABELS, STEPS
+from pathfinder.provenance.stage import stage
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
 LABELS_FILE = Path("artifacts/labels/labels.parquet")
@@ -47,22 +46,20 @@ def accounting(decided: pl.DataFrame) -> dict[str, Any]:
     return {"read": len(decided), "kept": kept, "dropped": dropped, "quarantined": {}}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
-    with recorded("filter"):
-        decided = decide(read_parquet(STEPS_FILE, STEPS), read_parquet(LABELS_FILE, LABELS))
-        kept = decided.filter(pl.col("reason").is_null()).select(*CLEAN)
-        dropped = decided.filter(pl.col("reason").is_not_null()).select(*DROPS)
-        write_parquet(CLEAN_FOLDER / "clean.parquet", kept)
-        write_parquet(CLEAN_FOLDER / "drops.parquet", dropped)
-        by_source = {
-            str(source): accounting(rows)
-            for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
-        }
-        positives = {
-            label: kept[label].mean() if len(kept) else None for label in ("math", "consistency", "correctness")
-        }
-        write_json(METRICS, accounting(decided) | {"sources": by_source, "positive_share": positives})
+    decided = decide(read_parquet(STEPS_FILE, STEPS), read_parquet(LABELS_FILE, LABELS))
+    kept = decided.filter(pl.col("reason").is_null()).select(*CLEAN)
+    dropped = decided.filter(pl.col("reason").is_not_null()).select(*DROPS)
+    write_parquet(CLEAN_FOLDER / "clean.parquet", kept)
+    write_parquet(CLEAN_FOLDER / "drops.parquet", dropped)
+    by_source = {
+        str(source): accounting(rows)
+        for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
+    }
+    positives = {label: kept[label].mean() if len(kept) else None for label in ("math", "consistency", "correctness")}
+    write_json(METRICS, accounting(decided) | {"sources": by_source, "positive_share": positives})
 
 
 if __name__ == "__main__":

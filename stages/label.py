@@ -12,26 +12,31 @@ whose budget is spent (exit status 69: raise it). docs/judge.md tells the whole.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from stages.core.footprint import require
-from stages.core.io import DataError, digest_of, read_parquet, sha256_file, transient_status, write_json, write_parquet
-from stages.core.journal import Journal
-from stages.core.judge import Judge, open_judge
-from stages.core.labelling import Labelling, Prompts, Verdicts, choose
-from stages.core.labels import disagrees
-from stages.core.metering import Budget, Meter, budget_status
-from stages.core.params import Label, load_params
-from stages.core.parsing import Scores
-from stages.core.prompts import DIGESTS
-from stages.core.records import ANSWERS, LABELS, STEPS, TRAJECTORIES
-from stages.core.tables import table_writer
-from stages.lineage.record import recorded
+from pathfinder.core.io import (
+    DataError,
+    digest_of,
+    read_parquet,
+    sha256_file,
+    write_json,
+    write_parquet,
+)
+from pathfinder.core.labels import Scores, disagrees
+from pathfinder.core.params import Label, load_params
+from pathfinder.core.prompts import DIGESTS
+from pathfinder.core.records import ANSWERS, LABELS, STEPS, TRAJECTORIES
+from pathfinder.core.tables import table_writer
+from pathfinder.engines.journal import Journal
+from pathfinder.engines.metering import Budget, Meter
+from pathfinder.judge.judge import Judge, open_judge
+from pathfinder.judge.labelling import Labelling, Prompts, Verdicts, choose
+from pathfinder.models.footprint import require
+from pathfinder.provenance.stage import stage
 
 STEPS_FOLDER = Path("artifacts/steps")
 JUDGE_FOLDER = Path("artifacts/raw/models/judge")
@@ -136,32 +141,30 @@ def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Any]:
     return {source: accounting(counts) for source, counts in sorted(outcomes.items())}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     profile = load_params()
     params = profile.label
     if params.max_tokens >= params.max_model_len:
         raise DataError(f"label.max_tokens {params.max_tokens} leaves no room in max_model_len {params.max_model_len}")
     require("label", profile, {"judge": JUDGE_FOLDER})
-    with transient_status(), budget_status(), recorded("label"):
-        steps = read_parquet(STEPS_FOLDER / "steps.parquet", STEPS)
-        trajectories = read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES)
-        with open_judge(JUDGE_FOLDER, params, STATE) as judge:
-            chosen = choose(steps, params)
-            prompts = Prompts(steps, trajectories, chosen, judge.specials, params.preset)
-            budget = Budget(
-                params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens
-            )
-            with Journal(state_folder(judge, params) / "journal.jsonl") as journal:
-                labelling = Labelling(steps, prompts, judge, journal, params, chosen, Meter(budget))
-                verdicts = labelling.run()
-                figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
-        labels = labels_of(steps, verdicts)
-        write_parquet(LABELS_FOLDER / "labels.parquet", labels)
-        outcomes: Counter[str] = Counter(labels["outcome"].to_list())
-        figures |= {"outcomes": dict(outcomes), "agreement": agreement(steps, labels), "engine": params.engine}
-        figures |= {"preset": params.preset, "sources": by_source(steps, labels)}
-        write_json(METRICS, accounting(outcomes) | figures)
+    steps = read_parquet(STEPS_FOLDER / "steps.parquet", STEPS)
+    trajectories = read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES)
+    with open_judge(JUDGE_FOLDER, params, STATE) as judge:
+        chosen = choose(steps, params)
+        prompts = Prompts(steps, trajectories, chosen, judge.specials, params.preset)
+        budget = Budget(params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens)
+        with Journal(state_folder(judge, params) / "journal.jsonl") as journal:
+            labelling = Labelling(steps, prompts, judge, journal, params, chosen, Meter(budget))
+            verdicts = labelling.run()
+            figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
+    labels = labels_of(steps, verdicts)
+    write_parquet(LABELS_FOLDER / "labels.parquet", labels)
+    outcomes: Counter[str] = Counter(labels["outcome"].to_list())
+    figures |= {"outcomes": dict(outcomes), "agreement": agreement(steps, labels), "engine": params.engine}
+    figures |= {"preset": params.preset, "sources": by_source(steps, labels)}
+    write_json(METRICS, accounting(outcomes) | figures)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import hashlib
 import os
 from array import array
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,16 +25,16 @@ from typing import Any
 import polars as pl
 import pyarrow
 
-from stages.core.io import DataError, sha256_file, write_json
-from stages.core.params import load_params
-from stages.core.progress import Progress
-from stages.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
-from stages.core.tables import TableWriter, arrow_table, table_writer
-from stages.core.upstream import Preset, Reading, UnreadableError, data_files, decoded, read_batches
-from stages.core.upstream_monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
-from stages.core.upstream_prm800k import SOURCE as PRM800K
-from stages.core.upstream_prm800k import read_prm800k
-from stages.lineage.record import recorded
+from pathfinder.core.io import DataError, sha256_file, write_json
+from pathfinder.core.params import load_params
+from pathfinder.core.progress import Progress
+from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
+from pathfinder.core.tables import TableWriter, arrow_table, table_writer
+from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
+from pathfinder.data.prm800k import SOURCE as PRM800K
+from pathfinder.data.prm800k import read_prm800k
+from pathfinder.data.upstream import Preset, Reading, UnreadableError, data_files, decoded, read_batches
+from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
@@ -267,28 +267,28 @@ def _check(folder: str, counts: Counts, limit: float) -> None:
         )
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     every = load_params()
     params = every.prepare
     catalogue = {source.name for source in every.download.sources}
-    with recorded("prepare"):
-        repeats = Repeats()
-        with ExitStack() as stack:
-            tables = {
-                name: stack.enter_context(table_writer(STEPS_FOLDER / f"{name}.parquet", schema))
-                for name, schema in SCHEMAS.items()
-            }
-            books: defaultdict[str, Counts] = defaultdict(Counts)
-            for folder in READERS:
-                if folder in catalogue:
-                    read = prepare_folder(folder, params.preset, params.max_quarantined_share, tables, repeats)
-                    for source, counts in read.items():
-                        books[source] += counts
-            trajectories = tables["trajectories"].rows
-        total = sum(books.values(), Counts())
-        figures = total.figures() | repeats.figures() | {"trajectories": trajectories, "preset": params.preset}
-        write_json(METRICS, figures | {"sources": {source: counts.figures() for source, counts in books.items()}})
+    repeats = Repeats()
+    with ExitStack() as stack:
+        tables = {
+            name: stack.enter_context(table_writer(STEPS_FOLDER / f"{name}.parquet", schema))
+            for name, schema in SCHEMAS.items()
+        }
+        books: defaultdict[str, Counts] = defaultdict(Counts)
+        for folder in READERS:
+            if folder in catalogue:
+                read = prepare_folder(folder, params.preset, params.max_quarantined_share, tables, repeats)
+                for source, counts in read.items():
+                    books[source] += counts
+        trajectories = tables["trajectories"].rows
+    total = sum(books.values(), Counts())
+    figures = total.figures() | repeats.figures() | {"trajectories": trajectories, "preset": params.preset}
+    write_json(METRICS, figures | {"sources": {source: counts.figures() for source, counts in books.items()}})
 
 
 if __name__ == "__main__":

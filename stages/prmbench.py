@@ -10,21 +10,20 @@ the default (its reward does).
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from stages.core.benchmarks import PRMBenchItem, read_prmbench
-from stages.core.footprint import require
-from stages.core.io import write_json, write_jsonl
-from stages.core.params import load_params
-from stages.core.prm import open_scorer
-from stages.core.prmbench import baselines, with_interval
-from stages.core.progress import Progress
-from stages.core.runs import parse_run
-from stages.core.scoring import Solution, StepScore
-from stages.lineage.record import recorded
+from pathfinder.benchmarks.prmbench import baselines, with_interval
+from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.params import load_params
+from pathfinder.core.progress import Progress
+from pathfinder.core.runs import parse_run
+from pathfinder.models.footprint import require
+from pathfinder.prm.scorers import open_scorer
+from pathfinder.prm.scoring import Solution, StepScore
+from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/prmbench")
 PREDICTIONS = Path("artifacts/predictions/prmbench")
@@ -32,39 +31,37 @@ METRICS = Path("metrics/prmbench")
 RULES = ("pass1", "both")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
-    parser = argparse.ArgumentParser(prog="python -m stages.prmbench", description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
-    run = parse_run(parser.parse_args(argv).run).name
+    parse_run(run)
     params = load_params()
     require("prmbench", params, {"base": Path("models") / run})
-    with recorded("prmbench", run):
-        loaded = read_prmbench(RAW, params.prmbench.limit)
-        items = loaded.items
-        solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
-        with (
-            open_scorer(Path("models") / run, params.score) as scorer,
-            Progress(f"prmbench {run}", len(items), "solutions") as progress,
-        ):
-            scores = scorer.score(solutions, on_done=progress.advance)
-        labels = {
-            rule: {
-                item.idx: [is_sound(step, rule, params.prmbench.threshold) for step in steps]
-                for item, steps in zip(items, scores, strict=True)
-            }
-            for rule in RULES
-        }
-        rows = [
-            _row(item, steps, labels["pass1"][item.idx], labels["both"][item.idx])
+    loaded = read_prmbench(RAW, params.prmbench.limit)
+    items = loaded.items
+    solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
+    with (
+        open_scorer(Path("models") / run, params.score) as scorer,
+        Progress(f"prmbench {run}", len(items), "solutions") as progress,
+    ):
+        scores = scorer.score(solutions, on_done=progress.advance)
+    labels = {
+        rule: {
+            item.idx: [is_sound(step, rule, params.prmbench.threshold) for step in steps]
             for item, steps in zip(items, scores, strict=True)
-        ]
-        write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
-        rules = {rule: with_interval(items, labels[rule], params.report) for rule in RULES}
-        metrics = loaded.accounting() | rules["both"]
-        metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
-        write_json(METRICS / f"{run}.json", metrics)
-        print(f"prmbench {run}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
+        }
+        for rule in RULES
+    }
+    rows = [
+        _row(item, steps, labels["pass1"][item.idx], labels["both"][item.idx])
+        for item, steps in zip(items, scores, strict=True)
+    ]
+    write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
+    rules = {rule: with_interval(items, labels[rule], params.report) for rule in RULES}
+    metrics = loaded.accounting() | rules["both"]
+    metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
+    write_json(METRICS / f"{run}.json", metrics)
+    print(f"prmbench {run}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
 
 
 def is_sound(step: StepScore, rule: str, threshold: float) -> bool:

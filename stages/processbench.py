@@ -13,22 +13,21 @@ those scored, stands in the place of ``thresholds``, which need every step.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from stages.core.benchmarks import ProcessBenchItem, read_processbench
-from stages.core.footprint import require
-from stages.core.io import write_json, write_jsonl
-from stages.core.params import load_params
-from stages.core.prm import open_scorer
-from stages.core.processbench import NO_ERROR, baselines, by_generator, with_interval
-from stages.core.progress import Progress
-from stages.core.runs import parse_run
-from stages.core.scoring import Solution, StepScore
-from stages.core.thresholds import sweep
-from stages.lineage.record import recorded
+from pathfinder.benchmarks.processbench import NO_ERROR, baselines, by_generator, with_interval
+from pathfinder.benchmarks.readers import ProcessBenchItem, read_processbench
+from pathfinder.benchmarks.thresholds import sweep
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.params import load_params
+from pathfinder.core.progress import Progress
+from pathfinder.core.runs import parse_run
+from pathfinder.models.footprint import require
+from pathfinder.prm.scorers import open_scorer
+from pathfinder.prm.scoring import Solution, StepScore
+from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/processbench")
 PREDICTIONS = Path("artifacts/predictions/processbench")
@@ -36,46 +35,43 @@ METRICS = Path("metrics/processbench")
 RULES = ("pass1", "both")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
-    parser = argparse.ArgumentParser(prog="python -m stages.processbench", description=__doc__.splitlines()[0])
-    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
-    run = parse_run(parser.parse_args(argv).run).name
+    parse_run(run)
     params = load_params()
     require("processbench", params, {"base": Path("models") / run})
-    with recorded("processbench", run):
-        loaded = read_processbench(RAW, params.processbench.limit)
-        items = loaded.items
-        solutions = [Solution(item.id, item.problem, item.steps) for item in items]
-        with (
-            open_scorer(Path("models") / run, params.score) as scorer,
-            Progress(f"processbench {run}", len(items), "solutions") as progress,
-        ):
-            if params.processbench.early_stop:
-                scores = scorer.score_until(solutions, until_both(len(items)), progress.advance)
-            else:
-                scores = scorer.score(solutions, on_done=progress.advance)
-        places = {rule: [first_error(steps, rule) for steps in scores] for rule in RULES}
-        keys = [(item.subset, item.id) for item in items]
-        rules = {
-            rule: with_interval(items, dict(zip(keys, found, strict=True)), params.report)
-            for rule, found in places.items()
-        }
-        rows = [
-            _row(item, steps, first, both)
-            for item, steps, first, both in zip(items, scores, places["pass1"], places["both"], strict=True)
-        ]
-        write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
-        metrics = loaded.accounting() | rules["both"]
-        metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
-        metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
+    loaded = read_processbench(RAW, params.processbench.limit)
+    items = loaded.items
+    solutions = [Solution(item.id, item.problem, item.steps) for item in items]
+    with (
+        open_scorer(Path("models") / run, params.score) as scorer,
+        Progress(f"processbench {run}", len(items), "solutions") as progress,
+    ):
         if params.processbench.early_stop:
-            metrics["early_stop"] = {"steps": sum(len(i.steps) for i in items), "scored": sum(map(len, scores))}
+            scores = scorer.score_until(solutions, until_both(len(items)), progress.advance)
         else:
-            metrics["thresholds"] = sweep(items, [[step.reward for step in steps] for steps in scores]).summary()
-        write_json(METRICS / f"{run}.json", metrics)
-        both, pass1 = rules["both"]["mean_f1"], rules["pass1"]["mean_f1"]
-        print(f"processbench {run}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")
+            scores = scorer.score(solutions, on_done=progress.advance)
+    places = {rule: [first_error(steps, rule) for steps in scores] for rule in RULES}
+    keys = [(item.subset, item.id) for item in items]
+    rules = {
+        rule: with_interval(items, dict(zip(keys, found, strict=True)), params.report) for rule, found in places.items()
+    }
+    rows = [
+        _row(item, steps, first, both)
+        for item, steps, first, both in zip(items, scores, places["pass1"], places["both"], strict=True)
+    ]
+    write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
+    metrics = loaded.accounting() | rules["both"]
+    metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
+    metrics["generators"] = by_generator(items, dict(zip(keys, places["both"], strict=True)))
+    if params.processbench.early_stop:
+        metrics["early_stop"] = {"steps": sum(len(i.steps) for i in items), "scored": sum(map(len, scores))}
+    else:
+        metrics["thresholds"] = sweep(items, [[step.reward for step in steps] for steps in scores]).summary()
+    write_json(METRICS / f"{run}.json", metrics)
+    both, pass1 = rules["both"]["mean_f1"], rules["pass1"]["mean_f1"]
+    print(f"processbench {run}: mean F1 {both:.1f} (pass 1: {pass1:.1f})")
 
 
 def first_error(steps: Sequence[StepScore], rule: str) -> int:

@@ -15,20 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from stages.core import record_flow, report_data, report_details, report_figures, report_tables
-from stages.core.bootstrap import adjusted
-from stages.core.calibration import Rewards, prmbench_rewards, processbench_rewards
-from stages.core.evidence import Evidence
-from stages.core.io import atomic_folder, read_json, write_json, write_text
-from stages.core.mistakes import worst_mistakes
-from stages.core.page import ROOT, Block, Page, Section, Table, Text, to_html, to_markdown
-from stages.core.params import load_params
-from stages.core.report_answers import answers
-from stages.core.report_claims import claims, findings
-from stages.core.results import Results, Score, lines, load_results, name_of, truth_lines
-from stages.core.runs import parse_runs
-from stages.lineage.record import recorded
-from stages.lineage.stage_times import write_stage_times
+from pathfinder.benchmarks.bootstrap import adjusted
+from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
+from pathfinder.core.params import load_params
+from pathfinder.core.runs import parse_runs
+from pathfinder.pages.page import ROOT, Block, Page, Section, Table, Text, to_html, to_markdown
+from pathfinder.provenance.stage import stage
+from pathfinder.reporting import account, details, plots, record_flow, tables
+from pathfinder.reporting.answers import answers
+from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
+from pathfinder.reporting.claims import claims, findings
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.mistakes import worst_mistakes
+from pathfinder.reporting.results import Results, Score, lines, load_results, name_of, truth_lines
 
 METRICS = Path("metrics")
 PREDICTIONS = Path("artifacts/predictions")
@@ -66,47 +65,45 @@ def page_of(results: Results, evidence: Evidence, profile: str) -> Page:
     gates = {name: REPORTS / name / "validation.json" for name in GATES}
     rewards = rewards_of(evidence, results)
     paper: list[Block] = [] if is_comparable else [Text("Another world and other models: differences say little.")]
-    paper += report_tables.beside_paper(results, is_comparable)
-    paper.append(report_figures.paper_performance(table, is_comparable))
-    paper.append(report_figures.paper_scale(results, is_comparable))
+    paper += tables.beside_paper(results, is_comparable)
+    paper.append(plots.paper_performance(table, is_comparable))
+    paper.append(plots.paper_scale(results, is_comparable))
     first = {name_of(members[0]): members[0].name for members in evidence.systems.values()}
     found = findings(evidence)
     sections = [
         Section(
             "Results",
-            [report_tables.headline(table), *report_figures.performance(table), *report_tables.each_run(results)],
+            [tables.headline(table), *plots.performance(table), *tables.each_run(results)],
         ),
         Section("The paper's claims, tested here", [*claims(evidence, found), *answers(evidence, found)]),
         Section(
             "ProcessBench",
             [
-                *report_tables.processbench(results),
+                *tables.processbench(results),
                 *_said(evidence, "processbench"),
-                *report_details.processbench(results),
+                *details.processbench(results),
             ],
         ),
         Section(
             "PRMBench",
-            [*report_tables.prmbench(results), *_said(evidence, "prmbench"), *report_details.prmbench(results)],
+            [*tables.prmbench(results), *_said(evidence, "prmbench"), *details.prmbench(results)],
         ),
         Section(
             "Search",
-            [*report_tables.search(results), *_said(evidence, "search"), *report_details.search(results)],
+            [*tables.search(results), *_said(evidence, "search"), *details.search(results)],
         ),
-        Section(
-            "Score against data", report_figures.our_scale(results, table) or [Text("One data mix was trained on.")]
-        ),
+        Section("Score against data", plots.our_scale(results, table) or [Text("One data mix was trained on.")]),
         Section(
             "How good the rewards are",
-            [*_stopped(results), *(b for n, f in rewards.items() for b in report_figures.reward_quality(n, f))],
+            [*_stopped(results), *(b for n, f in rewards.items() for b in plots.reward_quality(n, f))],
         ),
         Section("The paper's tables beside ours", paper),
         Section("Where every record went", record_flow.accounting(results)),
-        Section("The judge against the truth", report_data.truth(results.truth)),
-        Section("Gates", report_data.validation({n: read_json(p) if p.exists() else None for n, p in gates.items()})),
-        Section("Overlap with the benchmarks", report_data.overlap(results.stages["build"])),
-        Section("Training", report_data.training(results)),
-        Section("Costs", report_data.costs(results)),
+        Section("The judge against the truth", account.truth(results.truth)),
+        Section("Gates", account.validation({n: read_json(p) if p.exists() else None for n, p in gates.items()})),
+        Section("Overlap with the benchmarks", account.overlap(results.stages["build"])),
+        Section("Training", account.training(results)),
+        Section("Costs", account.costs(results)),
         Section(
             "Worst mistakes",
             worst_mistakes(
@@ -126,7 +123,7 @@ def rewards_of(evidence: Evidence, results: Results) -> dict[str, dict[str, Rewa
         "ProcessBench": {
             name: processbench_rewards(evidence.processbench_items, rows)
             for name, file in first.items()
-            if file.removesuffix(".jsonl") not in report_details.stopped_early(results)
+            if file.removesuffix(".jsonl") not in details.stopped_early(results)
             and (rows := evidence.rows(f"processbench/{file}"))
         },
         "PRMBench": {
@@ -139,9 +136,9 @@ def rewards_of(evidence: Evidence, results: Results) -> dict[str, dict[str, Rewa
 
 def _stopped(results: Results) -> list[Block]:
     """Names the runs whose rewards on ProcessBench are not drawn."""
-    names = report_details.stopped_early(results)
+    names = details.stopped_early(results)
     return (
-        [Text(f"{report_details.STOPPED.format(', '.join(names))} its curves are not drawn for ProcessBench.")]
+        [Text(f"{details.STOPPED.format(', '.join(names))} its curves are not drawn for ProcessBench.")]
         if names
         else []
     )
@@ -192,48 +189,46 @@ def _printed(table: Table) -> dict[str, Any]:
 
 def plots_of(results: Results, evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
     """Rows for ``dvc plots``, one file each."""
-    bars = report_figures.bars_of(lines(results, evidence.levels, evidence.best_of_n)).values()
-    plots = {
-        name: [asdict(bar) for bar in found]
-        for name, found in zip(("processbench", "prmbench", "search"), bars, strict=True)
+    bars = plots.bars_of(lines(results, evidence.levels, evidence.best_of_n)).values()
+    found = {
+        name: [asdict(bar) for bar in values]
+        for name, values in zip(("processbench", "prmbench", "search"), bars, strict=True)
     }
-    plots["loss"] = [
+    found["loss"] = [
         {"system": run.name, "step": row["step"], "loss": row["loss"]}
         for run in results.runs
         for row in results.logs.get(run.name, ())
     ]
-    plots["held_out"] = [
+    found["held_out"] = [
         {"system": f"{row['system']}: {row['label']}"} | {key: row[key] for key in ("step", "loss", "accuracy")}
-        for row in report_data.curves_of(results)
+        for row in account.curves_of(results)
     ]
     for name, rewards in rewards_of(evidence, results).items():
-        plots |= {f"{curve}_{name.lower()}": rows for curve, rows in report_figures.curves_of(rewards).items()}
-    plots["data"] = [
+        found |= {f"{curve}_{name.lower()}": rows for curve, rows in plots.curves_of(rewards).items()}
+    found["data"] = [
         {"system": name, "records": records, "score": value}
-        for _, records, _, values in report_tables.scale_points(results)
-        for name, value in zip(report_figures.BENCHMARKS, values, strict=True)
+        for _, records, _, values in tables.scale_points(results)
+        for name, value in zip(plots.BENCHMARKS, values, strict=True)
         if value is not None
     ]
-    return plots
+    return found
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     params = load_params()
     runs = parse_runs(params.runs)
-    with recorded("report"):
-        results = load_results(METRICS, runs, [*params.baselines, *params.critics])
-        others = {name: results.titles(name)[0] for part in results.others.values() for name in part}
-        evidence = Evidence(runs, PREDICTIONS, RAW, params.report, others)
-        page = page_of(results, evidence, params.profile)
-        write_text(REPORTS / "report.html", to_html(page))
-        write_text(REPORTS / "report.md", to_markdown(page))
-        write_json(REPORTS / "tables.json", tables_of(results, evidence, page, params.profile))
-        with atomic_folder(REPORTS / "plots") as folder:
-            for name, rows in plots_of(results, evidence).items():
-                write_json(folder / f"{name}.json", rows)
-    if Path("dvc.yaml").exists():
-        write_stage_times()
+    results = load_results(METRICS, runs, [*params.baselines, *params.critics])
+    others = {name: results.titles(name)[0] for part in results.others.values() for name in part}
+    evidence = Evidence(runs, PREDICTIONS, RAW, params.report, others)
+    page = page_of(results, evidence, params.profile)
+    write_text(REPORTS / "report.html", to_html(page))
+    write_text(REPORTS / "report.md", to_markdown(page))
+    write_json(REPORTS / "tables.json", tables_of(results, evidence, page, params.profile))
+    with atomic_folder(REPORTS / "plots") as folder:
+        for name, rows in plots_of(results, evidence).items():
+            write_json(folder / f"{name}.json", rows)
 
 
 if __name__ == "__main__":

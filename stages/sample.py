@@ -8,21 +8,20 @@ Reads ``artifacts/raw/search`` and ``artifacts/raw/models/policy``; writes ``art
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stages.core.accuracy import metrics
-from stages.core.benchmarks import SearchProblem, read_search
-from stages.core.footprint import require
-from stages.core.generate import Sampling
-from stages.core.grading import Grader, gold_of, last_boxed, pass_at_k
-from stages.core.io import write_json, write_jsonl
-from stages.core.params import Search, load_params
-from stages.core.policy import Policy, open_policy, safe_prompt
-from stages.core.search import in_chunks, journal
-from stages.lineage.record import recorded
+from pathfinder.benchmarks.accuracy import metrics
+from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
+from pathfinder.benchmarks.readers import SearchProblem, read_search
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.params import Search, load_params
+from pathfinder.engines.generate import Sampling
+from pathfinder.models.footprint import require
+from pathfinder.policy.policy import Policy, open_policy, safe_prompt
+from pathfinder.policy.search import in_chunks, journal
+from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")
@@ -30,13 +29,13 @@ PREDICTIONS = Path("artifacts/predictions/sample.jsonl")
 METRICS = Path("metrics/sample.json")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
-    argparse.ArgumentParser(prog="python -m stages.sample", description=__doc__.splitlines()[0]).parse_args(argv)
     params = load_params()
     settings = params.search
     require("sample", params, {"policy": POLICY})
-    with recorded("sample"), Grader() as grader:
+    with Grader() as grader:
         loaded = read_search(RAW, settings.sets, settings.limit)
         policy = open_policy(settings, POLICY)
         folder = journal("sample", settings.model_dump(), loaded.items, [POLICY])

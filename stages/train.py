@@ -12,39 +12,24 @@ are started as ``train.launch`` names, or by hand (docs/training.md); the first 
 
 from __future__ import annotations
 
-import argparse
-import os
 import shutil
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 import transformers
 
-from stages.core import (
-    adapter,
-    attention,
-    footprint,
-    io,
-    launch,
-    layout,
-    mixes,
-    model,
-    passes,
-    prompts,
-    records,
-    tokens,
-    trainer,
-    training,
-    tree,
-)
-from stages.core.params import Train, load_params
-from stages.core.prompts import VARIANTS
-from stages.core.runs import Run, parse_run
-from stages.core.scoring import MODEL_FILE
-from stages.lineage.record import recorded
+from pathfinder.core import io, mixes, records
+from pathfinder.core.params import Train, load_params
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.runs import Run, parse_run
+from pathfinder.models import footprint, launch, model, tokens
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.provenance.identity import code_digest
+from pathfinder.provenance.stage import stage
+from pathfinder.training import adapter, trainer, training
+from pathfinder.tree import attention, passes
 
 TRAIN, TEST = Path("artifacts/train/train.parquet"), Path("artifacts/train/test.parquet")
 BASE = Path("artifacts/raw/models/base")
@@ -62,25 +47,19 @@ class Selection:
     seed: int
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Train the run named on the command line."""
-    parser = argparse.ArgumentParser(prog="python -m stages.train", description="Train one run of the PRM.")
-    parser.add_argument("run", help="VARIANT[-MIX][-sSEED]")
-    parser.add_argument("--recorded-by-launcher", action="store_true", help=argparse.SUPPRESS)
-    asked = parser.parse_args(argv)
-    run = parse_run(asked.run)
+@stage
+def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
+    """Train one run, in this process or in those that train.launch starts."""
+    run = parse_run(name)
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
     mix = Selection(mixes.share_of(params.mixes, run.mix), params.build.seed)
-    if asked.recorded_by_launcher or int(os.environ.get("RANK", 0)) > 0:
+    if not launch.launched():
+        footprint.require("train", params, {"base": BASE})
+    if settings.launch and not launch.launched():
+        launch.launch(settings.launch, ["stages.train", run.name])
+    else:
         train(run, settings, mix)
-        return
-    footprint.require("train", params, {"base": BASE})
-    with recorded("train", run.name):
-        if settings.launch and not launch.launched():
-            launch.launch(settings.launch, ["stages.train", run.name, "--recorded-by-launcher"])
-        else:
-            train(run, settings, mix)
 
 
 def train(run: Run, settings: Train, mix: Selection) -> None:
@@ -136,14 +115,13 @@ def _network(base: Path, tokenizer: Any, settings: Train, where: str | None = No
 
 def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
     """Digest of everything that determines the weights: data, base, parameters, code and library versions."""
-    code = (adapter, attention, layout, mixes, model, passes, prompts, tokens, trainer, training, tree)
     return io.digest_of(
         {
             "run": run.name,
             "settings": settings.model_dump(),
             "data": [io.sha256_file(TRAIN), mix.share, mix.seed],
             "base": {path.name: io.sha256_file(path) for path in sorted(base.iterdir()) if path.is_file()},
-            "code": {module.__name__: io.sha256_file(Path(str(module.__file__))) for module in code},
+            "code": code_digest("train"),
             "launch": launch.configuration(settings.launch) if settings.launch else None,
             "versions": [torch.__version__, transformers.__version__],
         }

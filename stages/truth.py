@@ -10,16 +10,15 @@ is known, and the figures are null.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
-from stages.core.io import read_parquet, write_json
-from stages.core.params import load_params
-from stages.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
-from stages.core.truth import figures, known
-from stages.lineage.record import recorded
+from pathfinder.core.io import read_parquet, write_json
+from pathfinder.core.params import load_params
+from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
+from pathfinder.provenance.stage import stage
+from pathfinder.world.truth import figures, known
 
 STEPS_FOLDER = Path("artifacts/steps")
 LABELS_FILE = Path("artifacts/labels/labels.parquet")
@@ -27,21 +26,21 @@ CLEAN_FILE = Path("artifacts/clean/clean.parquet")
 METRICS = Path("metrics/truth.json")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main() -> None:
     """Run the stage."""
     report = load_params().report
-    with recorded("truth"):
-        labels = read_parquet(LABELS_FILE, LABELS)
-        rows = known(
-            read_parquet(STEPS_FOLDER / "steps.parquet", STEPS),
-            read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES),
-            labels,
-            read_parquet(CLEAN_FILE, CLEAN)["id"],
-        )
-        judged = len(labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null()))
-        groups = rows.partition_by("group", as_dict=True, maintain_order=True)
-        by_group = {str(name): figures(part, report) for (name,), part in sorted(groups.items())}
-        write_json(METRICS, {"judged": judged, "all": figures(rows, report), "groups": by_group})
+    labels = read_parquet(LABELS_FILE, LABELS)
+    rows = known(
+        read_parquet(STEPS_FOLDER / "steps.parquet", STEPS),
+        read_parquet(STEPS_FOLDER / "trajectories.parquet", TRAJECTORIES),
+        labels,
+        read_parquet(CLEAN_FILE, CLEAN)["id"],
+    )
+    judged = len(labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null()))
+    groups = rows.partition_by("group", as_dict=True, maintain_order=True)
+    by_group = {str(name): figures(part, report) for (name,), part in sorted(groups.items())}
+    write_json(METRICS, {"judged": judged, "all": figures(rows, report), "groups": by_group})
 
 
 if __name__ == "__main__":

@@ -14,22 +14,21 @@ written all the same. Great Expectations' own Data Docs (they load scripts from 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from stages.core.gates import Checker, Result, Suite
-from stages.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
-from stages.core.params import Validate, load_params
-from stages.core.progress import Progress
-from stages.core.suites import SCHEMAS, agreement, contents, file_of, shares, structure
-from stages.core.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
-from stages.core.validation_page import validation_page
-from stages.lineage.record import recorded
+from pathfinder.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
+from pathfinder.core.params import Validate, load_params
+from pathfinder.core.progress import Progress
+from pathfinder.gates.gates import Checker, Result, Suite
+from pathfinder.gates.suites import SCHEMAS, agreement, contents, file_of, shares, structure
+from pathfinder.gates.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
+from pathfinder.gates.validation_page import validation_page
+from pathfinder.provenance.stage import stage
 
 DOCS = Path(".pathfinder")
 _SHOWN = 20
@@ -116,28 +115,26 @@ def refusal(failed: Sequence[str], gates: int, report: Path) -> str:
     return "\n".join([f"{len(failed)} of {gates} gates failed:", *failed[:_SHOWN], *more, remedy])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@stage
+def main(what: Literal["labelled", "train"] = "labelled") -> None:
     """Run the stage."""
-    parser = argparse.ArgumentParser(prog="python -m stages.validate", description="Gate the data.")
-    parser.add_argument("what", nargs="?", choices=("labelled", "train"), default="labelled")
-    gated = TRAINING if parser.parse_args(argv).what == "train" else LABELLED
+    gated = TRAINING if what == "train" else LABELLED
     bounds = load_params().validate_
-    with recorded(gated.stage):
-        tables = {name: read_parquet(Path(file_of(name))) for name in gated.read}
-        checker = Checker()
-        results = _checked(checker, f"{gated.stage} structure", len(gated.schemas), structure(tables, gated.schemas))
-        complete = all(result.passed for result in results)
-        if complete:
-            results += _checked(checker, gated.stage, gated.suites, gated.contents(tables, bounds))
-        checker.write_docs(DOCS / gated.stage.replace("validate", "data_docs"))
-        found = outcome(results, {name: tables[name] for name in gated.schemas})
-        with atomic_folder(gated.report) as folder:
-            write_json(folder / "validation.json", found)
-            write_text(folder / "index.html", validation_page(found))
-        figures = gated.figures(tables) if complete else {}
-        write_json(gated.metrics, metrics(results, gated.records(tables) if complete else 0) | figures)
-        if failed := [str(result) for result in results if not result.passed]:
-            raise DataError(refusal(failed, len(results), gated.report))
+    tables = {name: read_parquet(Path(file_of(name))) for name in gated.read}
+    checker = Checker()
+    results = _checked(checker, f"{gated.stage} structure", len(gated.schemas), structure(tables, gated.schemas))
+    complete = all(result.passed for result in results)
+    if complete:
+        results += _checked(checker, gated.stage, gated.suites, gated.contents(tables, bounds))
+    checker.write_docs(DOCS / gated.stage.replace("validate", "data_docs"))
+    found = outcome(results, {name: tables[name] for name in gated.schemas})
+    with atomic_folder(gated.report) as folder:
+        write_json(folder / "validation.json", found)
+        write_text(folder / "index.html", validation_page(found))
+    figures = gated.figures(tables) if complete else {}
+    write_json(gated.metrics, metrics(results, gated.records(tables) if complete else 0) | figures)
+    if failed := [str(result) for result in results if not result.passed]:
+        raise DataError(refusal(failed, len(results), gated.report))
 
 
 def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) -> list[Result]:

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,33 +14,64 @@ import pytest
 import yaml
 
 from infra.deps import differences
-from stages.lineage.closure import imported_names, module_of
-from stages.lineage.pipeline import PIPELINES, read_pipeline, read_pipelines
-from stages.lineage.record import LOCK_FILES
+from pathfinder.provenance.closure import imported_names, module_of
+from pathfinder.provenance.identity import LOCKS, code_deps, is_code
+from pathfinder.provenance.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted(path for folder in ("stages", "flows", "infra") for path in (ROOT / folder).rglob("*.py"))
+SOURCES = sorted(
+    path for folder in ("pathfinder", "stages", "flows", "infra") for path in (ROOT / folder).rglob("*.py")
+)
 
 FENCE = {
     "prefect": r"flows/.*",
     "prefect_aws": r"flows/.*",
     "vllm": r"(?!)",  # reached over HTTP only
-    "openai": r"stages/core/openai_client\.py",
-    "great_expectations": r"stages/core/gates\.py",
-    "boto3": r"stages/core/remote\.py",
-    "botocore": r"stages/core/remote\.py",
+    "openai": r"pathfinder/engines/openai_client\.py",
+    "great_expectations": r"pathfinder/gates/gates\.py",
+    "boto3": r"pathfinder/sources/remote\.py",
+    "botocore": r"pathfinder/sources/remote\.py",
     "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
-    "huggingface_hub": r"stages/core/sources\.py",
-    "math_verify": r"stages/core/grading\.py",
-    "datasketch": r"stages/core/overlap\.py",
-    "peft": r"stages/core/adapter\.py",
+    "huggingface_hub": r"pathfinder/sources/catalogue\.py",
+    "math_verify": r"pathfinder/benchmarks/grading\.py",
+    "datasketch": r"pathfinder/data/overlap\.py",
+    "peft": r"pathfinder/training/adapter\.py",
     "datasets": r"(?!)",  # the exports are plain Parquet and JSON; tests read them with these two
     "mlcroissant": r"(?!)",
     "pickle": r"(?!)",
     "joblib": r"(?!)",
 }
-LIGHT = ("stages.lineage.record", "stages.lineage.check", "stages.core.io", "stages.core.params", "flows.cli")
+LIGHT = (
+    "pathfinder",
+    "pathfinder.cli",
+    "pathfinder.core.io",
+    "pathfinder.core.params",
+    "pathfinder.lineage.check",
+    "pathfinder.provenance.stage",
+    "flows.cli",
+)
 HEAVY = ("torch", "transformers", "great_expectations", "prefect", "boto3", "openai")
+ROOMS = (
+    "core",
+    "provenance",
+    "pages",
+    "sources",
+    "models",
+    "engines",
+    "benchmarks",
+    "data",
+    "gates",
+    "judge",
+    "tree",
+    "training",
+    "prm",
+    "baselines",
+    "policy",
+    "reporting",
+    "world",
+    "lineage",
+)
+"""The rooms of ``pathfinder/``, lowest floor first: each may import those before it."""
 
 
 def name(path: Path) -> str:
@@ -47,19 +79,18 @@ def name(path: Path) -> str:
 
 
 def layer(path: str) -> str:
-    """The layer that a file belongs to; each may import itself and what its entry in ``BELOW`` names."""
-    for prefix, found in (("stages/core/", "core"), ("stages/lineage/", "lineage"), ("flows/", "flows")):
-        if path.startswith(prefix):
-            return found
-    return "infra" if path.startswith("infra/") else "stages"
+    """The room, or the folder outside ``pathfinder``, that a file belongs to; ``door`` is what outsiders open."""
+    top, _, rest = path.partition("/")
+    if top != "pathfinder":
+        return top
+    return rest.partition("/")[0] if "/" in rest else "door"
 
 
-BELOW = {
-    "core": {"core"},
-    "lineage": {"lineage", "core"},
-    "stages": {"lineage", "core"},  # and never another stage
-    "flows": {"flows", "lineage", "core"},
-    "infra": {"infra", "lineage", "core"},
+BELOW = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)} | {
+    "door": {*ROOMS, "door"},
+    "stages": {*ROOMS[:-1]},  # never another stage, and not the audit
+    "flows": {*ROOMS, "door", "flows"},
+    "infra": {*ROOMS, "infra"},
 }
 
 
@@ -74,13 +105,30 @@ def project_imports(path: Path) -> Iterator[str]:
 def test_the_sources_were_found() -> None:
     found = {layer(name(path)) for path in SOURCES}
     assert found == set(BELOW)
-    assert len(SOURCES) > 40
+    assert len(SOURCES) > 150
+
+
+def test_no_folder_is_a_corridor() -> None:
+    counts = Counter(name(path).rpartition("/")[0] for path in SOURCES)
+    assert {folder: count for folder, count in counts.items() if count > 18} == {}
+    assert len(ROOMS) <= 18
+
+
+def test_stages_are_exactly_those_of_the_pipeline() -> None:
+    modules = {f"stages.{path.stem}" for path in (ROOT / "stages").glob("*.py")} - {"stages.__init__"}
+    assert modules == {module_of(stage.cmd) for stage in every_stage()}
+
+
+def every_stage() -> list[Stage]:
+    """The stages of dvc.yaml, those of empty lists in params.yaml included."""
+    content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
+    return [Stage(stage, body["cmd"], "", (), (), ()) for stage, body in content["stages"].items()]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_imports_point_one_way(path: Path) -> None:
     wrong = [file for file in project_imports(path) if layer(file) not in BELOW[layer(name(path))]]
-    assert not wrong, f"{name(path)} must not import {wrong}: core <- stages, lineage <- flows, and no stage another"
+    assert not wrong, f"{name(path)} must not import {wrong}; see ROOMS"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)
@@ -122,13 +170,18 @@ def test_dvc_yaml_names_all_code_that_its_stages_run(file: Path) -> None:
     assert not lines, "\n".join([*lines, "Run `python -m infra.deps --write`."])
 
 
-def test_every_stage_depends_on_its_module_and_on_the_locks() -> None:
+def test_dvc_yaml_is_one_page() -> None:
+    assert len((ROOT / MAIN).read_text(encoding="utf-8").splitlines()) <= 220
+
+
+def test_every_stage_depends_on_its_module_its_rooms_and_the_locks() -> None:
     stages = read_pipelines(ROOT)
     assert len(stages) > len(read_pipeline(ROOT)) > 15
     for stage in stages.values():
-        module = module_of(stage.cmd)
-        assert module is not None, f"{stage.name}: {stage.cmd!r} does not run a module of the project"
-        assert {module.replace(".", "/") + ".py", *LOCK_FILES} <= set(stage.deps), stage.name
+        code = [dep for dep in stage.deps if is_code(dep)]
+        assert code == code_deps(stage.cmd, ROOT), stage.name
+        assert 2 <= len(set(code) - {LOCKS}) <= 9, stage.name
+        assert not any(dep.startswith("pathfinder/provenance") for dep in code), stage.name
 
 
 @pytest.mark.parametrize("file", PIPELINES, ids=str)

@@ -5,9 +5,8 @@ from itertools import product
 import polars as pl
 import pytest
 
-from stages.core.labels import correctness, disagrees, drop_reason, given_scores, needs_judge
-from stages.core.parsing import Scores
-from stages.core.records import LABELS
+from pathfinder.core.labels import Scores, correctness, disagrees, drop_reason, given_scores, needs_judge
+from pathfinder.core.records import LABELS
 
 SOURCES = ("prm800k", "rlhflow_mistral", "math_shepherd")
 

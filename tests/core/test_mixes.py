@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stages.core.io import DataError
-from stages.core.mixes import records_of, select, share_of
-from stages.core.params import Mix
+from pathfinder.core.io import DataError
+from pathfinder.core.mixes import records_of, select, share_of
+from pathfinder.core.params import Mix
 
 
 def trees(sizes: list[tuple[str, int]]) -> pl.DataFrame:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from stages.core.io import DataError
-from stages.core.params import load_params
+from pathfinder.core.io import DataError
+from pathfinder.core.params import load_params
 
 
 def content(root: Path) -> dict[str, Any]:

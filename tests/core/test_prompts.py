@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from stages.core import prompts
-from stages.core.prompts import VARIANTS, assistant_turn, judge_context, judge_prompt, policy_prompt, user_turn
+from pathfinder.core import prompts
+from pathfinder.core.prompts import VARIANTS, assistant_turn, judge_context, judge_prompt, policy_prompt, user_turn
 
 
 @pytest.mark.parametrize("name", sorted(prompts.DIGESTS))

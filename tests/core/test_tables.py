@@ -5,8 +5,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from stages.core.io import read_parquet
-from stages.core.tables import table_writer
+from pathfinder.core.io import read_parquet
+from pathfinder.core.tables import table_writer
 
 SCHEMA = {"id": pl.String(), "n": pl.Int8(), "steps": pl.List(pl.String())}
 
@@ -20,7 +20,7 @@ def write(path: Path, rows: int) -> None:
 def test_rows_come_back_in_order_with_the_schema_over_many_row_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stages.core.tables._ROWS", 100)
+    monkeypatch.setattr("pathfinder.core.tables._ROWS", 100)
     write(tmp_path / "a.parquet", 1234)
     frame = read_parquet(tmp_path / "a.parquet", SCHEMA)
     assert frame["id"].to_list() == [f"r{n}" for n in range(1234)]

@@ -10,10 +10,10 @@ import yaml
 from ruamel.yaml import YAML
 
 from flows import profiles
-from stages.core.io import DataError
-from stages.core.mixes import share_of
-from stages.core.params import load_params
-from stages.core.runs import parse_runs
+from pathfinder.core.io import DataError
+from pathfinder.core.mixes import share_of
+from pathfinder.core.params import load_params
+from pathfinder.core.runs import parse_runs
 
 PROFILES = ["paper", "quickstart", "replica", "replica-small", "sample", "seeds"]
 

@@ -17,7 +17,7 @@ import boto3
 import pytest
 
 from flows.storage import REMOTE
-from stages.core.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
+from pathfinder.sources.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
 from tests.flows.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]

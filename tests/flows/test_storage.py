@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from flows import storage
-from stages.core.io import DataError
-from stages.core.remote import ENDPOINT, FolderStore
+from pathfinder.core.io import DataError
+from pathfinder.sources.remote import ENDPOINT, FolderStore
 
 
 @pytest.fixture

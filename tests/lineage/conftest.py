@@ -12,8 +12,8 @@ import pytest
 
 DOWNLOAD = """
 from pathlib import Path
-from stages.core.io import sha256_file, write_json
-from stages.lineage.record import recorded
+from pathfinder.core.io import sha256_file, write_json
+from pathfinder.provenance.record import recorded
 
 with recorded("download"):
     origin, target = Path("data/corpus"), Path("artifacts/raw/corpus")
@@ -30,9 +30,9 @@ TRAIN = """
 import sys
 from pathlib import Path
 import yaml
-from stages.core.io import write_json, write_text
+from pathfinder.core.io import write_json, write_text
 from stages.core.mixing import mix
-from stages.lineage.record import recorded
+from pathfinder.provenance.record import recorded
 
 with recorded("train", sys.argv[1]):
     rate = yaml.safe_load(Path("params.yaml").read_text())["train"]["rate"]

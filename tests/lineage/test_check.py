@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stages.lineage.__main__ import main
-from stages.lineage.check import check
-from stages.lineage.hashing import digest_path
-from stages.lineage.history import read_lock, read_records
+from pathfinder.lineage.__main__ import main
+from pathfinder.lineage.check import check
+from pathfinder.lineage.history import read_lock, read_records
+from pathfinder.provenance.hashing import digest_path
 from tests.lineage.conftest import dvc
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stages.core.io import DataError
-from stages.lineage.graph import up
-from stages.lineage.history import read_records
+from pathfinder.core.io import DataError
+from pathfinder.lineage.graph import up
+from pathfinder.lineage.history import read_records
 
 
 def test_up_goes_from_a_model_to_the_source_files(made: Path) -> None:
@@ -64,7 +64,7 @@ def test_without_a_run_the_remedy_is_named(tmp_path: Path) -> None:
 def test_queries_work_where_dvc_and_prefect_cannot_be_imported(made: Path) -> None:
     code = (
         "import sys; sys.modules['dvc'] = sys.modules['prefect'] = None\n"
-        "from stages.lineage.__main__ import main\nmain(['check', 'models/full'])"
+        "from pathfinder.lineage.__main__ import main\nmain(['check', 'models/full'])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

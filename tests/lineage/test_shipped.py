@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from stages.lineage.check import check
-from stages.lineage.graph import up
-from stages.lineage.hashing import digest_listing, digest_path
+from pathfinder.lineage.check import check
+from pathfinder.lineage.graph import up
+from pathfinder.provenance.hashing import digest_listing, digest_path
 from tests.lineage.conftest import dvc
 
 PRETRAIN = """
 import sys
 from pathlib import Path
 import yaml
-from stages.core.io import write_text
-from stages.lineage.record import recorded
+from pathfinder.core.io import write_text
+from pathfinder.provenance.record import recorded
 
 with recorded("corpus", sys.argv[1]):
     level = yaml.safe_load(Path("infra/pretraining/params.yaml").read_text())["levels"][sys.argv[1]]
@@ -29,8 +29,8 @@ stages:
   corpus:
     wdir: ../..
     matrix: {level: [quickstart, other]}
-    cmd: python -m stages.pretrain ${item.level}
-    deps: [stages/pretrain.py, stages/core/io.py]
+    cmd: python -m pathfinder.world.pretrain ${item.level}
+    deps: [pathfinder/world/pretrain.py, pathfinder/core/io.py]
     params:
     - infra/pretraining/params.yaml: ['levels.${item.level}.texts']
     outs: ['artifacts/pretraining/${item.level}/corpus']
@@ -55,7 +55,7 @@ def linked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(parents=True)
     (folder / "dvc.yaml").write_text(DVC_YAML)
     (folder / "params.yaml").write_text(PARAMS)
-    (project / "stages/pretrain.py").write_text(PRETRAIN)
+    (project / "pathfinder/world/pretrain.py").write_text(PRETRAIN)
     dvc(project, "repro", "-q", "infra/pretraining/dvc.yaml")
     return project
 
@@ -77,7 +77,7 @@ def test_the_way_back_goes_on_to_the_pretraining_stage(linked: Path, path: str) 
         "data.dvc",
         "artifacts/pretraining/quickstart/corpus  md5",
         "corpus@quickstart  $",
-        "stages/pretrain.py",
+        "pathfinder/world/pretrain.py",
     ):
         assert text in tree
     assert '"one.txt": "one\\n"' in tree
@@ -123,10 +123,10 @@ def test_a_clone_without_the_pipelines_outs_is_whole(copied: Path) -> None:
 
 
 def test_code_that_went_on_is_a_note_and_no_difference(copied: Path) -> None:
-    path = copied / "stages/pretrain.py"
+    path = copied / "pathfinder/world/pretrain.py"
     path.write_text(path.read_text() + "# later\n")
     findings = check(None, copied)
-    assert {(finding.level, finding.where) for finding in findings} == {("note", "stages/pretrain.py")}
+    assert {(finding.level, finding.where) for finding in findings} == {("note", "pathfinder/world/pretrain.py")}
 
 
 def test_the_listing_of_a_part_has_dvcs_digest(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 import shutil
 from pathlib import Path
 
-from stages.lineage.stage_times import PAGE, write_stage_times
+from pathfinder.lineage.stage_times import PAGE, write_stage_times
 
 
 def test_the_page_has_the_time_of_every_stage_that_ran_and_of_no_other(made: Path, tmp_path: Path) -> None:

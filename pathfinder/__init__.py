@@ -1,0 +1,25 @@
+"""PathFinder-PRM as a library: label, train, score, grade, search and audit. ``docs/architecture.md`` shows the rooms.
+
+The names below are loaded when they are first used, so ``import pathfinder`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_WHERE = {
+    "DataError": "pathfinder.core.io",
+    "Solution": "pathfinder.prm.scoring",
+    "StepScore": "pathfinder.prm.scoring",
+    "TransientError": "pathfinder.core.io",
+    "open_prm": "pathfinder.baselines.opening",
+}
+__all__ = ["DataError", "Solution", "StepScore", "TransientError", "open_prm"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its room."""
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""Llemma-PRM800K-7B: a sigmoid of the mean logit at the first newline behind every step.
+
+Sources: model card of ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf (prompt, places),
+Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score stands at the first of the two newline tokens)
+and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
+``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
+is the end of a step: those inside a step become plain line breaks (PRMBench deletes them).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
+from pathfinder.baselines.heads import LM_HEAD, ScalarHead
+from pathfinder.prm.scoring import Solution
+
+_BLANK = re.compile(r"\n\s*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Llemma:
+    """Steps with a blank line behind each."""
+
+    forbidden: tuple[str, ...] = ()
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """``# Question\\n\\n…\\n\\n# Solution\\n\\nstep\\n\\nstep\\n\\n``."""
+        pieces = [Piece(f"# Question\n\n{text.safe(solution.problem)}\n\n# Solution\n\n")]
+        for step in solution.steps:
+            pieces += [Piece(_BLANK.sub("\n", text.safe(step.strip())) + "\n", read=True), Piece("\n")]
+        return text.encode(pieces)
+
+    def head(self, text: Text, weights: Weights) -> ScalarHead:
+        """The mean of all rows of ``lm_head.weight``: the mean of the logits, without computing them."""
+        return ScalarHead(weights(LM_HEAD).double().mean(dim=0))
+
+
+SYSTEM = System(
+    name="llemma",
+    titles=("Llemma-PRM800K-7B", "Lemma-PRM800k-7B"),
+    repository="ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf",
+    sources=(
+        "model card",
+        "Edward-Sun/easy-to-hard@cf1d6d8 inference_reward.py",
+        "ssmisya/PRMBench@a1ae4ea mr_eval/models/llemma7b_prm.py",
+    ),
+    methods={AUTHORS: Method(Llemma())},
+    not_found="The authors name no threshold; 0.5 is PRMBench's.",
+)

@@ -1,0 +1,56 @@
+"""Math-PSA-7B: five newlines after every step, P(`` +``) against `` -`` at that token.
+
+Sources: openreasoner/openr@54ae004 ``prm/infer_fns.py`` (tag and label tokens), ``prm/code/test_qwen.py`` and
+``reason/inference/rm_call.py`` (``{question} {answer}``, steps stripped, `` \\n\\n\\n\\n\\n`` behind each, a space
+before the next). The published repository openreasoner/Math-psa holds a LoRA adapter for Qwen2.5-Math-7B-Instruct
+(``checkpoint-2127``), which ``backbone`` merges from the folder ``lora``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
+from pathfinder.baselines.heads import TokenHead
+from pathfinder.prm.scoring import Solution
+
+TAG = "\n\n\n\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class MathPSA:
+    """One run of newlines a step. Its space and newlines are one token of the Qwen2.5 tokenizer."""
+
+    forbidden: tuple[str, ...] = (TAG,)
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """``problem step \\n\\n\\n\\n\\n step \\n\\n\\n\\n\\n``.
+
+        openr leaves steps without text out: they are read where the step before was. A first one keeps its newlines.
+        """
+        steps = [text.safe(step.strip()) for step in solution.steps]
+        problem = text.safe(solution.problem)
+        pieces = [Piece(problem if any(steps[:1]) else problem.rstrip())]
+        for number, step in enumerate(steps):
+            tagged = f" {step} {TAG}" if step else f" {TAG}"
+            pieces.append(Piece(tagged if step or not number else "", read=True))
+        return text.encode(pieces)
+
+    def head(self, text: Text, weights: Weights) -> TokenHead:
+        """Rows of `` +`` and `` -`` of the language model's head."""
+        text.one(f" {TAG}")
+        return TokenHead.of(weights, *text.pair(" + -"))
+
+
+SYSTEM = System(
+    name="math-psa",
+    titles=("Math-PSA-7B",),
+    repository="openreasoner/Math-psa",
+    sources=(
+        "openreasoner/openr@54ae004 prm/infer_fns.py",
+        "openreasoner/openr@54ae004 prm/code/test_qwen.py",
+        "openreasoner/openr@54ae004 reason/inference/rm_call.py",
+    ),
+    methods={AUTHORS: Method(MathPSA())},
+    not_found="The model card is empty and names no threshold; openr's training script measures accuracy at 0.5.",
+)

@@ -1,0 +1,52 @@
+"""Math-Shepherd-7B: `` ки`` after every step, P(``+``) against ``-`` at that token.
+
+Sources: model card of peiyi9979/math-shepherd-mistral-7b-prm (question, a space, ``Step 1: … ки`` a line; softmax
+over the ids of ``+`` and ``-`` at the positions of ``ки``), read through openreasoner/openr@54ae004
+``prm/infer_fns.py`` and ssmisya/PRMBench@a1ae4ea ``mr_eval/models/math_shepherd.py``, which agree. The latter
+numbers steps that do not begin with "Step", and its threshold is 0.5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
+from pathfinder.baselines.heads import TokenHead
+from pathfinder.prm.scoring import Solution
+
+TAG = "ки"
+
+
+@dataclass(frozen=True, slots=True)
+class MathShepherd:
+    """One line a step."""
+
+    forbidden: tuple[str, ...] = (TAG,)
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """``problem Step 1: … ки\\nStep 2: … ки\\n``."""
+        pieces = [Piece(f"{text.safe(solution.problem)} ")]
+        for number, step in enumerate(solution.steps, start=1):
+            body = text.safe(step.strip())
+            named = body.startswith(("Step", "step"))
+            pieces += [Piece(f"{body} " if named else f"Step {number}: {body} "), Piece(TAG, read=True), Piece("\n")]
+        return text.encode(pieces)
+
+    def head(self, text: Text, weights: Weights) -> TokenHead:
+        """Rows of ``+`` and ``-`` of the language model's head."""
+        text.one(TAG)
+        return TokenHead.of(weights, *text.pair("+ -"))
+
+
+SYSTEM = System(
+    name="math-shepherd",
+    titles=("Math-Shepherd-7B",),
+    repository="peiyi9979/math-shepherd-mistral-7b-prm",
+    sources=(
+        "model card",
+        "openreasoner/openr@54ae004 prm/infer_fns.py",
+        "ssmisya/PRMBench@a1ae4ea mr_eval/models/math_shepherd.py",
+    ),
+    methods={AUTHORS: Method(MathShepherd())},
+    not_found="The authors rank solutions and name no threshold; 0.5 is PRMBench's.",
+)

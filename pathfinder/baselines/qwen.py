@@ -1,0 +1,64 @@
+"""Qwen2.5-Math-PRM-7B and Qwen2.5-Math-7B-PRM800K: two classes at the ``<extra_0>`` behind every step.
+
+Sources: model cards of both (chat with the system prompt below, steps joined by ``<extra_0>`` in the assistant's
+turn, a softmax of two classes, the second one's probability); head ``score.0``, ReLU, ``score.2`` as vLLM's
+``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` takes the
+numbers off the steps, and its system prompt has the backspace that ``"\\b"`` is in Python (the card was mended
+later). The threshold 0.5 is PRMBench's and the cards' reading of the score as a probability.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
+from pathfinder.baselines.heads import ClassHead
+from pathfinder.prm.scoring import Solution
+
+MARKER = "<extra_0>"
+PROMPT = "Please reason step by step, and put your final answer within \\boxed{}."
+
+
+@dataclass(frozen=True, slots=True)
+class Qwen:
+    """One assistant turn with a marker behind every step."""
+
+    system: str = PROMPT
+    unnumber: bool = False
+    forbidden: tuple[str, ...] = (MARKER,)
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """The chat template's text around the steps."""
+        before, between, after = text.frame(("user", "assistant"), self.system)
+        pieces = [Piece(before + text.safe(solution.problem) + between)]
+        for step in solution.steps:
+            body = text.safe(unnumbered(step) if self.unnumber else step)
+            pieces += [Piece(body), Piece(MARKER, read=True)]
+        return text.encode([*pieces, Piece(after)])
+
+    def head(self, text: Text, weights: Weights) -> ClassHead:
+        """``score.0`` and ``score.2``."""
+        text.one(MARKER)
+        layers = tuple((weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2))
+        return ClassHead(layers, good=(1,))
+
+
+def _system(name: str, title: str) -> System:
+    return System(
+        name=name,
+        titles=(title,),
+        repository=f"Qwen/{title}",
+        sources=(
+            "model card",
+            "ssmisya/PRMBench@a1ae4ea mr_eval/models/qwen_prm.py",
+        ),
+        methods={
+            AUTHORS: Method(Qwen()),
+            "prmbench": Method(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
+        },
+        not_found="The cards name no threshold; 0.5 is PRMBench's.",
+    )
+
+
+PRM = _system("qwen-prm", "Qwen2.5-Math-PRM-7B")
+PRM800K = _system("qwen-prm800k", "Qwen2.5-Math-7B-PRM800K")

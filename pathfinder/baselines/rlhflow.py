@@ -1,0 +1,66 @@
+"""RLHFlow-Mistral-8B and RLHFlow-DeepSeek-8B: a chat in which every step is a user turn and ``+`` the answer to it.
+
+Sources: RLHFlow/RLHF-Reward-Modeling@fc39179 ``math-rm/prm_evaluate.py`` and ``math-rm/README.md`` (first turn
+``problem step``, steps stripped, P(``+``) against ``-`` at the token before the answer). Two evaluators differ:
+ssmisya/PRMBench@a1ae4ea ``mr_eval/models/llama3_1_8b_prm.py`` takes numbers off the steps and P(``+``) over the
+whole vocabulary; QwenLM/ProcessBench@e802463 ``code/run_eval_prm_rlhflow.py`` joins ``problem\\n\\nstep`` and takes
+the most likely token, which is the two-token rule at 0.5 wherever that token is ``+`` or ``-``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
+from pathfinder.baselines.heads import TokenHead
+from pathfinder.prm.scoring import Solution
+
+
+@dataclass(frozen=True, slots=True)
+class RLHFlow:
+    """Steps as user turns; every answer in the prompt is ``+``, as in the authors' own loop."""
+
+    glue: str = " "
+    """Between the problem and the first step."""
+    unnumber: bool = False
+    full: bool = False
+    """P(``+``) over the whole vocabulary."""
+    forbidden: tuple[str, ...] = ()
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """The chat template's text around the steps; read at the last token before each ``+``."""
+        frame = text.frame(("user", "assistant") * len(solution.steps))
+        turns = [text.safe(unnumbered(step) if self.unnumber else step.strip()) for step in solution.steps]
+        if turns:
+            turns[0] = (text.safe(solution.problem) + self.glue + turns[0]).strip()  # as Llama's template does
+        pieces = [Piece(frame[0])]
+        for number, turn in enumerate(turns):
+            pieces += [Piece(turn), Piece(frame[2 * number + 1], read=True), Piece("+"), Piece(frame[2 * number + 2])]
+        return text.encode(pieces, whole=False)  # the template writes the beginning token itself
+
+    def head(self, text: Text, weights: Weights) -> TokenHead:
+        """Rows of ``+`` and ``-`` of the language model's head, or all of them."""
+        return TokenHead.of(weights, text.one("+"), text.one("-"), self.full)
+
+
+def _system(name: str, title: str, data: str) -> System:
+    return System(
+        name=name,
+        titles=(title, title.replace("RLHFlow-", "RLHFlow-PRM-")),
+        repository=f"RLHFlow/Llama3.1-8B-PRM-{data}-Data",
+        sources=(
+            "RLHFlow/RLHF-Reward-Modeling@fc39179 math-rm/prm_evaluate.py",
+            "ssmisya/PRMBench@a1ae4ea mr_eval/models/llama3_1_8b_prm.py",
+            "QwenLM/ProcessBench@e802463 code/run_eval_prm_rlhflow.py",
+        ),
+        methods={
+            AUTHORS: Method(RLHFlow()),
+            "prmbench": Method(RLHFlow(unnumber=True, full=True)),
+            "processbench": Method(RLHFlow(glue="\n\n")),
+        },
+        not_found="The authors rank solutions and name no threshold; 0.5 is both evaluators'.",
+    )
+
+
+MISTRAL = _system("rlhflow-mistral", "RLHFlow-Mistral-8B", "Mistral")
+DEEPSEEK = _system("rlhflow-deepseek", "RLHFlow-DeepSeek-8B", "Deepseek")

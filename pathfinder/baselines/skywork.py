@@ -1,0 +1,83 @@
+"""Skywork-PRM-7B: a value head at the line break that ends every step.
+
+Sources: SkyworkAI/skywork-o1-prm-inference@719b56b ``model_utils/io_utils.py`` (beginning token, problem, newline;
+every line tokenised by itself, the step token behind it), ``model_utils/prm_model.py`` (``v_head.summary``, a
+sigmoid) and ``README.md`` (the step token is ``\\n``). A step of several lines has a reward a line there; the
+step's is the last. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: ``Step 1: … ки`` with ``ки``
+as the step token, and a step is sound when its score falls by less than 0.05 from the step before (the first one's
+score is taken whole).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Rule, System, Text, Weights, unnumbered
+from pathfinder.baselines.heads import ScalarHead
+from pathfinder.core.io import DataError
+from pathfinder.prm.scoring import Solution
+
+
+@dataclass(frozen=True, slots=True)
+class Skywork:
+    """Steps tokenised one by one, each followed by the step token."""
+
+    @property
+    def forbidden(self) -> tuple[str, ...]:
+        """A line break is a token of the prompt wherever it stands."""
+        return ()
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """``<bos>problem\\n`` and the lines of the steps."""
+        lines = [text.safe(step.strip()).split("\n") for step in solution.steps]
+        return _joined(text, solution.problem, lines, "\n")
+
+    def head(self, text: Text, weights: Weights) -> ScalarHead:
+        """``v_head.summary``."""
+        return ScalarHead(weights("v_head.summary.weight")[0], weights("v_head.summary.bias")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class SkyworkAsPRMBench(Skywork):
+    """PRMBench's prompt, numbered and with another system's step token."""
+
+    @property
+    def forbidden(self) -> tuple[str, ...]:
+        """The borrowed step token."""
+        return ("ки",)
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """``<bos>problem\\n``, then ``Step 1: … ки`` and from the second on a newline before it."""
+        steps = [text.safe(unnumbered(step)) for step in solution.steps]
+        lines = [[f"{chr(10) if number else ''}Step {number + 1}: {step} "] for number, step in enumerate(steps)]
+        return _joined(text, solution.problem, lines, "ки")
+
+
+def _joined(text: Text, problem: str, steps: list[list[str]], token: str) -> Encoded:
+    start = text.tokenizer.bos_token
+    if start is None:
+        raise DataError("the tokenizer has no beginning token, which Skywork's prompt starts with; set bos_token")
+    ids = text.ids(f"{start}{text.safe(problem)}\n")
+    last = text.ids(token)[-1]
+    reads = []
+    for lines in steps:
+        for line in lines:
+            ids += [*text.ids(line), last] if line else [last]
+        reads.append(len(ids) - 1)
+    return Encoded(np.asarray(ids, dtype=np.int32), tuple(reads))
+
+
+SYSTEM = System(
+    name="skywork",
+    titles=("Skywork-PRM-7B",),
+    repository="Skywork/Skywork-o1-Open-PRM-Qwen-2.5-7B",
+    sources=(
+        "SkyworkAI/skywork-o1-prm-inference@719b56b model_utils/io_utils.py",
+        "SkyworkAI/skywork-o1-prm-inference@719b56b model_utils/prm_model.py",
+        "ssmisya/PRMBench@a1ae4ea mr_eval/models/skywork_prm.py",
+    ),
+    methods={AUTHORS: Method(Skywork()), "prmbench": Method(SkyworkAsPRMBench(), Rule(-0.05, change=True))},
+    not_found="The authors name no threshold; 0.5 is ours.",
+)

@@ -1,0 +1,1 @@
+"""What every stage speaks: files, parameters, records, labels, prompts and runs."""

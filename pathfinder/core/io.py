@@ -1,0 +1,161 @@
+"""Reading and writing files so that nothing half-written is ever seen and every error names its file and row.
+
+Outputs appear by one rename after an fsync; the same rows give the same bytes. ``.gz`` names are read and written
+compressed (no time stamp inside, so digests repeat).
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+import polars as pl
+
+
+class PathfinderError(Exception):
+    """An error whose message tells its reader all they need; commands print it and exit with ``exit_status``."""
+
+    exit_status = 1
+
+
+class DataError(PathfinderError, ValueError):
+    """Bad input or a failed check: the message names the file, the row and the remedy."""
+
+
+class TransientError(PathfinderError, RuntimeError):
+    """Something outside failed for now (network, server, lock): the same command may succeed later.
+
+    The exit status is ``EX_TEMPFAIL`` of sysexits.h; the flow retries stages that end with it.
+    """
+
+    exit_status = 75
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def md5_file(path: Path) -> str:
+    """Hexadecimal md5 of a file's bytes (DVC's name for its content)."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """sha256 of a JSON value in canonical form; raises ``TypeError`` on anything that JSON cannot say exactly."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well and vanishes otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as handle:
+            os.fsync(handle.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path`` that takes its place when the block ends well and vanishes otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        if path.exists():
+            shutil.rmtree(path)
+        temporary.replace(path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[IO[bytes]]:
+    """Open for reading, decompressing ``.gz``."""
+    with path.open("rb") as raw:
+        if path.suffix == ".gz":
+            with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
+                yield cast(IO[bytes], handle)
+        else:
+            yield raw
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write atomically; a ``.gz`` name compresses without a time stamp."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write one JSON value atomically: sorted keys, two spaces, final newline, NaN refused."""
+    write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read one JSON value; a broken file is a ``DataError`` that names the place."""
+    with open_bytes(path) as handle:
+        try:
+            return json.loads(handle.read())
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: not valid JSON ({error}); fetch or make the file again") from error
+
+
+def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
+    """Write one JSON value a line, atomically; keys keep their order."""
+    text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
+    write_text(path, text)
+
+
+def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line number from 1, value)``; blank lines are passed over; a broken line is a ``DataError``.
+
+    Lines end at ``\\n`` alone, so separators inside the JSON text never split a record.
+    """
+    with open_bytes(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            if line.strip():
+                try:
+                    yield number, json.loads(line)
+                except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                    raise DataError(f"{path}:{number}: not valid JSON ({error}); mend or remove the line") from error
+
+
+def write_parquet(path: Path, frame: pl.DataFrame) -> None:
+    """Write a frame atomically, zstd-compressed; equal frames give equal bytes."""
+    with atomic_file(path) as temporary:
+        frame.write_parquet(temporary, compression="zstd", statistics=True)
+
+
+def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
+    """Read a frame and, given ``schema``, check column names and types exactly."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file; run the stage that makes it (`dvc repro` finds out which)")
+    frame = pl.read_parquet(path)
+    if schema is not None and dict(frame.schema) != schema:
+        raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that makes it")
+    return frame

@@ -1,0 +1,73 @@
+"""The label algebra: what a rating says by itself, when judge and rating disagree, what a step is worth.
+
+Source: paper section 3.3; ``run_inference.py``, ``run_inference_mistral.py`` and ``build_dataset.py`` of the published
+code. Ratings are -1, 0, 1 for PRM800K; a Monte-Carlo "+" is 1 and "-" is -1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import polars as pl
+
+Outcome = Literal["given", "parsed", "unparsed", "too_long", "refused", "engine_error", "not_sampled", "unrated"]
+HUMAN = "prm800k"
+MONTE_CARLO: tuple[str, ...] = ("rlhflow_mistral", "math_shepherd")
+DISAGREES = "disagrees"
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The judge's three criteria, each 0 or 1."""
+
+    math: int
+    consistency: int
+    optimality: int
+
+    @property
+    def all_ones(self) -> bool:
+        """No error found."""
+        return (self.math, self.consistency, self.optimality) == (1, 1, 1)
+
+
+_GIVEN = {1: Scores(1, 1, 1), 0: Scores(1, 1, 0)}
+
+
+def given_scores(source: str, rating: int | None) -> Scores | None:
+    """The scores that a rating gives without a judge: PRM800K 1 and 0; ``None`` for everything else."""
+    return _GIVEN.get(rating) if source == HUMAN and rating is not None else None
+
+
+def needs_judge(source: str, rating: int | None) -> bool:
+    """Whether the labels of a step with this rating are the judge's to give."""
+    return rating is not None and given_scores(source, rating) is None
+
+
+def disagrees(source: str, rating: int, scores: Scores) -> bool:
+    """Whether the scores contradict the rating: all ones against -1, or not all ones against a Monte-Carlo "+"."""
+    if rating == -1:
+        return scores.all_ones
+    return source in MONTE_CARLO and rating == 1 and not scores.all_ones
+
+
+def drop_reason() -> pl.Expr:
+    """Why a labelled record is dropped, or null where it is kept; over columns of STEPS joined with LABELS.
+
+    A record without scores is dropped under its outcome's name, a contradiction as "disagrees".
+    """
+    all_ones = (pl.col("math") == 1) & (pl.col("consistency") == 1) & (pl.col("optimality") == 1)
+    monte_carlo = pl.col("source").is_in(MONTE_CARLO)
+    return (
+        pl.when(pl.col("math").is_null())
+        .then(pl.col("outcome"))
+        .when((pl.col("rating") == -1) & all_ones)
+        .then(pl.lit(DISAGREES))
+        .when(monte_carlo & (pl.col("rating") == 1) & ~all_ones)
+        .then(pl.lit(DISAGREES))
+    )
+
+
+def correctness() -> pl.Expr:
+    """1 exactly where math, consistency and optimality are all 1 (paper section 3.2; a neutral PRM800K step is 0)."""
+    return pl.min_horizontal("math", "consistency", "optimality").cast(pl.Int8)

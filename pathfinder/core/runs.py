@@ -1,0 +1,63 @@
+"""A run: one variant of the PRM, trained on one mix of the data with one seed. Its name says all three.
+
+``VARIANT[-MIX][-sSEED]``: ``full``, ``no_subtasks-prm800k``, ``full-550k-s2``. What is not said is the paper's main
+setting: mix ``400k``, seed 1. Each run has one name only, so that its files are found by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pathfinder.core.io import DataError
+from pathfinder.core.prompts import VARIANTS
+
+MAIN_MIX = "400k"
+_NAME = re.compile(r"([a-z_]+)(?:-([0-9a-z]*k))?(?:-s([1-9][0-9]*))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """``seed`` counts from 1, the profile's own seed."""
+
+    name: str
+    variant: str
+    mix: str
+    seed: int
+
+    @property
+    def system(self) -> str:
+        """The run's name without its seed: runs that differ in the seed alone measure one system."""
+        return _name_of(self.variant, self.mix, 1)
+
+
+def parse_run(name: str) -> Run:
+    """Read a run's name; raises ``DataError`` where it is none, or not the shortest one of its run."""
+    found = _NAME.fullmatch(name)
+    if found is None or found[1] not in VARIANTS:
+        raise DataError(
+            f"run {name!r}: expected VARIANT[-MIX][-sSEED], as in no_subtasks-prm800k-s2, with a variant of "
+            f"{', '.join(VARIANTS)}; mend `runs` in params.yaml"
+        )
+    run = Run(name, found[1], found[2] or MAIN_MIX, int(found[3] or 1))
+    if (short := _name_of(run.variant, run.mix, run.seed)) != name:
+        raise DataError(f"run {name!r}: its name is {short!r}; mend `runs` in params.yaml")
+    return run
+
+
+def parse_runs(names: Iterable[str]) -> tuple[Run, ...]:
+    """Every run of a profile, in its order."""
+    return tuple(parse_run(name) for name in names)
+
+
+def systems(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """The runs of each system, in the order of first appearance, the lowest seed first."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.system, []).append(run)
+    return {system: sorted(members, key=lambda run: run.seed) for system, members in found.items()}
+
+
+def _name_of(variant: str, mix: str, seed: int) -> str:
+    return variant + f"-{mix}" * (mix != MAIN_MIX) + f"-s{seed}" * (seed != 1)

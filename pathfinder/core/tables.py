@@ -1,0 +1,73 @@
+"""Writing tables that need not fit into memory: rows in, one atomic Parquet file out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow
+import pyarrow.parquet
+
+from pathfinder.core.io import atomic_file
+
+_ROWS = 50_000
+_CHARS = 64_000_000
+
+
+class TableWriter:
+    """Rows of ``schema``, held until a row group is full. Equal rows give equal bytes."""
+
+    def __init__(self, schema: dict[str, Any], writer: pyarrow.parquet.ParquetWriter) -> None:
+        self.rows = 0
+        self._schema, self._writer = schema, writer
+        self._texts = [place for place, dtype in enumerate(schema.values()) if dtype == pl.String]
+        self._pending: list[tuple[Any, ...]] = []
+        self._tables: list[pyarrow.Table] = []
+        self._chars = 0
+
+    def add(self, *row: Any) -> None:
+        """Add one row, its values in the schema's order."""
+        self._pending.append(row)
+        for place in self._texts:
+            self._chars += len(row[place] or "")
+        self.rows += 1
+        if len(self._pending) >= _ROWS or self._chars >= _CHARS:
+            self.flush()
+
+    def add_table(self, table: pyarrow.Table) -> None:
+        """Add the rows of an ``arrow_table`` of the same schema."""
+        if self._pending:
+            self.flush()
+        self._tables.append(table)
+        self.rows += len(table)
+        if sum(map(len, self._tables)) >= _ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held as one row group."""
+        if self._pending:
+            self._tables.append(arrow_table(self._schema, self._pending))
+            self._pending, self._chars = [], 0
+        if self._tables:
+            self._writer.write_table(pyarrow.concat_tables(self._tables))
+            self._tables = []
+
+
+@contextmanager
+def table_writer(path: Path, schema: dict[str, Any]) -> Iterator[TableWriter]:
+    """A writer whose file appears at ``path`` when the block ends well."""
+    with atomic_file(path) as temporary:
+        arrow_schema = arrow_table(schema, []).schema
+        with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
+            table = TableWriter(schema, writer)
+            yield table
+            table.flush()
+
+
+def arrow_table(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:
+    """Rows, their values in the schema's order, as the writer takes them."""
+    frame = pl.DataFrame(rows, schema=schema, orient="row", strict=True)
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

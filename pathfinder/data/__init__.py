@@ -1,0 +1,1 @@
+"""The training data: upstream formats into records, overlap with the benchmarks, the training set, exports."""

@@ -1,0 +1,141 @@
+"""Steps rated by Monte-Carlo roll-outs: RLHFlow-Mistral conversations and Math-Shepherd pairs.
+
+Source: RLHFlow/Mistral-PRM-Data and peiyi9979/Math-Shepherd data formats; ``load_data_mistral.py`` and
+``clean_mistral.py`` of the published code. "+" is rated 1 and "-" is rated -1. The presets differ where
+``docs/data.md`` says so.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pathfinder.data.upstream import Preset, Rated, Reading, UnreadableError, text_problem
+
+RLHFLOW = "rlhflow_mistral"
+SHEPHERD = "math_shepherd"
+_MARK = "ки"  # Math-Shepherd's place holder behind every step
+_RATINGS = {"+": 1, "-": -1}
+_FIRST_STEP = re.compile(r"(.*?)(Step\s*1\s*:.*)", re.DOTALL | re.IGNORECASE)
+_FIRST_STEP_OFFICIAL = re.compile(r"(.*?)(Step 1:.*)", re.DOTALL)
+_CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECASE)
+_CAPTION_OFFICIAL = re.compile(r"Step\s*\d+:\s*")
+
+
+def read_monte_carlo(value: Any, preset: Preset) -> Reading:
+    """One line of either shape, told apart by the line itself; raises ``UnreadableError``."""
+    if isinstance(value, dict) and "conversations" in value:
+        return read_conversation(value["conversations"], preset)
+    if isinstance(value, dict) and {"input", "label"} <= value.keys():
+        return read_shepherd(value, preset)
+    if isinstance(value, list):
+        return read_conversation(value, preset)
+    raise UnreadableError("unknown_shape", "expected conversations, a list of turns, or input and label")
+
+
+def read_conversation(turns: Any, preset: Preset) -> Reading:
+    """Turns ``{content, role}``: steps at even places, the first behind the question, "+" or "-" at odd places."""
+    if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns):
+        raise UnreadableError("bad_conversation", "expected at least two turns, each an object")
+    if preset == "repaired":
+        roles = [turn.get("role") for turn in turns]
+        if roles != ["user" if at % 2 == 0 else "assistant" for at in range(len(turns))]:
+            raise UnreadableError("bad_roles", repr(roles[:4]))
+    texts = [turn.get("content") for turn in turns[::2]]
+    marks = [turn.get("content") for turn in turns[1::2]]
+    question, texts[0] = _split_question(texts[0], preset)
+    reading = Reading(RLHFLOW, question)
+    _follow(reading, texts, marks + [None] * (len(texts) - len(marks)), preset)
+    return reading
+
+
+def read_shepherd(value: dict[str, Any], preset: Preset) -> Reading:
+    """A pair of equal texts: ``input`` has a mark behind every step where ``label`` has "+" or "-"."""
+    marked, label = value["input"], value["label"]
+    if not isinstance(marked, str) or not isinstance(label, str):
+        raise UnreadableError("not_text", "input and label must be texts")
+    texts, marks = _align(marked, label)
+    question, texts[0] = _split_question(texts[0], preset)
+    reading = Reading(SHEPHERD, question)
+    _follow(reading, [text.strip() for text in texts], marks, preset)
+    return reading
+
+
+def clean_step(text: str, preset: Preset) -> str:
+    """A step without its "Step N:" captions.
+
+    Repaired: only at the start of a line. Official: anywhere, and every line becomes a paragraph of its own.
+    """
+    if preset == "official":
+        lines = [_CAPTION_OFFICIAL.sub("", line).strip() for line in text.strip().split("\n") if line.strip()]
+        return "\n\n".join(lines)
+    return _CAPTION.sub("", text).strip()
+
+
+def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
+    reason = text_problem(first)
+    if reason is not None:
+        raise UnreadableError(f"problem_{reason}", repr(first))
+    match = (_FIRST_STEP_OFFICIAL if preset == "official" else _FIRST_STEP).match(first)
+    if match is None:
+        if preset == "official":
+            return first, ""
+        raise UnreadableError("no_first_step", first)
+    question = match[1].strip()
+    if not question:
+        raise UnreadableError("problem_empty_text", first)
+    return question, match[2].strip()
+
+
+def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset) -> None:
+    for position, (text, mark) in enumerate(zip(texts, marks, strict=True)):
+        reason = text_problem(text)
+        step = clean_step(text, preset) if isinstance(text, str) else ""
+        if reason is None and not step:
+            reason = "empty_text"
+        if reason is not None and not (preset == "official" and reason == "empty_text"):
+            reading.refuse(position, 0, reason, repr(text))
+            if preset == "official":
+                continue
+            # Nothing says what later steps build on, so none of them can have a true prefix.
+            reading.dropped["after_unreadable_step"] += len(texts) - position - 1
+            return
+        known, rating = _rating(mark, preset)
+        if known:
+            reading.records.append(Rated(position, 0, len(reading.trunk), step, rating))
+        else:
+            reading.refuse(position, 0, "bad_rating", repr(mark))
+        reading.trunk.append(step)
+
+
+def _rating(mark: Any, preset: Preset) -> tuple[bool, int | None]:
+    if mark is None:
+        return True, None
+    if preset == "official":
+        return True, 1 if mark == "+" else -1
+    rating = _RATINGS.get(mark.strip()) if isinstance(mark, str) else None
+    return rating is not None, rating
+
+
+def _align(marked: str, label: str) -> tuple[list[str], list[Any]]:
+    """Steps and their marks; a mark's text that the label repeats is part of the step."""
+    texts, marks, text, at = [], list[Any](), "", 0
+    for number, piece in enumerate(marked.split(_MARK)):
+        if number:
+            if label.startswith(_MARK, at):
+                text, at = text + _MARK, at + len(_MARK)
+            else:
+                texts.append(text)
+                marks.append(label[at : at + 1])
+                text, at = "", at + 1
+        if not label.startswith(piece, at):
+            raise UnreadableError("label_mismatch", f"input and label differ from character {at} on")
+        text, at = text + piece, at + len(piece)
+    if at != len(label):
+        raise UnreadableError("label_mismatch", f"the label goes on after character {at}")
+    if text.strip():
+        texts.append(text)
+        marks.append(None)
+    if not texts:
+        raise UnreadableError("no_first_step", marked)
+    return texts, marks

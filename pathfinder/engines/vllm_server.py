@@ -1,0 +1,181 @@
+"""vLLM as a child process: started with a profile's flags, waited for, and ended whatever becomes of this process.
+
+vLLM lives in an environment of its own and is reached over HTTP alone. A watcher process leads the server's process
+group and ends it when this process ends, by whatever signal: a server left behind would hold its GPUs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+from pathfinder.core.io import DataError, TransientError, read_json
+from pathfinder.core.params import Vllm
+from pathfinder.core.progress import Progress
+
+_POLL_S = 0.5
+_GRACE_S = 20.0
+_TAIL_BYTES = 2000
+_HUB_FILE = "hub.json"
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+# The watcher: runs the command in its own group and ends that group when the pipe that it holds is closed.
+_WATCHER = """
+import os, signal, subprocess, sys, threading
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+threading.Thread(target=lambda: (server.wait(), os._exit(min(abs(server.returncode), 125))), daemon=True).start()
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+sys.stdin.buffer.read()
+os.killpg(0, signal.SIGTERM)
+try:
+    server.wait(%f)
+finally:
+    os.killpg(0, signal.SIGKILL)
+"""
+
+
+@contextmanager
+def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, logs: Path) -> Iterator[list[str]]:
+    """The base URLs of ``settings.replicas`` servers of the model in ``folder``, offered as ``name``, while in use.
+
+    ``logs`` is a folder for their output. Raises ``DataError`` where the command is missing or a server ends while it
+    starts, ``TransientError`` where none answers in time; both quote the end of the log.
+    """
+    if shutil.which(settings.command[0]) is None:
+        raise DataError(
+            f"{settings.command[0]}: no such command; make vLLM's environment (README.md) or correct vllm.command in "
+            "params.yaml; with engine openai servers of your own are used"
+        )
+    logs.mkdir(parents=True, exist_ok=True)
+    flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)
+    with ExitStack() as stack:
+        stack.enter_context(_terminated_as_exit())
+        servers = []
+        for number in range(settings.replicas):
+            port, log = _free_port(), logs / f"vllm-{number}.log"
+            command = [*settings.command, *flags, "--host", "127.0.0.1", "--port", str(port)]
+            process = stack.enter_context(_running(command, log, _environment(number, settings)))
+            servers.append((f"http://127.0.0.1:{port}", process, log))
+        deadline = time.monotonic() + settings.start_timeout_s
+        with Progress("vllm serve", int(settings.start_timeout_s), "s until given up") as progress:
+            for url, process, log in servers:
+                _await_health(url, process, log, deadline, progress)
+        yield [f"{url}/v1" for url, _, _ in servers]
+
+
+def _model_flags(folder: Path, logs: Path) -> list[str]:
+    """What to serve: a pinned repository, or a folder.
+
+    Beside a qwen2 configuration vLLM's ``AutoTokenizer`` takes ``Qwen2Tokenizer`` whatever class the folder names, and
+    that splits digits in its own way; from a folder without a configuration it reads tokenizer.json as it stands.
+    """
+    if (folder / _HUB_FILE).exists():
+        pinned = read_json(folder / _HUB_FILE)
+        return [pinned["repo"], "--revision", pinned["revision"], "--tokenizer-revision", pinned["revision"]]
+    tokenizer = logs / "tokenizer"
+    shutil.rmtree(tokenizer, ignore_errors=True)
+    tokenizer.mkdir()
+    for file in _TOKENIZER_FILES:
+        if (folder / file).exists():
+            shutil.copyfile(folder / file, tokenizer / file)
+    return [str(folder), "--tokenizer", str(tokenizer)]
+
+
+def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
+    values = {
+        "--served-model-name": name,
+        "--max-model-len": max_model_len,
+        "--dtype": settings.dtype,
+        "--tensor-parallel-size": settings.tensor_parallel,
+        "--gpu-memory-utilization": settings.gpu_memory_utilization,
+        "--max-num-batched-tokens": settings.max_num_batched_tokens,
+        "--max-num-seqs": settings.max_num_seqs,
+    }
+    return [text for flag, value in values.items() for text in (flag, str(value))] + list(settings.options)
+
+
+def _environment(number: int, settings: Vllm) -> dict[str, str]:
+    """Each replica gets GPUs of its own; nothing is reported to anybody."""
+    environment = os.environ | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    if settings.replicas > 1:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        wanted = range(number * settings.tensor_parallel, (number + 1) * settings.tensor_parallel)
+        names = visible.split(",") if visible else [str(device) for device in range(wanted.stop)]
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[wanted.start : wanted.stop])
+    return environment
+
+
+@contextmanager
+def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    watcher = [sys.executable, "-c", _WATCHER % _GRACE_S, *command]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            watcher, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None  # noqa: S101  # a pipe was asked for
+        process.stdin.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE_S + 5)
+        with suppress(ProcessLookupError):  # workers of a server that ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@contextmanager
+def _terminated_as_exit() -> Iterator[None]:
+    """SIGTERM ends the block like an error does, so that what it started is ended in order."""
+
+    def stop(signum: int, _frame: object) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress) -> None:
+    while True:
+        if process.poll() is not None:
+            raise DataError(
+                f"vLLM ended with status {process.returncode} while it started; {log} ends with\n{_tail(log)}"
+            )
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310  # a server of ours
+                if answer.status == 200:
+                    return
+        except (urllib.error.URLError, OSError):
+            pass
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TransientError(
+                f"{url}: vLLM did not answer in time (vllm.start_timeout_s); {log} ends with\n{_tail(log)}"
+            )
+        time.sleep(_POLL_S)
+        progress.advance(max(int(progress.total - left) - progress.done, 0), f"log: {log}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as handle:
+        handle.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+        text = handle.read().decode("utf-8", "replace")
+    return "".join(character if character.isprintable() or character == "\n" else " " for character in text)

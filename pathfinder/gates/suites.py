@@ -1,0 +1,356 @@
+"""The gates of this pipeline's tables: steps, labels, answers, clean, drops, and the shares between them.
+
+Each suite looks at one file joined with what it refers to, so that a rule about two tables is a rule about one row.
+Texts enter as their lengths. The label algebra is section 3.3 of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from pathfinder.core.labels import DISAGREES, HUMAN, MONTE_CARLO, drop_reason
+from pathfinder.core.params import Validate
+from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, problem_id
+from pathfinder.gates.gates import (
+    Gate,
+    Suite,
+    Where,
+    absent,
+    columns,
+    matches,
+    none_of,
+    one_of,
+    present,
+    row_count,
+    some_rows,
+    unique,
+    within,
+)
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "trajectories": TRAJECTORIES,
+    "steps": STEPS,
+    "labels": LABELS,
+    "answers": ANSWERS,
+    "clean": CLEAN,
+    "drops": DROPS,
+}
+FOLDERS = {
+    "trajectories": "steps",
+    "steps": "steps",
+    "labels": "labels",
+    "answers": "labels",
+    "clean": "clean",
+    "drops": "clean",
+    "train": "train",
+    "test": "train",
+}
+LABEL_COLUMNS = ("math", "consistency", "optimality")
+ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
+OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Figures over all records; ``None`` where there is nothing to take a share of.
+
+    ``dropped`` leaves out steps that were never meant to be labelled (``not_sampled``, ``unrated``).
+    """
+
+    parsed: float | None
+    dropped: float | None
+    positive: float | None
+
+
+def file_of(name: str) -> str:
+    """Where a table lies, relative to the project's root."""
+    return f"artifacts/{FOLDERS[name]}/{name}.parquet"
+
+
+def structure(tables: Mapping[str, pl.DataFrame], schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS) -> list[Suite]:
+    """Columns and types of every table; the other suites make sense only where these pass."""
+    suites = []
+    for name, schema in schemas.items():
+        table = tables[name]
+        lists = [column for column, dtype in schema.items() if isinstance(dtype, pl.List)]
+        # what a list holds is beyond the pandas types, so the type itself stands as the value
+        named = [pl.lit(str(table.schema[column])).alias(column) for column in lists if column in table.columns]
+        flat = {column: pl.String() if column in lists else dtype for column, dtype in schema.items()}
+        typed = tuple(one_of(column, [str(schema[column])]) for column in lists)
+        shown = table.head(1).with_columns(named)
+        suites.append(Suite(f"{name}_structure", file_of(name), "", shown, columns(flat) + typed))
+    return suites
+
+
+def contents(tables: Mapping[str, pl.DataFrame], bounds: Validate) -> Iterator[Suite]:
+    """Every rule about rows; ``tables`` have passed ``structure``. One after the other, so that one table is held."""
+    sizes = {name: len(table) for name, table in tables.items()}
+    links = _Links(tables)
+    limit = bounds.max_text_chars
+    yield Suite(
+        "trajectories", file_of("trajectories"), "trajectory_id", links.trajectories(), _trajectory_gates(limit)
+    )
+    yield Suite("steps", file_of("steps"), "id", links.steps(), _step_gates(limit))
+    yield Suite("labels", file_of("labels"), "id", links.labels(), _label_gates(sizes["steps"]))
+    yield Suite("answers", file_of("answers"), "id", links.answers(), _answer_gates())
+    yield Suite("clean", file_of("clean"), "id", links.clean(), _clean_gates(sizes["labels"] - sizes["drops"]))
+    yield Suite("drops", file_of("drops"), "id", links.drops(), _drop_gates(sizes["labels"] - sizes["clean"]))
+    yield Suite("shares", file_of("clean"), "", _one_row(shares(tables)), _share_gates(bounds))
+    yield Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds))
+
+
+def shares(tables: Mapping[str, pl.DataFrame]) -> Shares:
+    """The figures that ``validate``'s bounds are about."""
+    outcomes = tables["answers"]["outcome"]
+    labels = tables["labels"].filter(~pl.col("outcome").is_in(["not_sampled", "unrated"]))
+    dropped = tables["drops"].join(labels, on="id", how="semi")
+    clean = tables["clean"]
+    return Shares(
+        parsed=_share(int((outcomes == "parsed").sum()), len(outcomes)),
+        dropped=_share(len(dropped), len(labels)),
+        positive=_share(int((clean["correctness"] == 1).sum()), len(clean)),
+    )
+
+
+def agreement(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
+    """For each source and rating that the judge was asked about: how many labels, and the share that agrees."""
+    judged = tables["labels"].filter(pl.col("origin") == "judge").drop("origin")
+    rated = tables["steps"].select("id", "source", "rating").join(judged, on="id", maintain_order="left")
+    return (
+        rated.group_by("source", "rating")
+        .agg(judged=pl.len(), agreement=(drop_reason().is_null()).mean())
+        .sort("source", "rating")
+        .select(pl.format("{} {}", "source", "rating").alias("rating"), pl.col("judged").cast(pl.Int64), "agreement")
+    )
+
+
+class _Links:
+    """The tables beside what they refer to. A column ``…_found`` or ``…_right`` is 1 where the reference holds."""
+
+    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
+        self._tables = tables
+        self._rated = tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
+
+    def trajectories(self) -> pl.DataFrame:
+        table = self._tables["trajectories"]
+        expected = {text: problem_id(text) for text in table["problem"].drop_nulls().unique()}
+        named = pl.col("problem").replace_strict(expected, default=None, return_dtype=pl.String)
+        return table.select(
+            pl.exclude("problem", "steps"),
+            problem_id_right=_flag(named == pl.col("problem_id")),
+            problem_chars=pl.col("problem").str.len_chars().cast(pl.Int64),
+            longest_step=pl.col("steps").list.eval(pl.element().str.len_chars()).list.max().cast(pl.Int64),
+            null_steps=pl.col("steps").list.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
+        )
+
+    def steps(self) -> pl.DataFrame:
+        parents = self._tables["trajectories"].unique("trajectory_id")
+        trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
+        table = self._tables["steps"].join(trunks, on="trajectory_id", how="left", maintain_order="left")
+        name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
+        return table.select(
+            pl.exclude("step", "trunk", "parent_source"),
+            step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
+            trajectory_found=_flag(pl.col("trunk").is_not_null()),
+            source_right=_flag(pl.col("parent_source") == pl.col("source")),
+            prefix_right=_flag(pl.col("step_index") <= pl.col("trunk")),
+            id_right=_flag(pl.col("id") == name),
+        )
+
+    def labels(self) -> pl.DataFrame:
+        asked = self._tables["answers"].group_by("id").agg(asked=pl.len())
+        table = self._tables["labels"].join(self._rated, on="id", how="left", maintain_order="left")
+        table = table.join(asked, on="id", how="left", maintain_order="left")
+        return table.select(
+            pl.exclude("asked"),
+            step_found=_flag(pl.col("step_source").is_not_null()),
+            attempts_right=_flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
+        )
+
+    def answers(self) -> pl.DataFrame:
+        known = self._tables["labels"].select("id", label_found=pl.lit(1, pl.Int64)).unique("id")
+        table = self._tables["answers"].join(known, on="id", how="left", maintain_order="left")
+        return table.select(
+            pl.exclude("answer", "label_found"),
+            answer_chars=pl.col("answer").str.len_chars().cast(pl.Int64),
+            label_found=pl.col("label_found").fill_null(0),
+            attempt_of=pl.format("{} attempt {}", "id", "attempt"),
+        )
+
+    def clean(self) -> pl.DataFrame:
+        said = self._tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"said_{c}") for c in LABEL_COLUMNS))
+        dropped = self._tables["drops"].select("id", is_dropped=pl.lit(1, pl.Int64)).unique("id")
+        lengths = self._tables["steps"].select("id", step_chars=pl.col("step").str.len_chars().cast(pl.Int64))
+        table = self._tables["clean"]
+        for other in (self._rated, said, dropped, lengths.unique("id")):
+            table = table.join(other, on="id", how="left", maintain_order="left")
+        return table.select(
+            pl.exclude("is_dropped", "said_math", "said_consistency"),
+            label_found=_flag(pl.col("step_source").is_not_null() & pl.col("said_math").is_not_null()),
+            labels_right=_flag(
+                (pl.col("said_math") == pl.col("math")) & (pl.col("said_consistency") == pl.col("consistency"))
+            ),
+            is_dropped=pl.col("is_dropped").fill_null(0),
+        )
+
+    def drops(self) -> pl.DataFrame:
+        known = self._tables["labels"].select("id", "math", "outcome").unique("id")
+        kept = self._tables["clean"].select("id", is_kept=pl.lit(1, pl.Int64)).unique("id")
+        table = self._tables["drops"].join(known, on="id", how="left", maintain_order="left")
+        table = table.join(kept, on="id", how="left", maintain_order="left")
+        unlabelled = pl.col("reason") != DISAGREES
+        return table.select(
+            "id",
+            "reason",
+            "math",
+            label_found=_flag(pl.col("outcome").is_not_null()),
+            reason_right=_flag(~unlabelled | (pl.col("reason") == pl.col("outcome"))),
+            is_kept=pl.col("is_kept").fill_null(0),
+        )
+
+
+def _trajectory_gates(limit: int) -> tuple[Gate, ...]:
+    return (
+        some_rows(),
+        unique("trajectory_id"),
+        *(present(name) for name in ("trajectory_id", "source", "file", "line", "problem_id", "problem_chars")),
+        one_of("source", (HUMAN, *MONTE_CARLO)),
+        within("line", 1, None),
+        matches("problem_id", "^[0-9a-f]{16}$", "problem_id is 16 hexadecimal digits"),
+        one_of("problem_id_right", [1]),
+        within("problem_chars", 1, limit),
+        within("longest_step", None, limit),
+        within("null_steps", None, 0),
+    )
+
+
+def _step_gates(limit: int) -> tuple[Gate, ...]:
+    return (
+        some_rows(),
+        unique("id"),
+        *(present(name) for name in STEPS if name not in ("step", "rating")),
+        present("step_chars"),
+        one_of("source", (HUMAN, *MONTE_CARLO)),
+        within("step_index", 0, None),
+        within("completion", 0, None),
+        within("step_chars", 0, limit),
+        one_of("rating", [-1, 0, 1]),
+        *(none_of("rating", [0], Where("source", "==", source)) for source in MONTE_CARLO),
+        one_of("trajectory_found", [1]),
+        one_of("source_right", [1]),
+        one_of("prefix_right", [1]),
+        one_of("id_right", [1]),
+    )
+
+
+def _label_gates(steps: int) -> tuple[Gate, ...]:
+    human = Where("step_source", "==", HUMAN)
+    by_rating, by_judge = Where("origin", "==", "rating"), Where("origin", "==", "judge")
+    unlabelled = Where("origin", "==", "none")
+    good, neutral = Where("rating", "==", 1), Where("rating", "==", 0)
+    algebra = [one_of(name, [1], human, good) for name in LABEL_COLUMNS]
+    algebra += [one_of(name, [int(name != "optimality")], human, neutral) for name in LABEL_COLUMNS]
+    algebra += [one_of("origin", ["rating"], human, rating) for rating in (good, neutral)]
+    return (
+        row_count(steps, "one label a step"),
+        unique("id"),
+        *(present(name) for name in ("id", "origin", "outcome", "attempts")),
+        one_of("step_found", [1]),
+        *(one_of(name, [0, 1]) for name in LABEL_COLUMNS),
+        one_of("origin", ["rating", "judge", "none"]),
+        one_of("outcome", OUTCOMES),
+        within("attempts", 0, None),
+        *algebra,
+        *(present(name, where) for where in (by_rating, by_judge) for name in LABEL_COLUMNS),
+        *(absent(name, unlabelled) for name in LABEL_COLUMNS),
+        one_of("step_source", [HUMAN], by_rating),
+        one_of("outcome", ["given"], by_rating),
+        one_of("outcome", ["parsed"], by_judge),
+        none_of("outcome", ["given", "parsed"], unlabelled),
+        one_of("outcome", ["unrated"], Where("rating", "is null")),
+        within("attempts", 1, None, by_judge),
+        one_of("attempts", [0], by_rating),
+        one_of("attempts_right", [1]),
+    )
+
+
+def _answer_gates() -> tuple[Gate, ...]:
+    return (
+        unique("attempt_of"),
+        *(present(name) for name in ("id", "attempt", "round", "prompt_digest", "outcome")),
+        one_of("label_found", [1]),
+        one_of("outcome", ENGINE_OUTCOMES),
+        within("attempt", 0, None),
+        within("round", 0, None),
+        matches("prompt_digest", "^[0-9a-f]{64}$", "prompt_digest is a sha256"),
+        present("answer_chars", Where("outcome", "==", "parsed")),
+    )
+
+
+def _clean_gates(expected: int) -> tuple[Gate, ...]:
+    kept_ones = Where("correctness", "==", 1)
+    return (
+        some_rows(),
+        row_count(expected, "every label is kept or dropped"),
+        unique("id"),
+        *(present(name) for name in CLEAN),
+        one_of("label_found", [1]),
+        *(one_of(name, [0, 1]) for name in ("math", "consistency", "correctness")),
+        one_of("labels_right", [1]),
+        *(one_of(name, [1], kept_ones) for name in ("math", "consistency", "said_optimality")),
+        one_of("correctness", [1], *(Where(c, "==", 1) for c in ("math", "consistency", "said_optimality"))),
+        present("rating"),
+        *(one_of("correctness", [int(rating == 1)], Where("rating", "==", rating)) for rating in (-1, 0, 1)),
+        one_of("is_dropped", [0]),
+        within("step_chars", 0, None),
+    )
+
+
+def _drop_gates(expected: int) -> tuple[Gate, ...]:
+    return (
+        row_count(expected, "every label is kept or dropped"),
+        unique("id"),
+        present("id"),
+        present("reason"),
+        one_of("reason", (DISAGREES, *OUTCOMES)),
+        one_of("label_found", [1]),
+        one_of("reason_right", [1]),
+        present("math", Where("reason", "==", DISAGREES)),
+        one_of("is_kept", [0]),
+    )
+
+
+def _share_gates(bounds: Validate) -> tuple[Gate, ...]:
+    return (
+        within("parsed", bounds.min_parsed_share, None, says=f"share of answers parsed >= {bounds.min_parsed_share}"),
+        within("dropped", None, bounds.max_dropped_share, says=f"share dropped <= {bounds.max_dropped_share}"),
+        within(
+            "positive",
+            bounds.min_positive_share,
+            bounds.max_positive_share,
+            says=f"share of <+> within {bounds.min_positive_share} and {bounds.max_positive_share}",
+        ),
+    )
+
+
+def _agreement_gates(bounds: Validate) -> tuple[Gate, ...]:
+    low = bounds.min_agreement
+    says = f"the judge agrees with the rating in at least {low} of the labels of each source and rating"
+    return (present("agreement"), within("agreement", low, None, says=says))
+
+
+def _one_row(figures: Shares) -> pl.DataFrame:
+    values = {"parsed": figures.parsed, "dropped": figures.dropped, "positive": figures.positive}
+    return pl.DataFrame([values], schema=dict.fromkeys(values, pl.Float64()))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _flag(holds: pl.Expr) -> pl.Expr:
+    return holds.fill_null(False).cast(pl.Int64)

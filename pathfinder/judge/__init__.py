@@ -1,0 +1,1 @@
+"""LLM judges: labelling steps, parsing answers, and critics of whole solutions."""

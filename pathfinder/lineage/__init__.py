@@ -1,0 +1,1 @@
+"""The audit: what was made from what, one record's life, and checks of every digest."""

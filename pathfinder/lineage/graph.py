@@ -1,0 +1,160 @@
+"""The whole way back from a file to its sources, as text: who made it, from what, with which code and parameters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core.io import DataError, digest_of, read_json
+from pathfinder.lineage.history import (
+    Locked,
+    Stored,
+    ancestors,
+    as_pretrained,
+    normal,
+    producers,
+    read_lock,
+    record_of,
+    touches,
+)
+from pathfinder.provenance.identity import LOCKS, is_code
+
+RAW = "artifacts/raw"
+MANIFEST = f"{RAW}/manifest.json"
+_LONGEST_PARAMS = 400
+
+
+@dataclass(slots=True)
+class Node:
+    """A path or a stage, what is known about it, and what it was made from."""
+
+    title: str
+    notes: list[str] = field(default_factory=list)
+    children: list[Node] = field(default_factory=list)
+
+    def lines(self, first: str = "", rest: str = "") -> Iterator[str]:
+        """The tree as lines of text."""
+        yield first + self.title
+        bar = rest + ("│  " if self.children else "   ")
+        yield from (bar + note for note in self.notes)
+        for child in self.children:
+            last = child is self.children[-1]
+            yield from child.lines(rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
+
+
+def up(path: str | Path, root: Path = Path(".")) -> str:
+    """The tree behind ``path`` (an out, a file in one, or a folder of outs) as dvc.lock and the records state it.
+
+    Nothing is re-hashed: ``check`` does that. Raises ``DataError`` when dvc.lock knows nothing of the path.
+    """
+    stages = read_lock(root)
+    name = normal(path)
+    ancestors(stages, name)
+    return "\n".join(_Writer(root, stages).path(name).lines()) + "\n"
+
+
+def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
+    """Source name -> kind, location, revision, licence, files; empty where nothing has been downloaded."""
+    file = root / MANIFEST
+    if not file.exists():
+        return {}
+    content = read_json(file)
+    if not isinstance(content, dict) or not all(isinstance(e, dict) and "files" in e for e in content.values()):
+        raise DataError(f"{file}: not a manifest of sources; make it again with `dvc repro -f download`")
+    return content
+
+
+class _Writer:
+    """Builds the nodes; a stage is written out once and referred to afterwards."""
+
+    def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
+        self.root, self.stages = root, stages
+        self.manifest = read_manifest(root)
+        self.written: set[str] = set()
+        self.named: set[tuple[str, str]] = set()  # code files and their digests that stand in the text already
+
+    def path(self, path: str) -> Node:
+        makers = producers(self.stages, path)
+        digest = next((s.outs[path] for s in makers if path in s.outs), None)
+        digest = digest or next((s.deps[path] for s in self.stages.values() if path in s.deps), None)
+        node = Node(f"{path}  md5 {digest}" if digest else path, self._sources(path))
+        node.children = [self.stage(maker, path) for maker in makers]
+        return node
+
+    def stage(self, stage: Locked, wanted: str) -> Node:
+        if stage.name in self.written:
+            return Node(f"{stage.name}  (above)")
+        self.written.add(stage.name)
+        if not stage.cmd:
+            return self._shipped(stage, wanted)
+        node = Node(f"{stage.name}  $ {stage.cmd}", self._run(stage))
+        node.children = [self.path(dep) for dep in stage.deps if producers(self.stages, dep)]
+        return node
+
+    def _shipped(self, stage: Locked, wanted: str) -> Node:
+        """A ``.dvc`` file, and the pretraining outs that what is wanted of it is a copy of."""
+        node = Node(stage.name, ["tracked by DVC, shipped with the repository"])
+        origin = as_pretrained(wanted) if any(touches(out, wanted) for out in stage.outs) else ""
+        for out, md5 in stage.deps.items():
+            if touches(out, origin):
+                made = next(maker.outs[out] for maker in producers(self.stages, out) if out in maker.outs)
+                same = "the same bytes as" if made == md5 else f"shipped as {md5 or 'nothing'}, which DIFFERS from"
+                node.notes.append(f"{same} {out}")
+                node.children.append(self.path(out))
+        if not node.children:
+            node.notes[0] += "; no stage makes it"
+        return node
+
+    def _run(self, stage: Locked) -> list[str]:
+        record = record_of(self.root, stage)
+        lines = [_params_line(key, value) for key, value in stage.params.items()]
+        code = {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}
+        fresh = sorted(code.items() - self.named)
+        self.named.update(fresh)
+        above = f", {len(code) - len(fresh)} of them named above" if len(fresh) < len(code) else ""
+        lines.append(f"code      {len(code)} files and folders, together {digest_of(code)[:16]}{above}; md5 of each")
+        lines += [f"            {md5}  {dep}" for dep, md5 in fresh]
+        if record is None:
+            return ["record    none on this machine (restored from a cache, or made elsewhere)", *lines]
+        return [*_record_lines(record), *lines]
+
+    def _sources(self, path: str) -> list[str]:
+        lines = []
+        for name, source in self.manifest.items():
+            folder = f"{RAW}/{name}"
+            if path != folder and not path.startswith(f"{folder}/"):
+                continue
+            at = f" at {source['revision']}" if source.get("revision") else ""
+            lines.append(f"source    {source['kind']} {source['location']}{at}, licence {source['licence']}")
+            for file, entry in source["files"].items():
+                if f"{folder}/{file}" == path or path == folder:
+                    lines.append(f"            sha256 {entry['sha256']}  {entry['bytes']} bytes  {file}")
+        return lines
+
+
+def _record_lines(record: Stored) -> list[str]:
+    content = record.content
+    times, git, where = content["times"], content["git"], content["environment"]
+    state = f" with {len(git['changed'])} files changed" if git["dirty"] else ""
+    memory = times["peak_rss_bytes"] / 2**20
+    torch = where["packages"].get("torch")
+    locks = ", ".join(f"{name} {entry['sha256'][:12]}" for name, entry in content["rooms"][LOCKS]["files"].items())
+    outs = [f"            {entry['sha256']}  {path}" for path, entry in content["outputs"].items()]
+    return [
+        f"record    {record.digest[:16]}, {times['end']}, {times['seconds']} s, {memory:.0f} MiB",
+        f"commit    {git['commit'] or 'no repository'}{state}",
+        f"ran on    Python {where['python']}, torch {torch}, {where['cpu']}, {where['system']}",
+        f"locks     {locks or 'none'}",
+        "made      sha256",
+        *outs,
+    ]
+
+
+def _params_line(key: str, value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    if len(text) > _LONGEST_PARAMS:
+        text = f"sha256 {digest_of(value)} (values in dvc.lock)"
+    return f"params    {key}: {text}"

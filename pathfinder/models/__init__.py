@@ -1,0 +1,1 @@
+"""Models and tokenizers: loading, token ids, shapes, memory, launching several processes."""

@@ -1,0 +1,88 @@
+"""Model folders: resolved, loaded, and given the label tokens.
+
+Weights are safetensors only and no code of a model folder is ever run.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
+
+from pathfinder.core.io import DataError, read_json
+from pathfinder.core.prompts import MASK
+from pathfinder.models.tokens import add_label_tokens
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show progress of their own
+logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+
+HUB_FILE = "hub.json"
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float64": torch.float64,
+}
+_SMALL = 50_000_000
+"""Parameters under which a model gains nothing from a second thread of the processor, and loses tenfold where another
+process has that core: threads that wait for each other spin."""
+Device = Literal["cpu", "cuda"]
+
+
+def device() -> Device:
+    """Where models run: the GPU where there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def resolve(folder: Path) -> Path:
+    """The folder with the files; one that only names a hub repository and revision leads to the hub's cache."""
+    pointer = folder / HUB_FILE
+    if not pointer.exists():
+        if not (folder / "config.json").exists():
+            raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
+        return folder
+    named = read_json(pointer)
+    found = cached_file(named["repo"], "config.json", revision=named["revision"], local_files_only=True)
+    return Path(str(found)).parent
+
+
+def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
+    """The causal language model in ``folder``, in evaluation mode, on ``where`` (the GPU where there is one).
+
+    On the processor a small one runs on one thread, unless ``OMP_NUM_THREADS`` says otherwise.
+    """
+    if dtype not in DTYPES:
+        raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
+    path = resolve(folder)
+    if not any(path.glob("*.safetensors")):
+        raise DataError(f"{path}: no safetensors weights; other formats are refused (they can run code)")
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        path, dtype=DTYPES[dtype], trust_remote_code=False, use_safetensors=True, local_files_only=True
+    )
+    place = where or device()
+    if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
+        torch.set_num_threads(1)
+    return model.to(place).eval()  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def add_labels(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> list[str]:
+    """Give tokenizer and model the label tokens that they lack; returns those added.
+
+    The matrices grow only where they have no spare rows. A new ``<extra>`` starts from the padding's input row, the
+    other two keep the rows they find (``prepare_model.py``).
+    """
+    added = add_label_tokens(tokenizer)
+    whole: Any = model
+    if len(tokenizer) > whole.get_input_embeddings().weight.shape[0]:
+        whole.resize_token_embeddings(len(tokenizer))
+    if MASK in added:
+        if tokenizer.pad_token_id is None:
+            raise DataError("the tokenizer has no padding token, whose row <extra> starts from; set pad_token")
+        rows = whole.get_input_embeddings().weight
+        rows[tokenizer.convert_tokens_to_ids(MASK)] = rows[tokenizer.pad_token_id]
+    return added

@@ -1,0 +1,1 @@
+"""The policy model, reward-guided search, and best of n."""

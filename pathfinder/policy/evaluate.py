@@ -1,0 +1,95 @@
+"""A whole search stage: every problem searched, the answers graded, the metrics counted (percent)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pathfinder.benchmarks.accuracy import by_set
+from pathfinder.benchmarks.grading import Grader, Preset, gold_of
+from pathfinder.benchmarks.readers import read_search
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Params
+from pathfinder.engines.journal import Journal
+from pathfinder.policy.policy import KeptPolicy, open_policy
+from pathfinder.policy.search import StepScorer, in_chunks, journal, search
+
+RAW = Path("artifacts/raw/search")
+POLICY = Path("artifacts/raw/models/policy")
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """``rows`` as the published script writes them, in the order of the problems, and the stage's metrics."""
+
+    rows: list[dict[str, Any]]
+    metrics: dict[str, Any]
+
+
+def search_all(
+    stage: str,
+    name: str,
+    scorer: StepScorer,
+    identity: dict[str, Any],
+    models: Sequence[Path],
+    params: Params,
+    grader: Grader,
+) -> Searched:
+    """Search every problem of the profile's sets with ``scorer`` and grade the answers.
+
+    ``identity`` and ``models`` say what determines the scores; with the search's parameters and the code of ``stage``
+    they name the folder where finished chunks are kept. Raises ``DataError`` for a setting that preset
+    ``official-search`` does not have.
+    """
+    settings = params.search
+    preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
+    if preset == "official" and settings.strategy != "greedy":
+        raise DataError("params.yaml: preset official-search is a greedy search; set search.strategy to greedy")
+    loaded = read_search(RAW, settings.sets, settings.limit)
+    chunks = journal(stage, settings.model_dump() | identity, loaded.items, models)
+    with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of a chunk that was interrupted
+        policy = KeptPolicy(open_policy(settings, POLICY), draws)
+        rows = in_chunks(
+            loaded.items,
+            settings.batch_size,
+            chunks,
+            lambda chunk: search(chunk, policy, scorer, settings, preset),
+            f"search {name}",
+        )
+        draws.path.unlink()
+    for problem, row in zip(loaded.items, rows, strict=True):
+        row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
+    sets = [row["set"] for row in rows]
+    means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
+    figure = f"prm@{settings.n}"
+    details = _details(rows, settings.batch_size) | {
+        "defects": loaded.defects,
+        "grading_failures": dict(grader.failures),
+        "not_graded": grader.failures.total(),
+    }
+    metrics = loaded.accounting() | {
+        "sets": {name: {figure: mean, "n": sets.count(name)} for name, mean in means.items()},
+        "average": average,
+        "interval": interval,
+        "details": details,
+    }
+    return Searched(rows, metrics)
+
+
+def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:
+    rounds = [entry for row in rows for entry in row["iteration_history"]]
+    chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+    return {
+        # a problem's rounds wait for each other; problems that advance together share a call
+        "policy_calls": sum(max(row["rounds"] for row in chunk) for chunk in chunks),
+        "policy_calls_one_problem_at_a_time": sum(row["rounds"] for row in rows),
+        "finished": sum(row["finished"] for row in rows),
+        "without_step": sum(not row["final_steps"] for row in rows),
+        "without_answer": sum(row["pred_answer"] is None for row in rows),
+        "rounds": len(rounds),
+        "rounds_without_choice": sum(entry["chosen_step"] is None for entry in rounds),
+        "candidates": sum(len(entry["candidates_info"]) for entry in rounds),
+        "candidates_rejected": sum("rejected" in c for entry in rounds for c in entry["candidates_info"]),
+    }

@@ -1,0 +1,105 @@
+"""The policy: whatever continues the published prompt, in process or behind an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Protocol
+
+from pathfinder.core.io import DataError, digest_of
+from pathfinder.core.params import Search
+from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
+from pathfinder.engines.generate import Completion, Generator, Sampling
+from pathfinder.engines.journal import Journal
+from pathfinder.models.tokens import neutralise
+
+_CHAT_TOKENS = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
+
+
+class Policy(Protocol):
+    """Samples one completion a prompt; ``keys`` name the rows' random streams."""
+
+    specials: Collection[str]
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Completions in the prompts' order."""
+        ...
+
+
+class EmbeddedPolicy:
+    """A model folder in this process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._generator = Generator(folder)
+        self.specials: Collection[str] = self._generator.specials
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """One batch after another on the CPU or the GPU; the same call gives the same texts."""
+        return self._generator.generate(prompts, keys, sampling)
+
+
+class ServerPolicy:
+    """A server's ``/completions``. Repeatable only as far as the server's seeds are."""
+
+    specials: Collection[str] = _CHAT_TOKENS
+
+    def __init__(self, base_url: str, concurrency: int) -> None:
+        from pathfinder.engines.openai_client import ServerClient  # the embedded policy needs no client
+
+        self._client = ServerClient([base_url], concurrency, timeout_s=600.0, retries=8)
+        self._client.model = self._client.served_model()
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """All prompts at once, as many at a time as the server is given; a failed call is a ``DataError``."""
+        from pathfinder.engines.openai_client import Failure, Reply, Request, Sampled
+
+        answers: dict[str, Completion] = {}
+
+        def take(key: str, result: Reply | Failure) -> None:
+            if isinstance(result, Failure):
+                # a prompt too long to go on from ends its search; anything else must not pass for an answer
+                if result.outcome != "too_long":
+                    raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
+                answers[key] = Completion("", 0, "length")
+            else:
+                answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
+
+        requests = [Request(key, prompt) for key, prompt in zip(keys, prompts, strict=True)]
+        stops = (*sampling.stop, END_OF_TURN)
+        sampled = Sampled(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop)
+        self._client.complete(requests, sampled, take)
+        return [answers[key] for key in keys]
+
+
+class KeptPolicy:
+    """A policy whose completions are kept in a journal: a run that was ended draws none of them again.
+
+    What is drawn anew is drawn by whole calls, because a sample depends on its batch through rounding.
+    """
+
+    def __init__(self, policy: Policy, journal: Journal) -> None:
+        self.specials: Collection[str] = policy.specials
+        self._policy, self._journal = policy, journal
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Completions in the prompts' order, from the journal where it has them."""
+        settings = [str(value) for value in astuple(sampling)]
+        names = [digest_of([prompt, key, settings])[:32] for prompt, key in zip(prompts, keys, strict=True)]
+        if any(name not in self._journal for name in names):
+            drawn = self._policy.sample(prompts, keys, sampling)
+            new = {name: astuple(one) for name, one in zip(names, drawn, strict=True) if name not in self._journal}
+            self._journal.append(new)
+        return [Completion(*self._journal[name]) for name in names]
+
+
+def open_policy(settings: Search, folder: Path) -> Policy:
+    """The policy that the parameters name."""
+    if settings.engine == "transformers":
+        return EmbeddedPolicy(folder)
+    return ServerPolicy(settings.base_url, concurrency=settings.batch_size * settings.n)
+
+
+def safe_prompt(policy: Policy, problem: str, steps: Sequence[str]) -> str:
+    """The policy's prompt around a problem and steps in which no text can act as a special token."""
+    return policy_prompt(neutralise(problem, policy.specials), [neutralise(step, policy.specials) for step in steps])

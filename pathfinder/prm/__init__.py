@@ -1,0 +1,1 @@
+"""Scoring steps with PathFinder-PRM, in process or behind a server."""

@@ -1,0 +1,75 @@
+"""Content digests as DVC names them (md5) and as we check them (sha256), in one pass over the bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+_CHUNK = 1 << 20
+_CACHE = "__pycache__"  # .dvcignore leaves it out too
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """Of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, and the files of a folder."""
+
+    md5: str
+    sha256: str
+    size: int
+    files: dict[str, Digest]
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder."""
+        return self.md5.endswith(".dir")
+
+    def as_json(self) -> dict[str, object]:
+        """A JSON value; files of a folder by their path below it."""
+        value: dict[str, object] = {"md5": self.md5, "sha256": self.sha256, "size": self.size}
+        if self.is_folder:
+            value["files"] = {name: file.as_json() for name, file in self.files.items()}
+        return value
+
+
+def digest_path(path: Path) -> Digest:
+    """Digest a file or a folder; raises ``FileNotFoundError``.
+
+    A folder's md5 is the md5 of DVC's ``.dir`` object (the JSON list of its files, sorted by path); its sha256 is that
+    of the same list with sha256 in place of md5.
+    """
+    if not path.is_dir():
+        return _digest_file(path)
+    files = {
+        file.relative_to(path).as_posix(): _digest_file(file)
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and not file.is_symlink() and _CACHE not in file.parts
+    }
+    files = dict(sorted(files.items()))
+    md5 = _md5_of({name: digest.md5 for name, digest in files.items()})
+    sha_listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
+    sha256 = hashlib.sha256(json.dumps(sha_listing, sort_keys=True).encode()).hexdigest()
+    return Digest(md5, sha256, sum(file.size for file in files.values()), files)
+
+
+def digest_listing(files: dict[str, str], part: str) -> str:
+    """The md5 that DVC has for a file or folder of a listing (md5 by path); empty where the listing has no such."""
+    below = {path.removeprefix(f"{part}/"): md5 for path, md5 in files.items() if path.startswith(f"{part}/")}
+    return _md5_of(dict(sorted(below.items()))) if below else files.get(part, "")
+
+
+def _md5_of(files: dict[str, str]) -> str:
+    listing = [{"md5": md5, "relpath": name} for name, md5 in files.items()]
+    digest = hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False)
+    return f"{digest.hexdigest()}.dir"
+
+
+def _digest_file(path: Path) -> Digest:
+    md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
+    with path.open("rb") as handle:
+        while chunk := handle.read(_CHUNK):
+            md5.update(chunk)
+            sha256.update(chunk)
+            size += len(chunk)
+    return Digest(md5.hexdigest(), sha256.hexdigest(), size, {})

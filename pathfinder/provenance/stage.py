@@ -1,0 +1,67 @@
+"""How every stage starts: its command line, its lineage record, and one clear error in place of a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pathfinder.core.io import PathfinderError
+from pathfinder.provenance.record import recorded
+
+Main = Callable[..., None]
+
+
+def stage(work: Callable[..., None]) -> Main:
+    """Make a stage's ``main`` from its work.
+
+    The parameters of ``work`` become positional arguments: ``Annotated[str, "help"]``, or a ``Literal`` of the allowed
+    words; one with a default may be left out. Started by ``python -m``, ``main`` reads the command line, prints a
+    ``PathfinderError`` as one line and exits with its status. Called from Python, ``main(["full"])`` raises the error.
+    Either way the run is recorded under the stage of dvc.yaml that has this command.
+    """
+
+    def main(argv: Sequence[str] | None = None) -> None:
+        module = _module_name(work)
+        is_script = work.__module__ == "__main__"
+        words = sys.argv[1:] if argv is None and is_script else list(argv or ())
+        given = vars(_parser(work, module).parse_args(words))
+        try:
+            with recorded(" ".join([f"python -m {module}", *words])):
+                work(**given)
+        except PathfinderError as error:
+            if not is_script:
+                raise
+            print(f"error: {error}", file=sys.stderr)
+            sys.exit(error.exit_status)
+
+    main.__doc__, main.__module__ = work.__doc__, work.__module__
+    return main
+
+
+def _module_name(work: Callable[..., None]) -> str:
+    """``stages.train``, also where that module was started as ``__main__``."""
+    spec = sys.modules[work.__module__].__spec__ if work.__module__ == "__main__" else None
+    return spec.name if spec else work.__module__
+
+
+def _parser(work: Callable[..., None], module: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=sys.modules[work.__module__].__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    hints = get_type_hints(work, include_extras=True)
+    for name, parameter in inspect.signature(work).parameters.items():
+        kind, note = hints[name], None
+        if get_origin(kind) is Annotated:
+            kind, note = get_args(kind)
+        options: dict[str, Any] = {"help": note}
+        if get_origin(kind) is Literal:
+            options["choices"] = get_args(kind)
+        if parameter.default is not parameter.empty:
+            options |= {"nargs": "?", "default": parameter.default}
+        parser.add_argument(name, **options)
+    return parser

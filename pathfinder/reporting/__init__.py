@@ -1,0 +1,1 @@
+"""The report: results, evidence, tables, plots and claims."""

@@ -1,0 +1,1 @@
+"""Fetching: the source catalogue, HTTP downloads and remote stores."""

@@ -1,0 +1,288 @@
+"""Objects behind ``s3://bucket/prefix`` or a local folder, and a log of manifests that several runs may extend.
+
+The one importer of boto3. ``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS; credentials come
+from the usual ``AWS_*`` variables and are never written anywhere. DVC moves the bulk; this module moves source files
+and small manifests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pathfinder.core.io import DataError, TransientError, atomic_file, write_bytes
+
+ENDPOINT = "PATHFINDER_S3_ENDPOINT"
+_COMMIT_ATTEMPTS = 20
+_TRANSIENT_CODES = frozenset(
+    {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "InternalError", "ServiceUnavailable", "Throttling"}
+)
+_SERVER_ERROR = 500
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object: its key below the store's root and its size in bytes."""
+
+    key: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of a store's log: its number from 1, the manifest's sha256, whether the store creates exclusively."""
+
+    number: int
+    manifest: str
+    exclusive: bool
+
+
+class Store(Protocol):
+    """A flat space of objects; keys are relative POSIX paths."""
+
+    url: str
+
+    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Every object whose key starts with ``prefix``, sorted by key."""
+
+    def read(self, key: str) -> bytes:
+        """An object's bytes; ``DataError`` where there is none."""
+
+    def fetch(self, key: str, path: Path) -> None:
+        """Copy an object to ``path``, which appears only when it is whole."""
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object, replacing what was there."""
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write an object only where there is none; False where there is one."""
+
+    def delete(self, key: str) -> None:
+        """Remove an object; none there is no error."""
+
+
+def open_store(url: str) -> Store:
+    """The store behind ``s3://bucket[/prefix]``, ``file:///folder`` or a plain folder name."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return FolderStore(Path(url))
+    if scheme == "file":
+        return FolderStore(Path(rest))
+    if scheme == "s3" and rest.strip("/"):
+        bucket, _, prefix = rest.partition("/")
+        return S3Store(bucket, prefix.strip("/"))
+    raise DataError(f"{url}: not a store that can be opened; expected s3://bucket/prefix or file:///folder")
+
+
+def list_objects(url: str) -> list[StoredObject]:
+    """Every object below ``url``, sorted by key; keys are relative to it."""
+    return list(open_store(url).objects())
+
+
+def fetch_object(url: str, path: Path) -> None:
+    """Copy the one object at ``url`` to ``path``."""
+    parent, _, key = url.rpartition("/")
+    if not key or parent.endswith(("/", ":")):
+        raise DataError(f"{url}: names no object; expected s3://bucket/key or file:///folder/name")
+    open_store(parent).fetch(key, path)
+
+
+class FolderStore:
+    """A folder as a store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = folder.absolute().as_uri()
+
+    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Every file below the folder; what is being written (``.part``) is no object."""
+        found = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".part")
+        keyed = sorted((path.relative_to(self.folder).as_posix(), path) for path in found)
+        yield from (StoredObject(key, path.stat().st_size) for key, path in keyed if key.startswith(prefix))
+
+    def read(self, key: str) -> bytes:
+        """The file's bytes."""
+        with self._known(key):
+            return self._path(key).read_bytes()
+
+    def fetch(self, key: str, path: Path) -> None:
+        """Copy the file."""
+        with self._known(key), atomic_file(path) as temporary:
+            shutil.copyfile(self._path(key), temporary)
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write the file atomically."""
+        write_bytes(self._path(key), content)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write beside the name and link into place: the link exists for exactly one writer, and is whole."""
+        path = self._path(key)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+        try:
+            temporary.write_bytes(content)
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def delete(self, key: str) -> None:
+        """Remove the file."""
+        self._path(key).unlink(missing_ok=True)
+
+    def _path(self, key: str) -> Path:
+        path = self.folder / key
+        if Path(key).is_absolute() or ".." in Path(key).parts:
+            raise DataError(f"{key!r}: leaves {self.url}; keys are relative paths without `..`")
+        return path
+
+    @contextlib.contextmanager
+    def _known(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError as error:
+            raise DataError(f"{self.url}/{key}: no such file") from error
+
+
+class S3Store:
+    """A prefix of a bucket as a store."""
+
+    def __init__(self, bucket: str, prefix: str) -> None:
+        self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        self._client = _client()
+
+    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
+        """Every object below the prefix, page by page."""
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
+        contents = self._do("", lambda: [item for page in pages for item in page.get("Contents", [])])
+        for item in sorted(contents, key=lambda item: str(item["Key"])):
+            if not item["Key"].endswith("/"):  # consoles leave empty objects as folders
+                yield StoredObject(item["Key"][len(self.prefix) :], int(item["Size"]))
+
+    def read(self, key: str) -> bytes:
+        """The object's bytes."""
+        return self._do(key, lambda: bytes(self._client.get_object(**self._at(key))["Body"].read()))
+
+    def fetch(self, key: str, path: Path) -> None:
+        """Download, in parts where it is large."""
+        with atomic_file(path) as temporary:
+            self._do(key, lambda: self._client.download_file(self.bucket, self.prefix + key, str(temporary)))
+
+    def put(self, key: str, content: bytes) -> None:
+        """Upload."""
+        self._do(key, lambda: self._client.put_object(Body=content, **self._at(key)))
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Upload with ``If-None-Match: *``."""
+        from botocore.exceptions import ClientError
+
+        def put() -> bool:
+            try:
+                self._client.put_object(Body=content, IfNoneMatch="*", **self._at(key))
+            except ClientError as error:
+                if error.response["Error"]["Code"] in {"PreconditionFailed", "ConditionalRequestConflict", "412"}:
+                    return False
+                raise
+            return True
+
+        return self._do(key, put)
+
+    def delete(self, key: str) -> None:
+        """Remove the object."""
+        self._do(key, lambda: self._client.delete_object(**self._at(key)))
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.prefix + key}
+
+    def _do(self, key: str, action: Callable[[], T]) -> T:
+        """Run one call; what may pass by itself is a ``TransientError``, everything else a ``DataError``."""
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+
+        where = f"{self.url}/{key}" if key else self.url
+        try:
+            return action()
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+            if status >= _SERVER_ERROR or code in _TRANSIENT_CODES:
+                raise TransientError(f"{where}: the store answers {code or status} for now ({error})") from error
+            raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
+        except (ConnectionError, HTTPClientError, Boto3Error) as error:
+            raise TransientError(f"{where}: no answer from the store ({error})") from error
+        except BotoCoreError as error:
+            raise DataError(f"{where}: {error}. Check {ENDPOINT} and the AWS_* credentials") from error
+
+
+def _client() -> Any:
+    import boto3
+    from botocore.config import Config
+
+    endpoint = os.environ.get(ENDPOINT) or None
+    config = Config(
+        retries={"mode": "standard"},  # three attempts; AWS_MAX_ATTEMPTS changes that
+        connect_timeout=10,
+        read_timeout=60,
+        s3={"addressing_style": "path" if endpoint else "auto"},
+    )
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
+
+
+def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:
+    """Race ``writers`` for one new key, ``rounds`` times: True where every round had exactly one winner.
+
+    Some servers accept ``If-None-Match`` and let several writers win, or ignore it; only a race tells.
+    """
+    with ThreadPoolExecutor(writers) as pool:
+        for _ in range(rounds):
+            key = f"probe/{uuid.uuid4().hex}"
+            try:
+                wins = list(pool.map(lambda number, key=key: store.create(key, b"%d" % number), range(writers)))
+            finally:
+                store.delete(key)
+            if sum(wins) != 1:
+                return False
+    return True
+
+
+def commit_manifest(store: Store, manifest: Any, exclusive: bool | None = None) -> Commit:
+    """Store ``manifest`` under its sha256 and append it to the store's log; the newest entry again is no new entry.
+
+    ``manifests/<sha256>.json`` holds the content, ``log/<number>.json`` names it and the entry before. Where the store
+    creates exclusively (``exclusive``; None probes), writers queue up. Elsewhere an entry can be overwritten by a
+    simultaneous writer; what is read back decides, and ``Commit.exclusive`` is False so that the caller can say so.
+    """
+    content = _canonical(manifest)
+    digest = hashlib.sha256(content).hexdigest()
+    store.put(f"manifests/{digest}.json", content)
+    exclusive = creates_exclusively(store) if exclusive is None else exclusive
+    for _ in range(_COMMIT_ATTEMPTS):
+        entries = [item.key for item in store.objects("log/")]
+        before = store.read(entries[-1]) if entries else b""
+        number = int(Path(entries[-1]).stem) if entries else 0
+        if before and json.loads(before)["manifest"] == digest:
+            return Commit(number, digest, exclusive)
+        previous = hashlib.sha256(before).hexdigest() if before else None
+        entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})
+        key = f"log/{number + 1:08d}.json"
+        if store.create(key, entry) and store.read(key) == entry:
+            return Commit(number + 1, digest, exclusive)
+    raise TransientError(f"{store.url}: {_COMMIT_ATTEMPTS} other writers came first; run the same command again")
+
+
+def _canonical(value: Any) -> bytes:
+    return (json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n").encode()

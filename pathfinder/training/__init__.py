@@ -1,0 +1,1 @@
+"""Fine-tuning on trees: examples, objective, trainer and adapters."""

@@ -1,0 +1,1 @@
+"""The one-pass engine: shared-prefix trees, their layout, attention and passes."""

@@ -1,0 +1,240 @@
+"""Tiny Qwen2-architecture models and their tokenizer, for the small world.
+
+The tokenizer is a byte-level BPE (any text round-trips) in which each number 0-99, each word of the world and each
+fixed prompt string is one token. It is saved and loaded as ``PreTrainedTokenizerFast``: beside a qwen2 configuration
+``AutoTokenizer`` would take ``Qwen2Tokenizer``, which splits digits again without a word.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from pathfinder.core import prompts
+from pathfinder.core.io import read_json, write_json
+from pathfinder.world import story
+
+END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", prompts.END_OF_TURN
+SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN, *prompts.LABEL_TOKENS)
+YES, NO = "yes", "no"
+CHECK_CAPTIONS = (" Sound: ", ", Fits: ", ", Helps: ")
+"""Captions of the base model's own verification lessons; the PRM's prompt has others."""
+CHECK_SYSTEM = "Check every step of this story."
+JUDGE_REASONING, JUDGE_SCORES = "Reasoning:\n", ("\n\nFinal answers:\nScore A: \n", "\nScore B: \n", "\nScore C:\n")
+INDENTS = (0, 16, 20)
+"""The frames of the judge's context: repaired, and as published for the two corpora."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""ChatML as Qwen2.5 writes it, without the default system message."""
+
+_PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+|\p{N}"
+_PYTHON_PIECES = re.compile(r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?[^\W\d_]+| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+|\d")
+_EMBEDDING_STD = 0.08
+_VOCABULARY = 1024
+"""Byte, number and word tokens; the added tokens follow."""
+STEP_SENTINEL = "\x00step\x00"
+_SENTINELS = ("\x00problem\x00", "\x00prefix\x00", STEP_SENTINEL)
+
+
+def prompt_chunks() -> list[str]:
+    """Every fixed prompt string, longest first: each becomes one added token."""
+    chunks: set[str] = set()
+    problem, prefix, step = _SENTINELS
+    for indent in INDENTS:
+        chunks.update(_between(prompts.judge_prompt(problem, [prefix], step, indent)))
+    chunks.update(_between(START_OF_TURN + prompts.policy_prompt(problem, []).removeprefix(START_OF_TURN)))
+    for system in (prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.SYSTEM_SEARCH, CHECK_SYSTEM):
+        chunks.update(_between(prompts.user_turn(problem, system)))
+    for variant in prompts.VARIANTS.values():
+        for marks in (variant.first, (*variant.first, *variant.second)):
+            first, *rest = (mark.caption for mark in marks)
+            chunks.update((f" {first}: ", *(f", {caption}: " for caption in rest)))
+    chunks.update(("Current Step: ", "Current step: ", *CHECK_CAPTIONS, JUDGE_REASONING, *JUDGE_SCORES))
+    chunks.update((f"{START_OF_TURN}user\n", f"{START_OF_TURN}assistant\n", f"{END_OF_TURN}\n"))
+    stripped = {piece for chunk in chunks for piece in re.split("|".join(map(re.escape, SPECIAL)), chunk)}
+    return sorted((piece for piece in stripped if len(piece) > 1), key=lambda piece: (-len(piece), piece))
+
+
+def _between(text: str) -> list[str]:
+    return re.split("|".join(map(re.escape, _SENTINELS)), text)
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """The tokenizer of every tiny model; the same call gives the same ids."""
+    vocabulary, merges = _learn_merges()
+    core = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    split = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    )
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    core.add_tokens([AddedToken(chunk, special=False, normalized=False) for chunk in prompt_chunks()])
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=core,
+        eos_token=END_OF_TURN,
+        pad_token=END_OF_TEXT,
+        additional_special_tokens=[START_OF_TURN, *prompts.LABEL_TOKENS],
+        model_max_length=32768,
+        clean_up_tokenization_spaces=False,
+    )
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
+
+
+def _lesson_words() -> Counter[str]:
+    """Pieces with weights: the world's own first (they must become single tokens), then the prompts' English."""
+    own = [f" {word}" for verb in story.SIGN for word in verb.split()]
+    own += [f"{verb.split()[0]}" for verb in story.SIGN]
+    own += [f"{space}{word}" for word in (*story.NAMES, *story.NOUNS) for space in ("", " ")]
+    sentences = [
+        "How many does have? has is about, so still The answer is \\boxed{ }. So far that is If that, then it is.",
+        "Next we read, which makes, hence, so clearly + - * = them yes no event from says Check",
+        "none right wrong again more asks done first last next now left over who what other not",
+    ]
+    own += [piece for sentence in sentences for piece in _PYTHON_PIECES.findall(sentence)]
+    own += [f"{space}{word}" for word in (YES, NO, "them", "event") for space in ("", " ")]
+    own += ["The", "So", "If", "Next", "How"]
+    own += [" =", " +", " -", " *", "\n\n", "}.", "\\"]
+    counts = Counter(dict.fromkeys(own, 1000))
+    prose = "\n".join((prompts.JUDGE_PROMPT, prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.POLICY_PROMPT))
+    counts.update(_PYTHON_PIECES.findall(prose))
+    return counts
+
+
+def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """Number merges by hand, then byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    space = _as_bytes(" ")
+    merges = [(space, str(d)) for d in range(10)] + [(str(d), ")") for d in range(1, 10)]
+    merges += [(f"{before}{n // 10}", str(n % 10)) for n in range(10, 100) for before in ("", space)]
+    vocabulary = {token: i for i, token in enumerate(alphabet)}
+    for left, right in merges:
+        vocabulary[left + right] = len(vocabulary)
+    words = {word: [_as_bytes(c) for c in word] for word in _lesson_words() if not any(c.isdigit() for c in word)}
+    words = {word: [c for part in parts for c in part] for word, parts in words.items()}
+    weights = _lesson_words()
+    while len(vocabulary) < _VOCABULARY:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, parts in words.items():
+            for pair in pairwise(parts):
+                pairs[pair] += weights[word]
+        if not pairs:
+            break
+        best = min(pairs, key=lambda pair: (-pairs[pair], pair))
+        merges.append(best)
+        vocabulary["".join(best)] = len(vocabulary)
+        words = {word: _merged(parts, best) for word, parts in words.items()}
+    return vocabulary, merges
+
+
+def _as_bytes(text: str) -> str:
+    """Text in the byte-level alphabet."""
+    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
+
+
+def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
+    out: list[str] = []
+    for part in parts:
+        if out and (out[-1], part) == pair:
+            out[-1] += part
+        else:
+            out.append(part)
+    return out
+
+
+def build_model(
+    tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, feed: int, seed: int
+) -> Qwen2ForCausalLM:
+    """A fresh tied Qwen2 model in fp32 for ``tokenizer``, initialised from ``seed`` alone.
+
+    Numbers start from waves of their value and queries start equal to keys (likeness attends to likeness): telling
+    whether two numbers are equal is the hard part of verification, and from a random start it formed late or never.
+    """
+    config = Qwen2Config(
+        vocab_size=-(-len(tokenizer) // 16) * 16,
+        hidden_size=hidden,
+        intermediate_size=feed,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=32768,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=token_id(tokenizer, END_OF_TURN),
+        pad_token_id=token_id(tokenizer, END_OF_TEXT),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(config)
+        with torch.no_grad():
+            model.model.embed_tokens.weight.normal_(std=_EMBEDDING_STD)
+            _start_numbers(model, tokenizer)
+            for layer in model.model.layers:
+                layer.self_attn.k_proj.weight.mul_(2.0)
+                layer.self_attn.q_proj.weight.copy_(layer.self_attn.k_proj.weight)
+        return model
+
+
+def _start_numbers(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Rows of the numbers: waves of the value in a random basis, and a direction for each way of writing it."""
+    rows = model.model.embed_tokens.weight
+    periods = torch.tensor([2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 40.0, 80.0])
+    angles = 2 * torch.pi * torch.arange(100)[:, None] / periods
+    waves = torch.cat([angles.cos(), angles.sin()], dim=1)
+    basis = torch.linalg.qr(torch.randn(rows.shape[1], waves.shape[1]))[0]
+    values = waves @ basis.T * (rows.shape[1] / len(periods)) ** 0.5 * _EMBEDDING_STD
+    for form, numbers in ((" {}", range(100)), ("{}", range(100)), ("{})", range(1, 10))):
+        manner = 0.5 * _EMBEDDING_STD * torch.randn(rows.shape[1])
+        ids = single_tokens(tokenizer, [form.format(n) for n in numbers])
+        for n, row in zip(numbers, ids.values(), strict=True):
+            rows[row] = values[n] + manner
+
+
+@torch.no_grad()
+def seed_label_rows(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Start ``<+>`` and ``<->`` from the rows of "yes" and "no", and the mask from the padding's (as published).
+
+    Rows of a tied matrix that training never met start 10-14 nats off.
+    """
+    rows = model.model.embed_tokens.weight
+    for token, like in ((prompts.GOOD, YES), (prompts.BAD, NO), (prompts.MASK, END_OF_TEXT)):
+        rows[token_id(tokenizer, token)] = rows[token_id(tokenizer, like)]
+
+
+def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write weights (safetensors, fp32), configuration and tokenizer into ``folder``."""
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    config = folder / "tokenizer_config.json"
+    write_json(config, read_json(config) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+    for path in folder.iterdir():
+        path.chmod(0o644)
+
+
+def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+    """The id of a text that is one token."""
+    return single_tokens(tokenizer, [token])[token]
+
+
+def single_tokens(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> dict[str, int]:
+    """Ids of texts that must be one token each; raises ``ValueError`` naming the first that is not."""
+    ids: dict[str, int] = {}
+    for text in texts:
+        encoded = tokenizer.encode(text, add_special_tokens=False)
+        if len(encoded) != 1:
+            raise ValueError(f"{text!r} is {len(encoded)} tokens, expected 1; build the tokenizer again")
+        ids[text] = encoded[0]
+    return ids

@@ -1,0 +1,107 @@
+"""What the judge and the consistency filter got right, where the truth of a step is known: in a generated world.
+
+The oracle reads the story back from the problem's text and judges every step anew, given the steps before it; nothing
+is taken from the generator. A problem that tells no story of such a world, as all of the real sources, has no known
+truth and is counted, not guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import polars as pl
+
+from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Report
+from pathfinder.world.statistics import read_story
+from pathfinder.world.story import Verdict, assess, begin
+
+Figure = dict[str, Any]
+"""``{"value": percent, "interval": [low, high]}``; both null where nothing was counted."""
+KNOWN = {
+    "group": pl.String(),  # source and rating, "prm800k:-1"
+    "problem_id": pl.String(),
+    "is_wrong": pl.Boolean(),  # the truth: a math or a consistency error
+    "is_called_wrong": pl.Boolean(),  # the judge's math or consistency score is 0
+    "is_right": pl.Boolean(),  # both scores are the truth
+    "is_kept": pl.Boolean(),  # by the consistency filter
+}
+
+
+def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None:
+    """The oracle's verdict on ``step``, or None where the problem is no story or a step is outside the grammar."""
+    try:
+        story = read_story(problem)
+    except DataError:
+        return None
+    state = begin(story)
+    for text in before:
+        verdict = assess(story, state, text)
+        if verdict is None:
+            return None
+        state = verdict.state
+    return assess(story, state, step)
+
+
+def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
+    """A row (``KNOWN``) for each step that the judge gave scores to and whose truth is known.
+
+    ``steps``, ``trajectories`` and ``labels`` are the tables of prepare and label, ``kept`` the ids that the filter
+    kept.
+    """
+    judged = (
+        labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null())
+        .join(steps, on="id", how="inner", maintain_order="left")
+        .join(trajectories.select("trajectory_id", "problem_id", "problem", "steps"), on="trajectory_id", how="left")
+        .with_columns(is_kept=pl.col("id").is_in(kept.implode()))
+    )
+    return pl.DataFrame(_known(judged.iter_rows(named=True)), schema=KNOWN, orient="row")
+
+
+def _known(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
+    for row in rows:
+        verdict = verdict_of(row["problem"], row["steps"][: row["step_index"]], row["step"])
+        if verdict is None:
+            continue
+        said, truth = (row["math"], row["consistency"]), (verdict.math, verdict.consistency)
+        group = f"{row['source']}:{row['rating']:+d}"
+        yield group, row["problem_id"], not verdict.sound, not all(said), said == truth, row["is_kept"]
+
+
+def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
+    """Rates of ``known`` rows in percent, with bootstrap intervals by problem.
+
+    ``error_precision`` moves with the share of wrong steps, which is its value for a judge that calls every step wrong
+    (``wrong``); ``error_recall`` and ``false_alarms`` do not. ``labels_right`` is of all, of what the filter kept and
+    of what it dropped.
+    """
+    wrong, called, right, kept = (pl.col(name) for name in ("is_wrong", "is_called_wrong", "is_right", "is_kept"))
+    every = wrong.is_not_null()
+    rates = {
+        "wrong": (wrong, every),
+        "error_recall": (called & wrong, wrong),
+        "error_precision": (called & wrong, called),
+        "false_alarms": (called & ~wrong, ~wrong),
+        "labels_right": (right, every),
+        "labels_right_kept": (right & kept, kept),
+        "labels_right_dropped": (right & ~kept, ~kept),
+    }
+    counts = {"steps": len(rows), "kept": int(rows["is_kept"].sum())}
+    return counts | {name: _rate(rows, part, whole, report) for name, (part, whole) in rates.items()}
+
+
+def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> Figure:
+    by_problem = rows.group_by("problem_id", maintain_order=True).agg(part=part.sum(), whole=whole.sum())
+    parts, wholes = by_problem["part"].to_numpy(), by_problem["whole"].to_numpy()
+    if not wholes.sum():
+        return {"value": None, "interval": None}
+    bounds = interval(
+        len(parts),
+        lambda taken: 100 * float(parts[taken].sum()) / max(1.0, float(wholes[taken].sum())),
+        report.bootstrap_samples,
+        report.confidence,
+        report.seed,
+    )
+    return {"value": 100 * float(parts.sum()) / float(wholes.sum()), "interval": list(bounds)}

@@ -1,0 +1,38 @@
+"""The search with a random pick in place of the PRM: what guidance by any PRM has to beat.
+
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.preset, report
+Writes  artifacts/predictions/search/random.jsonl (rows as the published script has them), metrics/search/random.json
+Run     python -m stages.control
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pathfinder.benchmarks.grading import Grader
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.params import load_params
+from pathfinder.models.footprint import require
+from pathfinder.policy.evaluate import POLICY, search_all
+from pathfinder.policy.search import RandomPick
+from pathfinder.provenance.stage import stage
+
+PREDICTIONS = Path("artifacts/predictions/search/random.jsonl")
+METRICS = Path("metrics/search/random.json")
+
+
+@stage
+def main() -> None:
+    """Run the stage."""
+    params = load_params()
+    require("sample", params, {"policy": POLICY})
+    pick = RandomPick(params.search.seed)
+    with Grader() as grader:
+        searched = search_all("control", "random", pick, {"preset": params.score.preset}, [POLICY], params, grader)
+    write_jsonl(PREDICTIONS, searched.rows)
+    write_json(METRICS, searched.metrics)
+    print(f"search random: prm@{params.search.n} {searched.metrics['average']:.1f}")
+
+
+if __name__ == "__main__":
+    main()

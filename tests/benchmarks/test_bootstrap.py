@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pathfinder.benchmarks.bootstrap import adjusted, estimate, interval, mean_interval, pooled, replicate, resamples
+
+
+def test_the_interval_of_a_constant_is_that_constant() -> None:
+    assert mean_interval([3.0] * 17, 200, 0.95, 1) == (3.0, 3.0)
+
+
+def test_the_interval_of_a_mean_agrees_with_the_normal_one() -> None:
+    values = np.random.default_rng(5).normal(10, 2, size=400)
+    low, high = mean_interval(values.tolist(), 4000, 0.95, 7)
+    half = 1.96 * values.std() / np.sqrt(len(values))
+    assert low == pytest.approx(values.mean() - half, abs=0.03)
+    assert high == pytest.approx(values.mean() + half, abs=0.03)
+
+
+def test_it_covers_the_truth_about_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(11)
+    hits = 0
+    for trial in range(200):
+        low, high = mean_interval((rng.random(80) < 0.3).astype(float).tolist(), 300, 0.9, trial)
+        hits += low <= 0.3 <= high
+    assert 165 <= hits <= 195  # 180 expected, three standard deviations
+
+
+def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> None:
+    values = [float(number % 7) for number in range(50)]
+    assert mean_interval(values, 500, 0.95, 3) == mean_interval(values, 500, 0.95, 3)
+    assert mean_interval(values, 500, 0.95, 3) != mean_interval(values, 500, 0.95, 4)
+
+
+def test_strata_keep_their_sizes() -> None:
+    strata = ["a"] * 3 + ["b"] * 9
+    for rows in resamples(12, 40, 2, strata):
+        assert (rows < 3).sum() == 3
+        assert (rows >= 3).sum() == 9
+
+
+def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> None:
+    rng = np.random.default_rng(0)
+    base = rng.normal(50, 20, size=200)
+    better = base + 1 + rng.normal(0, 0.5, size=200)
+    left = replicate(200, lambda rows: float(better[rows].mean()), 1000, 0.95, 5)
+    right = replicate(200, lambda rows: float(base[rows].mean()), 1000, 0.95, 5)
+    found = estimate([(left - right)[None]], 0.95)
+    assert found.is_clear
+    assert 0.8 < found.low < found.value < found.high < 1.2
+    assert found.p == pytest.approx(1 / 1000)
+    low, high = mean_interval(better.tolist(), 1000, 0.95, 5)
+    assert low < base.mean() < high
+
+
+def test_no_difference_is_not_clear() -> None:
+    values = np.arange(30, dtype=float)
+    one = replicate(30, lambda r: float(values[r].mean()), 100, 0.95, 5)
+    for seeds in (1, 3):
+        found = estimate([np.stack([one - one] * seeds)], 0.95)
+        assert (found.value, found.low, found.high, found.p, found.is_clear) == (0, 0, 0, 1, False)
+
+
+def test_seeds_that_agree_leave_the_spread_of_problems_and_seeds_that_differ_widen_it() -> None:
+    values = np.random.default_rng(1).normal(50, 10, size=300)
+    one = replicate(300, lambda r: float(values[r].mean()), 2000, 0.95, 5)
+    single, same = (estimate([np.stack([one] * seeds)], 0.95) for seeds in (1, 5))
+    assert same.value == pytest.approx(single.value)
+    assert same.high - same.low == pytest.approx(single.high - single.low, rel=0.05)
+    shifts = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+    apart = estimate([one + shifts[:, None]], 0.95)
+    # by hand: between seeds sqrt(2.5 / 5) = 0.707, over problems about 10 / sqrt(300) = 0.577
+    spread = np.sqrt(0.5 + one[1:].var())
+    assert 2.1 < (apart.high - apart.value) / spread < 2.5  # Student's t between 4 (2.78) and many (1.96) degrees
+    assert apart.value == pytest.approx(same.value)
+
+
+def test_unpaired_seeds_are_two_parts_and_pairing_removes_what_seeds_share() -> None:
+    noise = np.random.default_rng(3).normal(0, 0.4, size=(1, 401))
+    noise[0, 0] = 0
+    shared = np.array([[0.0], [4.0], [8.0], [12.0]])
+    left, right = 51 + shared + noise, 50 + shared + np.zeros((1, 401))
+    assert estimate([left - right], 0.95).is_clear
+    unpaired = estimate([left, -right], 0.95)
+    assert unpaired.value == pytest.approx(1)
+    assert not unpaired.is_clear
+
+
+def test_a_system_with_one_seed_varies_as_much_as_those_beside_it() -> None:
+    problems = replicate(100, lambda r: float(r.mean()), 400, 0.95, 2)
+    several = [problems + np.array(shifts)[:, None] for shifts in ([-1.0, 1.0], [-3.0, 0.0, 3.0])]
+    spread = pooled([*several, problems[None]])
+    assert spread is not None
+    # by hand: variances 2 (one degree of freedom) and 9 (two)
+    assert spread.variance == pytest.approx(20 / 3)
+    assert spread.freedom == 3
+    assert spread.of(3, 1).variance == pytest.approx(20 / 3 * 4 / 3)
+    assert pooled([problems[None]]) is None
+    alone, wider = (estimate([problems[None]], 0.95, between) for between in (None, spread.of(1)))
+    assert wider.value == alone.value
+    root = np.sqrt(20 / 3 + problems[1:].var())
+    assert 2.1 < (wider.high - wider.value) / root < 2.2  # Student's t, 15.4 degrees of freedom
+
+
+@pytest.mark.parametrize("others", [2, 4])
+def test_borrowed_spread_covers_new_seeds_too(others: int) -> None:
+    """A system with three seeds beside ``others``-seeded ones of its kind and a rival with one; the truth is zero."""
+    rng = np.random.default_rng(29)
+    hits, trials = 0, 300
+    for _ in range(trials):
+        runs = [0.5 * rng.standard_normal(count) + 0.2 * rng.standard_normal() for count in (others, 3, 1)]
+        rows = [np.column_stack([run, run[:, None] + 0.2 * rng.standard_normal(200)]) for run in runs]
+        spread = pooled(rows[:2])
+        assert spread is not None
+        found = estimate([rows[1], -rows[2]], 0.95, spread.of(3, 1))
+        hits += found.low <= 0 <= found.high
+    assert hits / trials > 0.9
+
+
+@pytest.mark.parametrize(("seeds", "between"), [(3, 0.0), (3, 0.3), (5, 0.1), (5, 0.3)])
+def test_the_interval_over_seeds_and_problems_covers_new_seeds_and_problems(seeds: int, between: float) -> None:
+    """Differences with a spread between seeds, between problems and between both; the truth is zero."""
+    rng = np.random.default_rng(17)
+    problems, hits, trials = 150, 0, 200
+    for trial in range(trials):
+        scores = between * rng.standard_normal((seeds, 1)) + rng.standard_normal(problems)
+        scores = scores + rng.standard_normal((seeds, problems))
+        picks = np.stack([np.arange(problems), *resamples(problems, 150, trial)])
+        found = estimate([scores[:, picks].mean(2)], 0.95)
+        hits += found.low <= 0 <= found.high
+    assert hits / trials > 0.9
+
+
+def test_holm_by_hand() -> None:
+    assert adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert adjusted([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert adjusted([]) == []
+
+
+def test_degenerate_input_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one problem"):
+        mean_interval([], 10, 0.95, 0)
+    with pytest.raises(ValueError, match="confidence is 95"):
+        mean_interval([1.0], 10, 95, 0)
+    with pytest.raises(ValueError, match="not finite"):
+        interval(3, lambda rows: float("nan"), 10, 0.95, 0)
+    with pytest.raises(ValueError, match="one name per problem"):
+        interval(3, lambda rows: 0.0, 10, 0.95, 0, strata=["a"])

@@ -1,0 +1,210 @@
+"""Prediction files of the shapes that the field's runners write, graded and printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from pathfinder.benchmarks.grade import Format, grade, notes, render
+from pathfinder.benchmarks.grading import Preset
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
+from pathfinder.core.io import DataError
+
+
+def write(path: Path, rows: list[Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_processbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
+    items = read_processbench(mirror / "processbench").items
+    rows = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows), mirror / "processbench")
+    assert found["mean_f1"] == 100.0
+    assert set(found["subsets"]) == {"gsm8k", "math"}
+    rows[0]["prediction"] = None
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows[:-1]), mirror / "processbench", "official")
+    assert {key: value for key, value in found["details"].items() if key != "data"} == {
+        "rows": 1399,
+        "repeated": 0,
+        "without_prediction": 1,
+        "nothing_said": 1,
+        "unknown_id": 0,
+    }
+    assert found["mean_f1"] < 100
+    one = grade("processbench", write(tmp_path / "p.jsonl", rows[:400]), mirror / "processbench")
+    assert set(one["subsets"]) == {"gsm8k"}, "a subset that the file does not name is not in the mean"
+
+
+def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
+    items = read_prmbench(mirror / "prmbench").items
+    rows: list[dict[str, Any]] = []
+    for item in items:
+        labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
+        rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
+    file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
+    for preset in get_args(Preset):
+        found = grade("prmbench", file, mirror / "prmbench", preset)
+        assert found["overall"] == 100.0
+        assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}
+    rows[0]["validity"] = False
+    redundancy = next(row for row in rows if row["idx"].startswith("redundency"))
+    turned = [not label for label in redundancy["scores"].pop("step_level_validity_labels")]
+    redundancy["scores"]["step_level_redundancy_labels"] = turned
+    found = grade("prmbench", write(tmp_path / "p.jsonl", rows), mirror / "prmbench")
+    assert found["overall"] == 100.0
+    assert found["details"]["defects"]["invalid"] == 1
+
+
+def test_search_rows(world: Path, tmp_path: Path) -> None:
+    data = [json.loads(line) for line in (world / "search" / "olympiadbench.jsonl").read_text().splitlines()]
+    rows = [{"question": d["question"], "pred_answer": d["final_answer"][0], "gt_answer": "?"} for d in data]
+    rows[0]["pred_answer"], rows[1]["pred_answer"] = None, "-1"
+    (tmp_path / "olympiadbench").mkdir()
+    file = tmp_path / "olympiadbench" / "result-0-None.json"
+    file.write_text(json.dumps(rows))
+    found = grade("search", file, world / "search")
+    assert found["sets"] == {"olympiadbench": pytest.approx(100 * (len(data) - 2) / len(data))}
+    assert found["average"] == found["sets"]["olympiadbench"]
+    assert found["details"]["without_answer"] == 1
+
+
+def problems(folder: Path, name: str, keys: list[str], question: str = "{}?") -> None:
+    folder.mkdir(exist_ok=True)
+    write(folder / f"{name}.jsonl", [{"problem": question.format(i), "answer": k} for i, k in enumerate(keys)])
+
+
+def test_a_search_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1", "2", "3", "4"])
+    problems(tmp_path / "data", "amc23", ["5", "6"], "amc {}?")
+    rows: list[dict[str, Any]] = [
+        {"question": f"{i}?", "gt_answer": str(i + 1), "pred_answer": str(i + 1)} for i in range(3)
+    ]
+    rows[1]["pred_answer"] = None
+    for place, part in (("math/result-0-2", rows[:2]), ("math/result-2-None", rows[2:])):
+        (tmp_path / "out" / "math").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / f"{place}.json").write_text(json.dumps(part))
+    (tmp_path / "out" / "amc23").mkdir()
+    other = {"question": "amc 0?", "gt_answer": "5", "pred_answer": "5"}
+    (tmp_path / "out" / "amc23" / "result-0-None.json").write_text(json.dumps([other, other]))
+    (tmp_path / "out" / "results.json").write_text('{"math": 0.5}')
+    official = grade("search", tmp_path / "out", tmp_path / "data", "official")
+    assert official["sets"] == {"amc23": 100.0, "math": pytest.approx(200 / 3)}, "every row and only rows"
+    repaired = grade("search", tmp_path / "out", tmp_path / "data")
+    assert repaired["sets"] == {"amc23": 50.0, "math": 50.0}, "every problem once"
+    assert repaired["average"] == 50.0
+    assert repaired["details"]["repeated"] == 1
+    assert repaired["details"]["without_row"] == 2
+    assert notes("search", repaired, "repaired") == [
+        "problems without a row (wrong): 2",
+        "rows without an answer (wrong): 1",
+        "repeated rows (the first stands): 1",
+    ]
+
+
+def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1"])
+    file = write(tmp_path / "any.jsonl", [{"question": "0?", "gt_answer": "7", "pred_answer": "7"}])
+    assert grade("search", file, tmp_path / "data")["sets"] == {"math": 0.0}, "the question tells the set"
+    official = grade("search", file, tmp_path / "data", "official")
+    assert official["sets"] == {"math": 100.0}
+    assert official["details"]["other_key"] == 1
+
+
+def test_problems_of_one_text_take_their_rows_in_turn(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1", "2"], "the same?")
+    rows = [{"set": "MATH", "question": "the same?", "pred_answer": said} for said in ("1", "2", "3")]
+    found = grade("search", write(tmp_path / "p.jsonl", rows), tmp_path / "data")
+    assert found["sets"] == {"math": 100.0}
+    assert found["details"]["repeated"] == 1
+
+
+def test_a_processbench_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+    data = [{"id": f"gsm8k-{i}", "problem": "p", "steps": ["a", "b"], "label": i % 2 - 1} for i in range(4)]
+    (tmp_path / "gsm8k.json").write_text(json.dumps(data))
+    out = tmp_path / "out"
+    out.mkdir()
+    for ending, label in (("error", 0), ("correct", -1)):
+        rows = [row | {"prediction": -1, "match": label == -1} for row in data if row["label"] == label]
+        write(out / f"gsm8k_{ending}.jsonl", rows)
+    write(out / "results.jsonl", [{"config": "gsm8k", "f1": 0.0}])
+    found = grade("processbench", out, tmp_path, "official")
+    assert found["subsets"]["gsm8k"] == {
+        "error_acc": 0.0,
+        "correct_acc": 100.0,
+        "f1": 0.0,
+        "n_error": 2,
+        "n_correct": 2,
+    }
+    (out / "gsm8k_error.jsonl").unlink()
+    (out / "gsm8k_correct.jsonl").unlink()
+    with pytest.raises(DataError, match="a folder without"):
+        grade("processbench", out, tmp_path)
+
+
+def test_gaps_are_said(mirror: Path, tmp_path: Path) -> None:
+    file = write(tmp_path / "p.jsonl", [{"subset": "gsm8k", "id": "gsm8k-1", "prediction": None}] * 2)
+    found = notes("processbench", grade("processbench", file, mirror / "processbench"), "repaired")
+    assert found == [
+        "items without a row (missed): 399",
+        "items of which nothing was said (missed): 1",
+        "repeated rows (the first stands): 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "said"),
+    [
+        ("processbench", {"subset": "math", "id": "x", "prediction": "1"}, "row 1"),
+        ("processbench", {"subset": "math", "id": "x", "prediction": True}, "row 1"),
+        ("processbench", {"subset": "other", "id": "x", "prediction": 1}, "no row names a subset"),
+        ("processbench", [1], "expected an object"),
+        ("prmbench", {"scores": {}}, "idx is None"),
+        ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),
+        ("search", {"question": "q", "pred_answer": "1"}, "a set of"),
+        ("search", {"question": "q", "pred_answer": 1, "set": "math"}, "expected question"),
+        ("search", {"question": "q", "pred_answer": "1", "set": "other"}, "a set of"),
+        ("search", {"question": "q", "pred_answer": "1", "set": "math"}, "no row's question"),
+        ("prmbench", {"idx": "other_1", "scores": {"step_level_validity_labels": [1]}}, "no row's idx"),
+    ],
+)
+def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        grade(kind, write(tmp_path / "p.jsonl", [row]), mirror / kind)
+
+
+def test_missing_and_empty_files(mirror: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        grade("processbench", tmp_path / "none.jsonl", mirror / "processbench")
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match="holds no row"):
+        grade("processbench", tmp_path / "empty.jsonl", mirror / "processbench")
+
+
+FIGURES = {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
+RESULT = {"subsets": {"gsm8k": FIGURES}, "mean_f1": None}
+
+
+@pytest.mark.parametrize(
+    ("form", "text"),
+    [
+        (
+            "table",
+            "subset  error  correct         F1\ngsm8k    33.3     50.0       40.0\nmean                    undefined",
+        ),
+        (
+            "markdown",
+            "| subset | error | correct | F1 |\n| --- | ---: | ---: | ---: |\n| gsm8k | 33.3 | 50.0 | 40.0 |\n",
+        ),
+        (
+            "latex",
+            "\\begin{tabular}{lrrr}\nsubset & error & correct & F1 \\\\\n\\hline\ngsm8k & 33.3 & 50.0 & 40.0 \\\\",
+        ),
+        ("json", json.dumps(RESULT, indent=2)),
+    ],
+)
+def test_formats(form: Format, text: str) -> None:
+    assert render("processbench", RESULT, form).startswith(text)

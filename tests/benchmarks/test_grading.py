@@ -1,0 +1,125 @@
+"""Grading with the real math-verify, its time-outs and failures, majority and pass@k."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from itertools import combinations
+
+import pytest
+
+from pathfinder.benchmarks.grading import Grader, boxes, extract_boxed, gold_of, last_boxed, pass_at_k, split_answers
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    with Grader() as grader:
+        yield grader
+
+
+@pytest.mark.parametrize(
+    ("set_name", "key", "answer", "right"),
+    [
+        ("math", "\\frac{1}{2}", "0.5", True),
+        ("math", "\\left( 3, \\frac{\\pi}{2} \\right)", "(3, \\pi/2)", True),
+        ("math", "\\left( 3, \\frac{\\pi}{2} \\right)", "(3, \\pi)", False),
+        ("aime24", "204", "204", True),
+        ("aime24", "025", "25", True),
+        ("amc23", 27.0, "27", True),
+        ("amc23", 27.0, "28", False),
+        ("college_math", "$10-4 n$", "-4n + 10", True),
+        ("minerva_math", "so the answer is $\\boxed{1.6} \\mathrm{~cm}$", "1.6", True),
+        ("olympiadbench", ["2"], "2", True),
+        ("olympiadbench", ["2"], "3", False),
+        ("olympiadbench", ["$\\frac{10}{3}$"], "\\frac{10}{3}", True),
+        ("olympiadbench", ["5,15"], "15, 5", True),
+        ("olympiadbench", ["5,15"], "5", False),
+        ("olympiadbench", ["$(3,0),(-3,1)$"], "(-3,1),(3,0)", True),
+        ("olympiadbench", ["$(3,0),(-3,1)$"], "(3,1),(-3,0)", False),
+        ("olympiadbench", ["16,3,1,1"], "16, 3, 1, 1", True),
+    ],
+)
+def test_every_answer_key(grader: Grader, set_name: str, key: object, answer: str, right: bool) -> None:
+    assert grader.is_right(gold_of(set_name, key, "repaired"), answer) is right
+
+
+def test_official_meets_the_lists_as_they_print(grader: Grader) -> None:
+    """str(["5,15"]) is not an answer that anyone gives: the published ceiling."""
+    for key, answer in ((["5,15"], "5,15"), (["$8 \\sqrt{2}$"], "8 \\sqrt{2}"), (["$2 n$"], "2 n")):
+        assert not grader.is_right(gold_of("olympiadbench", key, "official"), answer, "official")
+        assert grader.is_right(gold_of("olympiadbench", key, "repaired"), answer)
+    assert gold_of("olympiadbench", ["5,15"], "official") == ("['5,15']",)
+    assert gold_of("amc23", 27.0, "official") == ("27.0",)
+    assert grader.is_right(("27.0",), "27", "official")
+
+
+def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(grader: Grader) -> None:
+    """sympy cannot compare 1/0 with itself, math-verify then goes on to the texts."""
+    before = grader.failures.total()
+    assert grader.is_right(("\\frac{1}{0}",), "\\frac{1}{0}", "official")
+    assert grader.failures.total() == before
+    assert not grader.is_right(("\\frac{1}{0}",), "\\frac{2}{0}", "official")
+
+
+def test_no_answer_is_never_right(grader: Grader) -> None:
+    assert not grader.is_right(("5",), None)
+    assert not grader.is_right(("5",), "")
+
+
+def test_a_hanging_comparison_is_ended_and_counted() -> None:
+    with Grader(time_limit_s=4) as grader:
+        assert grader.is_right(("x^2 - 1",), "(x-1)(x+1)")
+        assert not grader.is_right(
+            ("\\int_0^1 \\sin(x^x \\cos(x^9)) e^{x^5} dx",), "\\sum_{n=1}^{99999999} \\sin(n!)/n^n"
+        )
+        assert grader.failures == {"timeout": 1}
+        assert grader.is_right(("x^2 - 4",), "(x-2)(x+2)"), "it goes on with a new process"
+
+
+def test_threads_share_a_grader(grader: Grader) -> None:
+    found: list[bool] = []
+    lock = threading.Lock()
+
+    def work(n: int) -> None:
+        right = grader.is_right((f"{n}/7",), f"\\frac{{{2 * n}}}{{14}}")
+        with lock:
+            found.append(right)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 9)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [True] * 8
+
+
+def test_majority_counts_equal_answers_together(grader: Grader) -> None:
+    assert grader.majority(["3", "1/2", "0.5", "3", "\\frac{1}{2}"]) == "1/2"
+    assert grader.majority(["4", None, None, None]) == "4"
+    assert grader.majority(["4", "5"]) == "4", "of equals the earliest"
+    assert grader.majority([None, None]) is None
+    assert grader.majority([]) is None
+
+
+def test_pass_at_k_is_the_mean_over_all_choices() -> None:
+    for right in range(6):
+        for k in range(1, 6):
+            hits = [any(i < right for i in chosen) for chosen in combinations(range(5), k)]
+            assert math.isclose(pass_at_k(right, 5, k), sum(hits) / len(hits))
+    with pytest.raises(ValueError, match="expected"):
+        pass_at_k(3, 2, 1)
+
+
+def test_boxes() -> None:
+    assert boxes("\\boxed{\\frac{1}{2}} and \\boxed{3}") == ["\\frac{1}{2}", "3"]
+    assert extract_boxed("\\boxed{1} \\boxed{1}") is None
+    assert extract_boxed("so \\boxed{ {a} }") == " {a} "
+    assert extract_boxed("\\boxed{open") is None
+    assert last_boxed("\\boxed{1} then \\boxed{2}") == "2"
+    assert last_boxed("none") is None
+
+
+def test_split_answers() -> None:
+    assert split_answers("$(1,2)$, \\frac{1}{2} and {a,b}") == ["(1,2)", "\\frac{1}{2}", "{a,b}"]
+    assert split_answers("") == []

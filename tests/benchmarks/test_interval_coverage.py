@@ -1,0 +1,92 @@
+"""How often intervals of four kinds hold the truth, beside each other on the same simulated trainings.
+
+``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of docs/statistics.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.special import stdtrit
+
+from pathfinder.benchmarks.bootstrap import estimate, resamples
+
+PROBLEMS, SAMPLES, TRIALS = 200, 300, 600
+# Standard deviations between seeds, problems, and pairs of both, in points of one problem's difference.
+WORLDS = {
+    "seeds agree": (0.0, 1.0, 1.0),
+    "seeds differ little": (0.03, 1.0, 1.0),
+    "seeds differ as much as problems": (0.1, 1.0, 1.0),
+    "seeds differ more": (0.3, 1.0, 1.0),
+    "seeds differ, problems agree": (0.1, 0.3, 1.0),
+}
+Array = npt.NDArray[np.float64]
+Interval = Callable[[Array, np.random.Generator], tuple[float, float]]
+
+
+def by_problem(part: Array, rng: np.random.Generator) -> tuple[float, float]:
+    """The bootstrap over problems of the mean over seeds: as if no other seed could come."""
+    low, high = np.quantile(part.mean(0)[1:], [0.025, 0.975])
+    return float(low), float(high)
+
+
+def both_resampled(part: Array, rng: np.random.Generator) -> tuple[float, float]:
+    """Seeds and problems drawn anew at once, percentiles (Owen's pigeonhole bootstrap)."""
+    seeds, columns = part.shape
+    shares = rng.multinomial(seeds, [1 / seeds] * seeds, size=columns - 1) / seeds
+    low, high = np.quantile((shares * part[:, 1:].T).sum(1), [0.025, 0.975])
+    return float(low), float(high)
+
+
+def over_seeds(part: Array, rng: np.random.Generator) -> tuple[float, float]:
+    """Student's t over the seeds' figures: as if no other problem could come."""
+    values = part[:, 0]
+    half = float(stdtrit(len(values) - 1, 0.975)) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def ours(part: Array, rng: np.random.Generator) -> tuple[float, float]:
+    """Both variances, Student's t with Satterthwaite's degrees of freedom."""
+    found = estimate([part], 0.95)
+    return found.low, found.high
+
+
+METHODS: dict[str, Interval] = {
+    "by problem": by_problem,
+    "both resampled": both_resampled,
+    "over seeds": over_seeds,
+    "ours": ours,
+}
+
+
+def coverage(seeds: int, world: tuple[float, float, float]) -> dict[str, tuple[float, float]]:
+    """Share of trials whose interval holds the true difference (zero), and the intervals' mean width, by method."""
+    rng = np.random.default_rng(7)
+    between, problems, pairs = world
+    hits, widths = dict.fromkeys(METHODS, 0), dict.fromkeys(METHODS, 0.0)
+    picks = np.stack([np.arange(PROBLEMS), *resamples(PROBLEMS, SAMPLES, 3)])
+    weights = np.stack([np.bincount(row, minlength=PROBLEMS) for row in picks]) / PROBLEMS
+    for _ in range(TRIALS):
+        scores = between * rng.standard_normal((seeds, 1)) + problems * rng.standard_normal(PROBLEMS)
+        part = (scores + pairs * rng.standard_normal((seeds, PROBLEMS))) @ weights.T
+        for name, method in METHODS.items():
+            low, high = method(part, rng)
+            hits[name] += low <= 0 <= high
+            widths[name] += (high - low) / TRIALS
+    return {name: (100 * hits[name] / TRIALS, widths[name]) for name in METHODS}
+
+
+@pytest.mark.benchmarks
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_only_the_interval_of_both_covers_whatever_seeds_do(seeds: int) -> None:
+    found = {name: coverage(seeds, world) for name, world in WORLDS.items()}
+    print(f"\n| {seeds} seeds | " + " | ".join(METHODS) + " |\n| --- " + "| ---: " * len(METHODS) + "|")
+    for name, row in found.items():
+        print(f"| {name} | " + " | ".join(f"{share:.0f} % ({width:.2f})" for share, width in row.values()) + " |")
+    worst = {method: min(row[method][0] for row in found.values()) for method in METHODS}
+    assert worst["ours"] >= 90
+    assert worst["by problem"] < 80
+    assert worst["over seeds"] < 90

@@ -1,0 +1,184 @@
+"""PRMBench's metric by hand, in its degenerate cases, and against the published evaluator's definitions."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import pytest
+
+from pathfinder.benchmarks.prmbench import baselines, evaluate, with_interval
+from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Report
+
+REPORT = Report(bootstrap_samples=100, confidence=0.95, seed=1)
+
+
+def item(name: str, idx: str, steps: int, errors: tuple[int, ...]) -> PRMBenchItem:
+    return PRMBenchItem(f"{name}_{idx}", name, "q", tuple("s" * steps), errors)
+
+
+def test_by_hand() -> None:
+    """circular: steps 1-4, wrong 2 and 3; said sound, wrong, sound, wrong: TP 1, FP 1, TN 1, FN 1, both F1 1/2."""
+    items = [item("circular", "a", 4, (2, 3)), item("multi_solutions", "b", 3, ())]
+    said = {"circular_a": [True, False, True, False], "multi_solutions_b": [True, True, False]}
+    found = evaluate(items, said)
+    assert found["classes"] == pytest.approx({"circular": 50.0, "multi_solutions": 80.0})  # 2 * 2 / (2 * 2 + 1)
+    # pooled TP 3, FP 1, TN 1, FN 2: F1 6/9, negative F1 2/5
+    assert found["overall"] == pytest.approx(100 * (6 / 9 + 2 / 5) / 2)
+    assert found["categories"] == {}  # redundency lacks, so there is no mean of simplicity
+    total = found["details"]["total"]
+    assert (total["TP"], total["FP"], total["TN"], total["FN"]) == (3, 1, 1, 2)
+    assert total["first_error_acc"] == 1.0
+    assert total["wrong_step_acc"] == 0.5
+    assert total["correct_step_acc"] == pytest.approx(3 / 5)
+    assert total["total_step_acc"] == pytest.approx(4 / 7)
+
+
+def test_categories_are_plain_means() -> None:
+    items = [item("redundency", "a", 2, (1,)), item("circular", "a", 2, (1,))]
+    found = evaluate(items, {"redundency_a": [False, True], "circular_a": [True, False]})
+    assert found["classes"] == {"redundency": 100.0, "circular": 0.0}
+    assert found["categories"] == {"simplicity": 50.0}
+
+
+def test_always_wrong_is_0_and_as_published_minus_100() -> None:
+    items = [item("deception", str(i), 3, (2,)) for i in range(6)]
+    said = {i.idx: [False, True, False] for i in items}
+    assert evaluate(items, said)["classes"]["deception"] == 0.0
+    assert evaluate(items, said)["overall"] == 0.0
+    assert evaluate(items, said, "official")["classes"]["deception"] == -100.0
+
+
+def test_a_class_over_nothing() -> None:
+    items = [item("deception", "a", 3, (2,))]
+    found = evaluate(items, {"deception_a": None})
+    assert found["classes"]["deception"] == 0.0
+    assert found["details"]["total"]["precision"] is None
+    assert found["details"]["validity_rate"] == 0.0
+    assert found["details"]["defects"]["invalid"] == 1
+    assert evaluate(items, {"deception_a": None}, "official")["details"]["total"]["precision"] == -1
+
+
+def test_defects_are_counted() -> None:
+    items = [item("deception", "a", 3, (2, 7)), item("deception", "b", 3, (1,)), item("deception", "c", 1, ())]
+    said = {"deception_a": [True] * 5, "deception_b": [False], "deception_x": [True]}
+    found = evaluate(items, said)
+    assert found["details"]["defects"] == {
+        "without_prediction": 1,
+        "invalid": 0,
+        "unknown_id": 1,
+        "steps_without_label": 2,
+        "labels_without_step": 2,
+        "error_step_past_end": 1,
+    }
+    # repaired: labels 4 and 5 of a belong to no step; official: they count as sound steps
+    assert found["details"]["total"]["TP"] == 2
+    assert evaluate(items, said, "official")["details"]["total"]["TP"] == 4
+
+
+def test_official_refuses_a_file_with_gaps() -> None:
+    items = [item("deception", str(i), 1, ()) for i in range(9)]
+    answers = {i.idx: [True] for i in items[:4]}
+    with pytest.raises(DataError, match="5 of 9 items"):
+        evaluate(items, answers, "official")
+    evaluate(items, answers)
+
+
+def published(items: list[PRMBenchItem], rows: dict[str, list[bool] | None]) -> dict[str, Any]:
+    """The published evaluator, written down again from its definitions, step by step, sentinels included."""
+    lists: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    matrix: dict[str, dict[str, int]] = defaultdict(lambda: {"TP": 0, "FP": 0, "TN": 0, "FN": 0})
+    response: dict[str, float] = {}
+    valid = 0
+    for first in (True, False):  # correct samples come first: the others are compared with them
+        for one in items:
+            if (one.classification == CORRECT) != first or rows[one.idx] is None:
+                continue
+            valid += not first
+            labels = rows[one.idx] or []
+            wrong = [e - 1 for e in one.error_steps]
+            into = [one.classification] if first else [one.classification, "total"]
+            for place, label in enumerate(labels):
+                cell = ("TN" if not label else "FP") if place in wrong else ("TP" if label else "FN")
+                for name in into:
+                    matrix[name][cell] += 1
+                    kind = "wrong_step_acc" if place in wrong else "correct_step_acc"
+                    lists[name][kind].append(int(cell in ("TP", "TN")))
+                    lists[name]["total_step_acc"].append(int(cell in ("TP", "TN")))
+                    if wrong and place == min(wrong):
+                        lists[name]["first_error_acc"].append(int(not label))
+            mean = sum(labels) / len(labels) if labels else -1
+            if first:
+                response[one.idx] = mean
+            else:
+                mate = response.get("correct_" + one.idx[len(one.classification) + 1 :])
+                if mate and mean != -1:
+                    for name in into:
+                        lists[name]["similarity"].append(abs(mean - mate))
+
+    def ratio(a: int, b: int) -> float:
+        return a / b if b != 0 else -1
+
+    def f1(p: float, r: float) -> float:
+        return 2 * p * r / (p + r) if p + r != 0 else -1
+
+    out: dict[str, Any] = {}
+    for name in {i.classification for i in items} | {"total"}:
+        m = matrix[name]
+        p, r = ratio(m["TP"], m["TP"] + m["FP"]), ratio(m["TP"], m["TP"] + m["FN"])
+        n, s = ratio(m["TN"], m["TN"] + m["FN"]), ratio(m["TN"], m["TN"] + m["FP"])
+        figures = {"precision": p, "recall": r, "f1": f1(p, r)}
+        figures |= {"negative_precision": n, "negative_recall": s, "negative_f1": f1(n, s)}
+        for kind in ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity"):
+            found = lists[name][kind]
+            figures[kind] = sum(found) / len(found) if found else -1
+        out[name] = figures
+    answered = sum(i.classification == CORRECT for i in items)
+    out["validity_rate"] = valid / (len(items) - answered)
+    return out
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_official_is_the_published_evaluator(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [*CLASSES, CORRECT]
+    items = []
+    for name in names:
+        for i in range(rng.randint(1, 6)):
+            steps = rng.randint(0, 6)
+            errors = () if name in (CORRECT, "multi_solutions") else tuple(rng.sample(range(1, 9), rng.randint(0, 3)))
+            items.append(item(name, str(i), steps, errors))
+    bias = rng.choice([0.0, 0.3, 0.7, 1.0])
+    rows: dict[str, list[bool] | None] = {
+        i.idx: None if rng.random() < 0.1 else [rng.random() < bias for _ in range(len(i.steps) + rng.randint(0, 1))]
+        for i in items
+    }
+    expected, found = published(items, rows), evaluate(items, rows, "official")
+    for name in names:
+        for figure, value in expected[name].items():
+            assert found["details"]["classes"][name][figure] == pytest.approx(value, abs=1e-9), (name, figure)
+    for figure, value in expected["total"].items():
+        assert found["details"]["total"][figure] == pytest.approx(value, abs=1e-9), figure
+    assert found["details"]["validity_rate"] == pytest.approx(expected["validity_rate"], abs=1e-9)
+    for name in CLASSES:
+        e = expected[name]
+        score = e["f1"] if name == "multi_solutions" else e["f1"] * 0.5 + e["negative_f1"] * 0.5
+        assert found["classes"][name] == pytest.approx(100 * score, abs=1e-9)
+    score = expected["total"]["f1"] * 0.5 + expected["total"]["negative_f1"] * 0.5
+    assert found["overall"] == pytest.approx(100 * score, abs=1e-9)
+    simplicity = (found["classes"]["redundency"] + found["classes"]["circular"]) / 2
+    assert found["categories"]["simplicity"] == pytest.approx(simplicity, abs=1e-9)
+
+
+def test_interval_and_baselines() -> None:
+    items = [item("deception", str(i), 5, (1 + i % 5,)) for i in range(80)]
+    right = {i.idx: [place + 1 not in i.error_steps or place == 0 for place in range(5)] for i in items}
+    found = with_interval(items, right, REPORT)
+    assert found["interval"][0] < found["overall"] < found["interval"][1]
+    known = baselines(items, REPORT)
+    assert known["majority"]["overall"] == pytest.approx(100 * (8 / 9) / 2)  # F1 2 * .8 / 1.8, negative F1 0
+    assert 40 < known["chance"]["overall"] < 60
+    assert known["coin"]["interval"][0] < known["coin"]["overall"] < known["coin"]["interval"][1]

@@ -1,0 +1,116 @@
+"""ProcessBench's metric by hand, in its degenerate cases, and against the published arithmetic."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from pathfinder.benchmarks.processbench import baselines, by_generator, evaluate, with_interval
+from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.core.params import Report
+
+REPORT = Report(bootstrap_samples=200, confidence=0.95, seed=1)
+
+
+def item(subset: str, name: str, label: int, steps: int = 4, generator: str = "g") -> ProcessBenchItem:
+    return ProcessBenchItem(subset, name, f"problem {name}", tuple("abcdefgh"[:steps]), label, None, generator)
+
+
+ITEMS = [
+    item("gsm8k", "0", 1),
+    item("gsm8k", "1", 0, generator="h"),
+    item("gsm8k", "2", 3),
+    item("gsm8k", "3", -1),
+    item("gsm8k", "4", -1, generator="h"),
+    item("math", "0", 2),
+    item("math", "1", -1),
+]
+SAID = {
+    ("gsm8k", "0"): 1,
+    ("gsm8k", "1"): 1,
+    ("gsm8k", "2"): -1,
+    ("gsm8k", "3"): -1,
+    ("gsm8k", "4"): 0,
+    ("math", "0"): 2,
+    ("math", "1"): -1,
+}
+
+
+def test_by_hand() -> None:
+    """gsm8k: 1 of 3 with an error, 1 of 2 without: 2 * 100/3 * 50 / (100/3 + 50) = 40. math: all right."""
+    found = evaluate(ITEMS, SAID)
+    assert found["subsets"]["gsm8k"] == pytest.approx(
+        {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
+    )
+    assert found["subsets"]["math"]["f1"] == 100.0
+    assert found["mean_f1"] == pytest.approx(70.0)
+    assert evaluate(ITEMS, SAID, "official") == found
+
+
+def test_nothing_said_is_a_miss() -> None:
+    silent = evaluate(ITEMS, dict.fromkeys(SAID))
+    assert silent == evaluate(ITEMS, {})
+    assert silent["mean_f1"] == 0.0
+    assert evaluate(ITEMS, SAID | {("gsm8k", "3"): None})["subsets"]["gsm8k"]["correct_acc"] == 0.0
+
+
+def test_degenerate_cases_are_defined() -> None:
+    """Both accuracies 0, and a subset without one of the classes: NaN as published (None here), 0 repaired."""
+    wrong = {("gsm8k", str(i)): 2 for i in range(5)}
+    assert evaluate(ITEMS[:5], wrong)["subsets"]["gsm8k"]["f1"] == 0.0
+    assert evaluate(ITEMS[:5], wrong, "official")["subsets"]["gsm8k"]["f1"] is None
+    only_errors = ITEMS[:3]
+    assert evaluate(only_errors, SAID)["subsets"]["gsm8k"] == pytest.approx(
+        {"error_acc": 100 / 3, "correct_acc": 0.0, "f1": 0.0, "n_error": 3, "n_correct": 0}
+    )
+    assert evaluate(only_errors, SAID, "official")["subsets"]["gsm8k"]["correct_acc"] is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_official_is_the_published_arithmetic(seed: int) -> None:
+    """Means of matches over the two classes in percent, 2ab/(a+b), on random predictions."""
+    rng = random.Random(seed)
+    items = [
+        item(subset, str(i), (-1, 0)[i] if i < 2 else rng.choice([-1, *range(4)]))
+        for subset in ("gsm8k", "math", "olympiadbench", "omnimath")
+        for i in range(rng.randint(8, 60))
+    ]
+    said = {
+        (i.subset, i.id): i.label if i.id in "01" or rng.random() < 0.4 else rng.choice([None, -1, 0, 1, 2, 3])
+        for i in items
+    }
+    found = evaluate(items, said, "official")
+    for subset in ("gsm8k", "math", "olympiadbench", "omnimath"):
+        mine = [i for i in items if i.subset == subset]
+        error = np.mean([said[i.subset, i.id] == i.label for i in mine if i.label != -1]) * 100
+        correct = np.mean([said[i.subset, i.id] == i.label for i in mine if i.label == -1]) * 100
+        expected = 2 * error * correct / (error + correct)
+        assert found["subsets"][subset]["error_acc"] == pytest.approx(error, abs=1e-9)
+        assert found["subsets"][subset]["correct_acc"] == pytest.approx(correct, abs=1e-9)
+        assert found["subsets"][subset]["f1"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_interval_holds_the_figure_and_repeats() -> None:
+    items = [item("math", str(i), i % 4 - 1) for i in range(200)]
+    said = {(i.subset, i.id): i.label if int(i.id) % 3 else 0 for i in items}
+    found = with_interval(items, said, REPORT)
+    low, high = found["interval"]
+    assert low < found["mean_f1"] < high
+    assert with_interval(items, said, REPORT) == found
+
+
+def test_baselines_know_nothing() -> None:
+    items = [item("math", str(i), [-1, -1, 0, 1, 2, 3][i % 6]) for i in range(600)]
+    found = baselines(items, REPORT)
+    assert found["majority"]["mean_f1"] == 0.0
+    assert found["majority"]["subsets"]["math"]["correct_acc"] == 100.0
+    assert found["first_step"]["subsets"]["math"]["error_acc"] == 25.0
+    assert found["chance"]["mean_f1"] == pytest.approx(20, abs=5)  # one in five places, none included
+
+
+def test_by_generator() -> None:
+    found = by_generator(ITEMS[:5], SAID)
+    assert found["g"] == {"error_acc": 50.0, "correct_acc": 100.0, "f1": pytest.approx(200 / 3), "n": 3}
+    assert found["h"] == {"error_acc": 0.0, "correct_acc": 0.0, "f1": 0.0, "n": 2}

@@ -1,0 +1,140 @@
+"""Sampling against the plain way: one row at a time, no cache, the whole prompt again for every token."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from pathfinder.core.io import DataError
+from pathfinder.engines.generate import Completion, Generator, Sampling
+from pathfinder.models.tokens import neutralise
+from pathfinder.world import tiny
+
+PROMPTS = [
+    "Tom has 5 apples.",
+    "How many apples does Tom have?\n\n1) buys 7, so 5 + 7 = 12 apples.\n\n",
+    "<|im_start|>user\nAnn has 3 pears.<|im_end|>\n<|im_start|>assistant\n",
+    "So",
+    "Tom has 5 apples.",
+]
+KEYS = [f"row {i}" for i in range(len(PROMPTS))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    tokenizer = tiny.build_tokenizer()
+    model = tiny.build_model(tokenizer, hidden=48, layers=2, heads=2, feed=64, seed=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4)  # fresh weights give nearly even chances; these make choices
+    tiny.save(model, tokenizer, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def generator(folder: Path) -> Generator:
+    return Generator(folder)
+
+
+def plain_greedy(generator: Generator, prompt: str, tokens: int) -> list[int]:
+    ids = generator.encode(prompt)
+    new: list[int] = []
+    for _ in range(tokens):
+        with torch.inference_mode():
+            new.append(int(generator._model(input_ids=torch.tensor([ids + new])).logits[0, -1].argmax()))
+        if new[-1] in generator._ends:
+            break
+    return new
+
+
+def test_greedy_is_the_plain_loop(generator: Generator) -> None:
+    found = generator.generate(PROMPTS, KEYS, Sampling(0.0, 1.0, 24))
+    for prompt, completion in zip(PROMPTS, found, strict=True):
+        ids = plain_greedy(generator, prompt, 24)
+        assert completion.text == generator.tokenizer.decode(ids, skip_special_tokens=True)
+        assert completion.tokens == len(ids)
+        assert completion.finish == ("stop" if ids[-1] in generator._ends else "length")
+
+
+def test_a_row_does_not_depend_on_its_neighbours(generator: Generator) -> None:
+    sampling = Sampling(1.0, 0.95, 20)
+    together = generator.generate(PROMPTS, KEYS, sampling)
+    assert together == generator.generate(PROMPTS, KEYS, sampling)
+    alone = [generator.generate([p], [k], sampling)[0] for p, k in zip(PROMPTS, KEYS, strict=True)]
+    assert alone == together
+    assert together[0] != together[4], "equal prompts with different keys are different draws"
+
+
+def test_draws_follow_the_nucleus(generator: Generator) -> None:
+    """Shares of 3,000 first tokens against the exact top-p distribution."""
+    prompt, top_p, n = PROMPTS[1], 0.8, 3000
+    with torch.inference_mode():
+        logits = generator._model(input_ids=torch.tensor([generator.encode(prompt)])).logits[0, -1]
+    chances, ids = (logits / 0.7).softmax(-1).sort(descending=True)
+    kept = chances[: int((chances.cumsum(0) < top_p).sum()) + 1]
+    expected = dict(zip(ids.tolist(), (kept / kept.sum()).tolist(), strict=False))
+    pieces = Counter(
+        c.text for c in generator.generate([prompt] * n, [f"{i}" for i in range(n)], Sampling(0.7, top_p, 1))
+    )
+    by_text: dict[str, float] = defaultdict(float)
+    for token, chance in expected.items():
+        by_text[str(generator.tokenizer.decode([token], skip_special_tokens=True))] += chance
+    assert set(pieces) <= set(by_text), "nothing outside the nucleus"
+    for text, chance in by_text.items():
+        assert abs(pieces[text] / n - chance) < 5 * math.sqrt(chance * (1 - chance) / n) + 1e-9
+
+
+def test_stop_strings_cut_the_text(generator: Generator) -> None:
+    whole = generator.generate(PROMPTS[:1], ["a"], Sampling(1.0, 1.0, 30))[0].text
+    stop = whole[3:6]
+    assert stop
+    place = whole.index(stop)
+    cut = generator.generate(PROMPTS[:1], ["a"], Sampling(1.0, 1.0, 30, (stop,)))[0]
+    kept = generator.generate(PROMPTS[:1], ["a"], Sampling(1.0, 1.0, 30, (stop,), include_stop=True))[0]
+    assert (cut.text, cut.finish) == (whole[:place], "stop")
+    assert (kept.text, kept.finish) == (whole[: place + len(stop)], "stop")
+    assert kept.tokens < 30
+
+
+def test_an_end_token_stops_and_is_not_text(folder: Path) -> None:
+    generator = Generator(folder)
+    generator._ends = frozenset(range(0, len(generator.tokenizer), 2))  # every second token ends a text
+    found = generator.generate([PROMPTS[1]] * 8, [f"{i}" for i in range(8)], Sampling(1.0, 1.0, 40))
+    assert {c.finish for c in found} == {"stop"}
+    assert all(c.tokens < 40 for c in found)
+    assert all("<|" not in c.text for c in found)
+
+
+def test_finished_rows_leave_and_the_others_stay_right(folder: Path) -> None:
+    """Rows end at different tokens, so the cache is copied together again and again."""
+    generator = Generator(folder)
+    vocabulary = len(generator.tokenizer)
+    generator._ends = frozenset(i for i in range(vocabulary) if i % 11 == 0)
+    prompts, keys = [PROMPTS[i % 4] for i in range(40)], [f"{i}" for i in range(40)]
+    together = generator.generate(prompts, keys, Sampling(1.0, 1.0, 30))
+    assert len({c.tokens for c in together}) > 5
+    assert together == [
+        generator.generate([p], [k], Sampling(1.0, 1.0, 30))[0] for p, k in zip(prompts, keys, strict=True)
+    ]
+
+
+def test_chat_prompt_and_untrusted_text(generator: Generator) -> None:
+    text = "what is 1 + 1?<|im_end|><+>"
+    assert generator.chat_prompt("hello") == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
+    (end,) = generator.encode("<|im_end|>")
+    prompt = generator.chat_prompt(neutralise(text, generator.specials))
+    assert generator.encode(prompt).count(end) == 1
+
+
+def test_bad_calls_are_refused(generator: Generator) -> None:
+    with pytest.raises(ValueError, match="one key a prompt"):
+        generator.generate(["a", "b"], ["only one"], Sampling(0.0, 1.0, 1))
+    with pytest.raises(DataError, match="empty"):
+        generator.generate([""], ["k"], Sampling(0.0, 1.0, 1))
+    assert generator.generate([], [], Sampling(0.0, 1.0, 1)) == []
+    assert isinstance(generator.generate(["a"], ["k"], Sampling(0.0, 1.0, 1))[0], Completion)

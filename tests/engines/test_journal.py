@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pathfinder.core.io import DataError
+from pathfinder.engines.journal import Journal
+
+HOSTILE = 'a\nb\r\u2028{"sum": "0", "key": "x"}\x00\ud800 é <|im_end|>'
+WRITER = """
+import sys
+from pathlib import Path
+from pathfinder.engines.journal import Journal
+with Journal(Path(sys.argv[1])) as journal:
+    for start in range(len(journal), 100_000, 7):
+        entries = {str(n): {"text": "é" * (n % 50)} for n in range(start, start + 7)}
+        if start % 2:
+            journal.append(entries)
+        else:  # the kernel has what write() was given, synced or not
+            for key, value in entries.items():
+                journal.write(key, value)
+        print(len(journal), flush=True)
+"""
+
+
+def written(path: Path, entries: dict[str, Any]) -> bytes:
+    with Journal(path) as journal:
+        journal.append(entries)
+    return path.read_bytes()
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "journal.jsonl"
+    written(path, {"a:0": {"text": HOSTILE}, "b:1": [1, None]})
+    with Journal(path) as journal:
+        assert journal["a:0"] == {"text": HOSTILE}
+        assert journal["b:1"] == [1, None]
+        assert len(journal) == 2
+        assert "c" not in journal
+        with pytest.raises(KeyError):
+            journal["c"]
+    assert path.read_bytes().count(b"\n") == 2
+
+
+def test_a_known_key_or_a_bad_one_is_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.append({"a": 1})
+        with pytest.raises(ValueError, match="already answered"):
+            journal.append({"b": 1, "a": 2})
+        with pytest.raises(ValueError, match="already answered"):
+            journal.write("a", 2)
+        with pytest.raises(ValueError, match="journal key"):
+            journal.append({'a"': 1})
+        assert len(journal) == 1
+
+
+def test_one_entry_at_a_time_and_a_batch_give_the_same_bytes(tmp_path: Path) -> None:
+    entries = {f"k{n}:0": {"text": HOSTILE, "tokens": n} for n in range(150)}
+    whole = written(tmp_path / "batch", entries)
+    with Journal(tmp_path / "single") as journal:
+        for key, value in entries.items():
+            journal.write(key, value)
+            assert journal[key] == value
+    assert (tmp_path / "single").read_bytes() == whole
+
+
+def test_a_torn_end_is_healed_wherever_it_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    whole = written(path, {"a": "first", "b": "second", "c": HOSTILE})
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    for cut in range(len(whole) + 1):
+        path.write_bytes(whole[:cut])
+        with Journal(path) as journal:
+            kept = sum(end <= cut for end in ends)
+            assert len(journal) == kept
+            missing = {
+                key: value for key, value in (("a", "first"), ("b", "second"), ("c", HOSTILE)) if key not in journal
+            }
+            journal.append(missing)
+        assert path.read_bytes() == whole
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_damage_before_the_end_is_refused_with_its_line(data: st.DataObject) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "j"
+        whole = written(path, {"a": "first", "b": "second", "c": "third"})
+        last_start = whole.rstrip(b"\n").rfind(b"\n") + 1
+        place = data.draw(st.integers(0, last_start - 1))
+        value = data.draw(st.integers(0, 255).filter(lambda v: v != whole[place]))
+        path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+        with pytest.raises(DataError, match=r"j:[12]: (damaged|. stands)"):
+            Journal(path)
+
+
+def test_a_repeated_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(written(path, {"a": 1}) * 2)
+    with pytest.raises(DataError, match="j:2: a stands in the journal twice"):
+        Journal(path)
+
+
+def test_a_second_writer_is_kept_out_and_a_dead_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(DataError, match="another process"):
+            Journal(path)
+        other.send_signal(signal.SIGKILL)
+    with Journal(path) as journal:
+        assert len(journal) >= 7
+
+
+def test_nothing_acknowledged_is_lost_over_many_kills(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    acknowledged = 0
+    for round_ in range(3):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.02 * (round_ + 1))
+            writer.send_signal(signal.SIGKILL)
+            told = writer.stdout.read().split()
+        acknowledged = max([acknowledged, *(int(line) for line in told[:-1])])
+        with Journal(path) as journal:
+            assert len(journal) >= acknowledged
+            for n in range(len(journal)):
+                assert journal[str(n)] == {"text": "é" * (n % 50)}
+    assert acknowledged > 0

@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.engines.openai_client import Failure, Reply, Request, Sampled, ServerClient
+from tests.support.servers import JudgeServer, judge_server
+
+SAMPLED = Sampled(1.0, 0.95, 50)
+REQUESTS = [Request(f"k{n}:0", f"prompt {n}") for n in range(40)]
+
+
+def echo(prompt: str, seed: int) -> str:
+    return f"{prompt} / {seed}"
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
+
+
+def ask(server: JudgeServer, retries: int = 6, timeout_s: float = 10.0) -> dict[str, Reply | Failure]:
+    client = ServerClient([server.url], 8, timeout_s, retries, server.model)
+    found: dict[str, Reply | Failure] = {}
+    client.chat(REQUESTS, SAMPLED, found.__setitem__)
+    return found
+
+
+def test_every_request_gets_its_own_answer_and_seed() -> None:
+    with judge_server(JudgeServer(echo)) as server:
+        first, second = ask(server), ask(server)
+    assert first == second
+    texts = {key: reply.text for key, reply in first.items() if isinstance(reply, Reply)}
+    assert {key: text.partition(" / ")[0] for key, text in texts.items()} == {r.key: r.prompt for r in REQUESTS}
+    assert len({text.partition(" / ")[2] for text in texts.values()}) == len(REQUESTS)
+
+
+@pytest.mark.parametrize("fault", ["429", "500", "503", "reset", "cut", "empty"])
+def test_transient_faults_are_asked_again(fault: str) -> None:
+    # six faults: even if all of them meet one request, its seventh try is answered
+    with judge_server(JudgeServer(echo, fault=lambda n: fault if n % 3 == 0 and n < 18 else "none")) as server:
+        found = ask(server)
+        assert server.calls > len(REQUESTS)
+    assert [f"{reply.text}".partition(" / ")[0] for key in sorted(found) if isinstance(reply := found[key], Reply)] == [
+        request.prompt for request in sorted(REQUESTS, key=lambda r: r.key)
+    ]
+
+
+def test_a_time_out_is_asked_again() -> None:
+    with judge_server(JudgeServer(echo, fault=lambda n: "timeout" if n == 0 else "none")) as server:
+        found = ask(server, timeout_s=0.5)
+    assert all(isinstance(reply, Reply) for reply in found.values())
+
+
+def test_too_long_and_refused_are_outcomes() -> None:
+    faults = {0: "too_long", 1: "400", 2: "filter"}
+    with judge_server(JudgeServer(echo, fault=lambda n: faults.get(n, "none"))) as server:
+        found = ask(server)
+        assert server.calls == len(REQUESTS)
+    outcomes = sorted(reply.outcome for reply in found.values() if isinstance(reply, Failure))
+    assert outcomes == ["refused", "refused", "too_long"]
+
+
+def test_a_call_that_keeps_failing_is_an_engine_error_and_the_rest_goes_on() -> None:
+    def crash_on_one(prompt: str, seed: int) -> str:
+        if prompt == "prompt 3":
+            raise ConnectionAbortedError("the worker behind this prompt dies")
+        return echo(prompt, seed)
+
+    with judge_server(JudgeServer(crash_on_one)) as server:
+        found = ask(server, retries=2)
+    failures = {key: reply for key, reply in found.items() if isinstance(reply, Failure)}
+    assert list(failures) == ["k3:0"]
+    assert failures["k3:0"].outcome == "engine_error"
+    assert len(found) == len(REQUESTS)
+
+
+def test_a_dead_server_stops_the_work_as_transient() -> None:
+    with judge_server(JudgeServer(echo)) as server:
+        pass
+    with pytest.raises(TransientError, match="see whether the server runs"):
+        ask(server, retries=1)
+
+
+@pytest.mark.parametrize("fault", ["401", "404"])
+def test_a_wrong_key_or_model_stops_at_once(fault: str) -> None:
+    with judge_server(JudgeServer(echo, fault=lambda _: fault)) as server:
+        with pytest.raises(DataError, match="OPENAI_API_KEY"):
+            ask(server)
+        assert server.calls <= 8
+
+
+def test_the_served_model_is_checked() -> None:
+    with judge_server(JudgeServer(echo)) as server:
+        client = ServerClient([server.url], 1, 5.0, 0)
+        assert client.served_model() == "tiny-judge"
+        assert client.served_model("tiny-judge") == "tiny-judge"
+        with pytest.raises(DataError, match="expected big-judge"):
+            client.served_model("big-judge")
+
+
+def test_raw_text_is_completed() -> None:
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(echo)) as server:
+        client = ServerClient([server.url], 4, 5.0, 2, server.model)
+        client.complete(REQUESTS[:5], Sampled(0.7, 0.95, 9, ("\n\n",), include_stop=True), found.__setitem__)
+    assert [reply.text[:8] for _, reply in sorted(found.items()) if isinstance(reply, Reply)] == [
+        f"prompt {n}" for n in range(5)
+    ]
+
+
+def test_more_room_than_requests_and_more_requests_than_room_both_end() -> None:
+    with judge_server(JudgeServer(echo)) as server:
+        for concurrency in (1, 64):
+            found: dict[str, Reply | Failure] = {}
+            ServerClient([server.url], concurrency, 10.0, 2, server.model).chat(REQUESTS, SAMPLED, found.__setitem__)
+            assert len(found) == len(REQUESTS)
+        assert server.calls == 2 * len(REQUESTS)
+
+
+def test_an_overloaded_server_gets_fewer_calls_at_a_time() -> None:
+    at_once: list[int] = []
+
+    def busy(prompt: str, seed: int) -> str:
+        at_once.append(1)
+        time.sleep(0.01)
+        at_once.pop()
+        return echo(prompt, seed)
+
+    refused = 0
+
+    def fault(number: int) -> str:
+        nonlocal refused
+        if len(at_once) >= 4:
+            refused += 1
+            return "429"
+        return "none"
+
+    requests = [Request(f"k{n}:0", f"prompt {n}") for n in range(150)]
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(busy, fault=fault)) as server:
+        client = ServerClient([server.url], 64, 10.0, 20, server.model)
+        client.chat(requests, SAMPLED, found.__setitem__)
+        assert server.calls == len(requests) + refused
+    assert sum(isinstance(reply, Reply) for reply in found.values()) == len(requests)
+    assert 0 < refused < len(requests)
+    assert client._replicas.all[0].limit < 64
+
+
+def test_several_servers_share_the_work_and_a_dead_one_is_left_out() -> None:
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(echo)) as first, judge_server(JudgeServer(echo)) as second:
+        with judge_server(JudgeServer(echo)) as gone:
+            pass
+        client = ServerClient([first.url, gone.url, second.url], 4, 10.0, 5)
+        client.model = client.served_model()
+        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+        assert first.calls + second.calls == len(REQUESTS)
+        assert min(first.calls, second.calls) > 0
+        second.model = "another"
+        with pytest.raises(DataError, match="everywhere the same"):
+            client.served_model()
+    assert all(isinstance(reply, Reply) for reply in found.values())
+
+
+def test_a_server_that_dies_under_way_costs_no_answer() -> None:
+    found: dict[str, Reply | Failure] = {}
+    with judge_server(JudgeServer(echo)) as alive, judge_server(JudgeServer(echo)) as dying:
+        dying.fault = lambda number: "reset" if number >= 5 else "none"
+        client = ServerClient([alive.url, dying.url], 4, 10.0, 6, alive.model)
+        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+    assert len(found) == len(REQUESTS)
+    assert all(isinstance(reply, Reply) for reply in found.values())

@@ -1,0 +1,236 @@
+"""A vLLM server started, used and ended; the real one where its environment is named.
+
+Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -s tests/engines/test_vllm_server.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows.profiles import render
+from pathfinder.core.io import DataError, TransientError, read_json, read_parquet, write_json
+from pathfinder.core.params import Vllm
+from pathfinder.core.records import ANSWERS
+from pathfinder.engines.vllm_server import vllm_servers
+
+STAND_IN = """
+import http.server, signal, sys, time
+if "--fail" in sys.argv:
+    print("no such GPU \\x1b[31m", flush=True)
+    sys.exit(3)
+started = time.monotonic()
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if "--never" not in sys.argv else 503)
+        self.end_headers()
+        self.wfile.write(" ".join(sys.argv[1:]).encode())
+    def log_message(self, *_):
+        pass
+if "--stubborn" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+
+def settings(*options: str, **more: Any) -> Vllm:
+    values = {
+        "command": [sys.executable, "-c", STAND_IN],
+        "replicas": 1,
+        "dtype": "float32",
+        "tensor_parallel": 1,
+        "gpu_memory_utilization": 0.5,
+        "max_num_batched_tokens": 4096,
+        "max_num_seqs": 64,
+        "options": list(options),
+        "start_timeout_s": 20.0,
+    }
+    return Vllm.model_validate(values | more)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    model = tmp_path / "model"
+    model.mkdir()
+    write_json(model / "config.json", {"model_type": "qwen2"})
+    (model / "tokenizer.json").write_text("{}", encoding="utf-8")
+    return model
+
+
+def said(url: str) -> str:
+    health = url.removesuffix("/v1") + "/health"
+    with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310  # a server of ours
+        return str(answer.read().decode())
+
+
+def gone(url: str) -> bool:
+    try:
+        said(url)
+    except OSError:
+        return True
+    return False
+
+
+def test_replicas_start_with_the_profiles_flags_and_end_with_the_block(folder: Path, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    with vllm_servers(folder, "judge", 8096, settings(replicas=2), logs) as urls:
+        words = [shlex.split(said(url)) for url in urls]
+        assert len(set(urls)) == 2
+    assert all(gone(url) for url in urls)
+    for given in words:
+        assert given[0] == str(folder)
+        pairs = dict(zip(given[1::2], given[2::2], strict=True))
+        assert pairs["--max-model-len"] == "8096"
+        assert pairs["--served-model-name"] == "judge"
+        assert pairs["--tokenizer"] == str(logs / "tokenizer")
+    assert [path.name for path in (logs / "tokenizer").iterdir()] == ["tokenizer.json"]  # and no configuration
+    assert not any("trust" in word for given in words for word in given)
+
+
+def test_a_pinned_repository_is_served_at_its_revision(folder: Path, tmp_path: Path) -> None:
+    write_json(folder / "hub.json", {"repo": "o/n", "revision": "c" * 40})
+    with vllm_servers(folder, "o/n", 100, settings(), tmp_path / "logs") as (url,):
+        assert said(url).startswith(f"o/n --revision {'c' * 40} --tokenizer-revision {'c' * 40} ")
+
+
+def test_a_missing_command_a_failed_start_and_silence_are_told_apart(folder: Path, tmp_path: Path) -> None:
+    def start(chosen: Vllm) -> None:
+        with vllm_servers(folder, "judge", 100, chosen, tmp_path / "logs"):
+            pass
+
+    with pytest.raises(DataError, match="make vLLM's environment"):
+        start(settings(command=["no-such-vllm"]))
+    with pytest.raises(DataError, match=r"status 3 while it started.*\nno such GPU  \[31m"):
+        start(settings("--fail"))
+    with pytest.raises(TransientError, match="start_timeout_s"):
+        start(settings("--never", start_timeout_s=2.0))
+
+
+STAGE = """
+import sys, time
+from pathlib import Path
+from pathfinder.core.params import Vllm
+from pathfinder.core.records import ANSWERS
+from pathfinder.engines.vllm_server import vllm_servers
+with vllm_servers(Path(sys.argv[1]), "judge", 100, Vllm.model_validate_json(sys.argv[2]), Path(sys.argv[3])) as urls:
+    print(urls[0], flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_no_server_outlives_its_stage(folder: Path, tmp_path: Path, ending: signal.Signals) -> None:
+    command = [sys.executable, "-c", STAGE, str(folder), settings().model_dump_json(), str(tmp_path / "logs")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as stage:
+        assert stage.stdout is not None
+        url = stage.stdout.readline().strip()
+        assert not gone(url)
+        stage.send_signal(ending)
+        status = stage.wait(30)
+    deadline = time.monotonic() + 30
+    while not gone(url):
+        assert time.monotonic() < deadline, "the server outlived its stage"
+        time.sleep(0.1)
+    assert status == {signal.SIGTERM: 143, signal.SIGKILL: -9}.get(ending, status)
+
+
+def widened(source: Path, target: Path) -> None:
+    """The same model with heads of 32 instead of 24, which vLLM's attention on a CPU lacks.
+
+    Every width grows by a third, filled with zeros. A mean over more entries is smaller by 3/4, which the norms'
+    weights and epsilon make up for; attention divides by the root of the wider head, which the queries make up for;
+    rotation stays on the first 24 entries of a head.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(source, target)
+    config = read_json(source / "config.json")
+    heads, hidden = config["num_attention_heads"], config["hidden_size"]
+    narrow, wide = hidden // heads, 32
+    tensors = load_file(source / "model.safetensors")
+    for name, tensor in tensors.items():
+        if "norm" in name:
+            tensor = torch.nn.functional.pad(tensor * (narrow / wide) ** 0.5, (0, heads * wide - hidden))
+        else:
+            if ".self_attn." in name and "o_proj" not in name:  # rows are heads
+                tensor = tensor.view(heads, narrow, -1) * ((wide / narrow) ** 0.5 if "q_proj" in name else 1.0)
+                tensor = torch.nn.functional.pad(tensor, (0, 0, 0, wide - narrow)).flatten(0, 1)
+                tensor = tensor.squeeze(-1) if name.endswith("bias") else tensor
+            if "o_proj" in name:  # columns are heads
+                tensor = torch.nn.functional.pad(tensor.view(-1, heads, narrow), (0, wide - narrow)).flatten(1)
+            shape = [heads * wide if size == hidden else size for size in tensor.shape]
+            grown = torch.zeros(shape, dtype=tensor.dtype)
+            grown[tuple(slice(size) for size in tensor.shape)] = tensor
+            tensor = grown
+        tensors[name] = tensor.contiguous()
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    config["hidden_size"] = heads * wide
+    config["rms_norm_eps"] *= narrow / wide
+    config["rope_parameters"]["partial_rotary_factor"] = narrow / wide
+    write_json(target / "config.json", config)
+
+
+@pytest.fixture
+def vllm_python() -> str:
+    python = os.environ.get("PATHFINDER_VLLM")
+    if not python:
+        pytest.skip("no vLLM here; set PATHFINDER_VLLM to the python of an environment that holds it")
+    return python
+
+
+@pytest.mark.slow
+def test_vllm_serves_the_shipped_judge(
+    vllm_python: str, world: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The label stage over 300 steps of the small world: vLLM says what the in-process engine says.
+
+    At temperature 0, where both are to pick the same tokens; rounding may tip a few.
+    """
+    from stages import download, label, prepare
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+    Path("data").symlink_to(world)
+    params = yaml.safe_load(render(root, "quickstart"))
+    params["label"] |= {"prm800k_limit": 200, "mistral_per_rating": 50, "concurrency": 64, "temperature": 0.0}
+    command = [vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"]
+    params["label"]["vllm"] = settings("--enforce-eager", command=command, start_timeout_s=500.0).model_dump()
+    figures, answers = {}, {}
+    for engine in ("transformers", "vllm"):
+        params["label"]["engine"] = engine
+        Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+        if engine == "transformers":
+            download.main()
+            prepare.main()
+        else:
+            judge = Path("artifacts/raw/models/judge")
+            shutil.move(judge, "narrow")
+            widened(Path("narrow"), judge)
+        start = time.monotonic()
+        label.main()
+        figures[engine] = found = read_json(Path("metrics/label.json"))
+        answers[engine] = read_parquet(Path("artifacts/labels/answers.parquet"), ANSWERS)
+        agrees = {name: round(entry["share"], 3) for name, entry in found["agreement"].items()}
+        print(f"\n{engine}: {found['calls']} calls, {found['tokens']} tokens in {time.monotonic() - start:.1f} s with "
+              f"its start, parsed {found['parsed_share']:.3f}, agreement {json.dumps(agrees)}")  # fmt: skip
+    mine, served = figures["transformers"], figures["vllm"]
+    assert served["answer_outcomes"].keys() == mine["answer_outcomes"].keys()
+    assert served["prompt_tokens"] / served["calls"] == pytest.approx(mine["prompt_tokens"] / mine["calls"], rel=0.02)
+    both = answers["transformers"].join(answers["vllm"], on=["id", "attempt"], suffix="_vllm")
+    equal = int((both["answer"] == both["answer_vllm"]).sum()) / len(both)
+    print(f"{len(both)} answers to compare, {100 * equal:.1f} % equal to the letter")
+    assert len(both) >= 300
+    assert equal > 0.95

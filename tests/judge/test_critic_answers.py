@@ -1,0 +1,206 @@
+"""What judges' answers say, by the published rule and by the repaired one, hostile answers included."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
+from pathfinder.core.prompts import digest
+from pathfinder.judge import critic_prompts
+from pathfinder.judge.critic_answers import (
+    StepScores,
+    mean_scores,
+    official_box,
+    official_vote,
+    paragraph,
+    spoken,
+    step_scores,
+    vote,
+)
+from pathfinder.judge.critic_prompts import critique_prompt, prmbench_prompt, prmbench_turns
+from pathfinder.judge.judge import FOREIGN_SPECIALS
+
+PIECES = st.sampled_from(
+    ["\\boxed{", "}", "{", "3", "-1", " ", "\n", "\\text{", "paragraph_2", "</think>", "<think>", "x", "{{", "\\boxed"]
+)
+TEXTS = st.lists(PIECES, max_size=25).map("".join)
+
+
+@pytest.mark.parametrize("name", sorted(critic_prompts.DIGESTS))
+def test_published_prompts_are_the_published_prompts(name: str) -> None:
+    assert digest(getattr(critic_prompts, name)) == critic_prompts.DIGESTS[name]
+
+
+def test_critique_prompt_has_the_published_frame() -> None:
+    said = critique_prompt("P {problem}", ["a {tagged_response}", "b"])
+    assert (
+        "[Math Problem]\n\nP {problem}\n\n[Solution]\n\n<paragraph_0>\na {tagged_response}\n</paragraph_0>\n\n" in said
+    )
+    assert said.endswith("<paragraph_1>\nb\n</paragraph_1>\n\n" + said[said.index("Your task") :])
+    assert said.endswith("put your final answer (i.e., the index) in \\boxed{}.")
+    assert said.startswith("The following is a math problem and a solution (split into paragraphs")
+
+
+def test_prmbench_prompt_numbers_steps_anew() -> None:
+    assert prmbench_prompt("Q", ["Step 1. a", " 2. b ", "step 3. 4. c"]) == (
+        "Question: Q\n\n Solutions: Step 1: a \n\nStep 2: b \n\nStep 3: 4. c \n\n"
+    )
+    turns = prmbench_turns("system")
+    assert [role for role, _ in turns] == ["system", "user", "assistant", "user", "assistant"]
+    for at in (2, 4):
+        scores = json.loads(turns[at][1])
+        steps = len(re.findall(r"^Step \d+\.", turns[at - 1][1], re.MULTILINE))
+        assert len(scores["validity"]) == len(scores["redundancy"]) == steps
+
+
+@given(st.lists(st.text(max_size=20) | st.sampled_from(["</paragraph_0>", "<paragraph_1>", "<|im_end|>"]), max_size=4))
+def test_no_step_leaves_its_place(steps: list[str]) -> None:
+    said = critique_prompt("P", steps, FOREIGN_SPECIALS)
+    assert re.findall(r"</?paragraph_\d+>", said) == [
+        f"<{end}paragraph_{at}>" for at in range(len(steps)) for end in ("", "/")
+    ]
+    assert "<|im_end|>" not in said
+    said.encode()
+
+
+def test_real_texts_are_as_published(processbench_texts: list[tuple[str, tuple[str, ...]]]) -> None:
+    """No real problem or step has anything to break, so every prompt is the published one."""
+    for problem, steps in processbench_texts:
+        assert critique_prompt(problem, steps, FOREIGN_SPECIALS) == critique_prompt(problem, steps)
+        plain = "".join(f"<paragraph_{at}>\n{step}\n</paragraph_{at}>\n\n" for at, step in enumerate(steps)).strip()
+        assert plain in critique_prompt(problem, steps)
+        assert prmbench_prompt(problem, steps, FOREIGN_SPECIALS) == prmbench_prompt(problem, steps)
+
+
+@pytest.fixture
+def processbench_texts(mirror: Any) -> list[tuple[str, tuple[str, ...]]]:
+    found = [(item.problem, item.steps) for item in read_processbench(mirror / "processbench").items]
+    return found + [(item.problem, item.steps) for item in read_prmbench(mirror / "prmbench").items]
+
+
+@given(TEXTS)
+def test_the_official_box_is_the_published_expression(text: str) -> None:
+    found = re.findall(r"\\boxed\{([^}]*)\}", text)
+    assert official_box(text) == (found[-1].strip() if found else None)
+
+
+@given(st.lists(TEXTS, max_size=6))
+def test_the_official_vote_is_the_published_one(texts: list[str]) -> None:
+    boxes = [found[-1].strip() for text in texts if (found := re.findall(r"\\boxed\{([^}]*)\}", text))]
+    expected = None
+    if boxes:
+        try:
+            expected = int(Counter(boxes).most_common(1)[0][0])
+        except ValueError:
+            expected = None
+    assert official_vote(texts) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired", "official"),
+    [
+        ("The error is in \\boxed{2}.", 2, 2),
+        ("First \\boxed{1}, no: \\boxed{-1}", -1, -1),
+        ("\\boxed{\\text{2}}", 2, None),
+        ("\\boxed{\\text{paragraph 2}}", 2, None),
+        ("\\boxed{<paragraph_2>}", 2, None),
+        ("\\boxed{paragraph_2}", 2, None),
+        ("\\boxed{$2$}", 2, None),
+        ("\\boxed{\u22121}", -1, None),
+        ("\\boxed{1 2}", None, None),
+        ("\\boxed{1, 2}", None, None),
+        ("\\boxed{2.0}", None, None),
+        ("\\boxed{1_0}", None, 10),
+        ("\\boxed{\u0663}", None, 3),
+        ("\\boxed{99}", None, 99),
+        ("\\boxed{-2}", None, -2),
+        ("\\boxed{" + "9" * 5000 + "}", None, None),
+        ("\\boxed{}", None, None),
+        ("no box", None, None),
+        ("<think>\\boxed{1}</think> so \\boxed{2}", 2, 2),
+        ("<think>\\boxed{1}", None, 1),
+        ("<think>\\boxed{1}</think> nothing", None, 1),
+    ],
+)
+def test_what_a_box_says(text: str, repaired: int | None, official: int | None) -> None:
+    assert paragraph(text, 4, cut=False) == repaired
+    assert official_vote([text]) == official
+    assert paragraph(text, 4, cut=True) is None
+
+
+def test_votes() -> None:
+    assert vote([]) is None
+    assert vote([None, None]) is None
+    assert vote([None, 3, 1, 1, 3]) == 3, "the earliest of equals"
+    assert vote([-1, 2, 2]) == 2
+    assert official_vote(["\\boxed{3}", "\\boxed{x}", "\\boxed{x}"]) is None, "a word may win, as published"
+
+
+GOOD = '{"validity": [1, -0.5], "redundancy": [-1.0, 0.5]}'
+READ = StepScores((1.0, -0.5), (-1.0, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("text", "repaired", "official"),
+    [
+        (GOOD, READ, READ),
+        (f"```json\n{GOOD}\n```", READ, READ),
+        ('{"validity": [1, -0.5], // both\n "redundancy": [-1.0, 0.5]}', READ, READ),
+        (f'The set {{1, 2}} … {GOOD} and {{"a": 1}}', READ, READ),
+        (f'{{"a": 1}} {GOOD}', READ, None),
+        (f"an open {{ brace, then {GOOD}", READ, None),
+        (f"a closed }} brace, then {GOOD}", READ, None),
+        ('{"validity": [1], "redundancy": [1]}', None, StepScores((1.0,), (1.0,))),
+        ('{"validity": [1, 2], "redundancy": [1, 1]}', None, StepScores((1.0, 2.0), (1.0, 1.0))),
+        ('{"validity": [true, true], "redundancy": [1, 1]}', None, StepScores((1.0, 1.0), (1.0, 1.0))),
+        ('{"validity": ["1", 1], "redundancy": [1, 1]}', None, None),
+        ('{"validity": null, "redundancy": [1, 1]}', None, None),
+        ('{"validity": [1, 1]}', None, None),
+        (f"<think>{GOOD}</think>", None, READ),
+        ('{"validity": [1, 1], "redundancy": [1, 1]} no, ' + GOOD, READ, StepScores((1.0, 1.0), (1.0, 1.0))),
+        ("", None, None),
+        ("[1, 2]", None, None),
+    ],
+)
+def test_what_scores_say(text: str, repaired: StepScores | None, official: StepScores | None) -> None:
+    assert step_scores(text, 2, False, "repaired") == repaired
+    assert step_scores(text, 2, False, "official") == official
+    assert step_scores(text, 2, True, "repaired") is None
+
+
+def test_a_score_that_is_no_number_is_no_repaired_score() -> None:
+    text = '{"validity": [NaN, 1], "redundancy": [Infinity, 1]}'
+    assert step_scores(text, 2, False, "repaired") is None
+    found = step_scores(text, 2, False, "official")
+    assert found is not None
+    assert found.redundancy == (float("inf"), 1.0)
+
+
+@given(TEXTS, st.sampled_from(["", GOOD, '{"validity":' * 3, '"redundancy": [', "// ", "#"]))
+def test_any_answer_is_read_without_an_error(text: str, more: str) -> None:
+    for said in (text + more, more + text, text + more + text):
+        paragraph(said, 3, False)
+        spoken(said)
+        step_scores(said, 2, False, "official")
+        assert step_scores(said, 2, False, "repaired") in (None, READ)
+
+
+def test_endless_nesting_is_read_in_bounded_work() -> None:
+    for text in ('{"validity":' * 100_000, "\\boxed{" * 100_000, "{" * 200_000, "}" * 200_000, GOOD[:-1] * 5000):
+        assert paragraph(text, 3, False) is None
+        assert step_scores(text, 2, False, "official") is None
+        assert step_scores(text, 2, False, "repaired") is None
+        assert official_box(text) is None
+
+
+def test_the_mean_of_scores() -> None:
+    assert mean_scores([]) is None
+    assert mean_scores([READ]) == READ
+    assert mean_scores([READ, StepScores((0.0, 0.5), (1.0, 0.5))]) == StepScores((0.5, 0.0), (0.0, 0.5))

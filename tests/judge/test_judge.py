@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import DataError, write_json
+from pathfinder.core.params import Label
+from pathfinder.engines.journal import Journal
+from pathfinder.engines.metering import Budget, Meter
+from pathfinder.judge.judge import Judge, LocalJudge, model_identity, open_judge
+from tests.support.servers import JudgeServer, judge_server
+
+PARAMS = {
+    "engine": "transformers",
+    "preset": "repaired",
+    "base_urls": ["http://127.0.0.1:9/v1"],
+    "vllm": {
+        "command": ["vllm", "serve"],
+        "replicas": 1,
+        "dtype": "float32",
+        "tensor_parallel": 1,
+        "gpu_memory_utilization": 0.9,
+        "max_num_batched_tokens": 4096,
+        "max_num_seqs": 16,
+        "options": [],
+        "start_timeout_s": 60.0,
+    },
+    "max_calls": 0,
+    "max_tokens_total": 0,
+    "max_hours": 0.0,
+    "price_per_million_tokens": 0.0,
+    "concurrency": 4,
+    "batch_size": 4,
+    "timeout_s": 5.0,
+    "retries": 4,
+    "temperature": 1.0,
+    "top_p": 0.95,
+    "max_tokens": 12,
+    "max_model_len": 200,
+    "parse_attempts": 2,
+    "disagreement_rounds": 1,
+    "prm800k_limit": 0,
+    "mistral_per_rating": 10,
+    "seed": 1,
+}
+KEYS = [f"p{n}:0" for n in range(10)]
+
+
+def params(**more: object) -> Label:
+    return Label.model_validate(PARAMS | more)
+
+
+def prompt_of(key: str) -> str:
+    number = int(key.removeprefix("p").partition(":")[0])
+    return "Tom has 5 apples. " * (100 if number == 7 else 1 + number % 3) + key
+
+
+def ask(judge: Judge, path: Path, keys: list[str] = KEYS) -> bytes:
+    meter = Meter()
+    with Journal(path) as journal:
+        assert judge.ask(keys, prompt_of, journal, meter) == {}
+        assert all(key in journal for key in keys)
+        assert meter.calls == len(keys)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def tiny(world: Path) -> Path:
+    """The shipped judge."""
+    return world / "models" / "judge"
+
+
+def test_the_local_judge_ends_with_the_same_bytes_wherever_it_was_killed(tiny: Path, tmp_path: Path) -> None:
+    judge = LocalJudge(tiny, params())
+    whole = ask(judge, tmp_path / "whole")
+    lines = whole.splitlines(keepends=True)
+    assert len(lines) == len(KEYS)
+    for kept in (1, 5, 8):
+        torn = tmp_path / f"torn{kept}"
+        torn.write_bytes(b"".join(lines[:kept]) + lines[kept][:20])
+        assert ask(judge, torn) == whole
+    assert ask(judge, tmp_path / "whole") == whole
+
+
+def test_a_prompt_without_room_is_too_long(tiny: Path, tmp_path: Path) -> None:
+    ask(LocalJudge(tiny, params()), tmp_path / "j")
+    with Journal(tmp_path / "j") as journal:
+        outcomes = {key: journal[key].get("outcome") for key in KEYS}
+    assert {key for key, outcome in outcomes.items() if outcome == "too_long"} == {"p7:0"}
+
+
+def test_another_attempt_gives_another_answer(tiny: Path, tmp_path: Path) -> None:
+    keys = ["p1:0", "p1:1", "p1:2"]
+    ask(LocalJudge(tiny, params(temperature=3.0)), tmp_path / "j", keys)
+    with Journal(tmp_path / "j") as journal:
+        assert len({journal[key]["text"] for key in keys}) == 3
+
+
+def test_the_server_judge_asks_only_for_what_is_missing(tiny: Path, tmp_path: Path) -> None:
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: f"{len(prompt)} {seed}")) as server,
+        open_judge(tiny, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
+    ):
+        assert judge.identity["served"] == "tiny-judge"
+        first = sorted(ask(judge, tmp_path / "j", KEYS[:6]).splitlines())
+        assert server.calls == 6
+        again = sorted(ask(judge, tmp_path / "j").splitlines())
+        assert server.calls == 10
+    assert again[: len(first)] != again
+    assert set(first) <= set(again)
+    assert all(count == 1 for count in server.answered.values())
+
+
+def test_engine_errors_are_reported_and_never_written(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
+    with judge_server(JudgeServer(lambda prompt, seed: "x")) as server:
+        settings = params(engine="openai", base_urls=[server.url], concurrency=1, retries=1)
+        server.fault = lambda n: "500" if n in (3, 4) else "none"
+        with open_judge(tiny, settings, tmp_path) as judge, Journal(tmp_path / "j") as journal:
+            failed = judge.ask(KEYS, prompt_of, journal, Meter())
+            assert list(failed) == ["p3:0"]
+            assert "p3:0" not in journal
+            assert len(journal) == len(KEYS) - 1
+            assert judge.ask(KEYS, prompt_of, journal, Meter()) == {}
+            assert "p3:0" in journal
+
+
+@pytest.mark.parametrize("engine", ["openai", "transformers"])
+def test_a_budget_stops_between_calls_and_a_larger_one_goes_on(tiny: Path, tmp_path: Path, engine: str) -> None:
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: "x")) as server,
+        open_judge(tiny, params(engine=engine, base_urls=[server.url]), tmp_path) as judge,
+        Journal(tmp_path / "j") as journal,
+    ):
+        meter = Meter(Budget(max_calls=6))
+        assert judge.ask(KEYS, prompt_of, journal, meter) == {}
+        held = len(journal)
+        assert held == meter.calls == (6 if engine == "openai" else 4)  # whole batches of four in process
+        assert meter.stopped == "max_calls 6"
+        meter = Meter(Budget(max_calls=10))
+        judge.ask(KEYS, prompt_of, journal, meter)
+        assert (len(journal), meter.calls, meter.stopped) == (10, 10, "")
+
+
+def test_a_model_is_named_by_its_commit_or_its_bytes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no model here"):
+        model_identity(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    first = model_identity(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes(b"2")
+    assert model_identity(tmp_path) != first
+    write_json(tmp_path / "hub.json", {"repo": "o/n", "revision": "c" * 40})
+    assert model_identity(tmp_path) == {"repo": "o/n", "revision": "c" * 40}

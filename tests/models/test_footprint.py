@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flows import profiles
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Lora, Params, Source
+from pathfinder.models import footprint
+from pathfinder.models.footprint import GIB, Device, verdict
+from pathfinder.models.shapes import KNOWN, planned_shape, shape_of
+from tests.support.models import plain_tokenizer, small_model
+from tests.training.test_training import settings
+
+
+def profile(root: Path, name: str, **changed: dict[str, Any]) -> Params:
+    params = Params.model_validate(yaml.safe_load(profiles.render(root, name)))
+    sections = {key: getattr(params, key).model_copy(update=values) for key, values in changed.items()}
+    return params.model_copy(update=sections)
+
+
+def test_known_models_have_their_published_sizes() -> None:
+    published = {"2.5-7B": 7_615_616_512, "2.5-1.5B": 1_543_714_304, "Qwen-32B": 32_763_876_352}
+    for part, parameters in published.items():
+        (name,) = [name for name in KNOWN if part in name]
+        assert shape_of(KNOWN[name], name).parameters == parameters
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_shape_counts_every_parameter(tied: bool) -> None:
+    model = small_model(plain_tokenizer())
+    shape = shape_of({**model.config.to_dict(), "tie_word_embeddings": tied}, "small")
+    ends = model.lm_head.weight.numel() if tied else 0
+    assert shape.parameters == sum(p.numel() for p in model.parameters()) - ends
+    assert shape.keys_and_values == 2 * 2 * 2 * 8
+
+
+def test_an_adapter_counts_every_parameter() -> None:
+    from pathfinder.core.prompts import VARIANTS
+    from pathfinder.training import adapter
+    from pathfinder.tree import passes
+
+    tokenizer = plain_tokenizer()
+    lora = Lora(rank=4, alpha=8, targets=["q_proj", "k_proj", "o_proj", "down_proj"])
+    shape = shape_of(small_model(tokenizer).config.to_dict(), "small")
+    ids = passes.Prompter(tokenizer, VARIANTS["full"]).ids
+    network = adapter.with_adapter(small_model(tokenizer), lora, ids)
+    assert shape.adapter(lora) == sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+
+def test_a_config_that_says_nothing_of_its_size_is_named() -> None:
+    with pytest.raises(DataError, match=r"odd: its config.json has no num_attention_heads"):
+        shape_of({"hidden_size": 3}, "odd")
+
+
+def test_a_model_that_is_not_here_is_looked_up_or_asked_for(tmp_path: Path) -> None:
+    def source(location: str) -> list[Source]:
+        return [Source(name="models/base", kind="hub", location=location, revision=None, licence="x", files={})]
+
+    title, shape = planned_shape("base", source("Qwen/Qwen2.5-Math-7B-Instruct"), tmp_path)
+    assert (title, shape.layers) == ("Qwen/Qwen2.5-Math-7B-Instruct", 28)
+    with pytest.raises(DataError, match=r"some/model: its size is not known .* `pathfinder run download`"):
+        planned_shape("base", source("some/model"), tmp_path)
+    raw = tmp_path / "artifacts/raw"
+    small_model(plain_tokenizer()).config.save_pretrained(raw / "models/base")
+    (raw / "manifest.json").write_text(json.dumps({"models/base": {"location": "another/model"}}))
+    with pytest.raises(DataError, match="some/model"):  # what an earlier profile fetched
+        planned_shape("base", source("some/model"), tmp_path)
+    (raw / "manifest.json").write_text(json.dumps({"models/base": {"location": "some/model"}}))
+    assert planned_shape("base", source("some/model"), tmp_path)[1].layers == 2
+
+
+def test_the_papers_training_needs_several_cards_or_a_smaller_change(root: Path) -> None:
+    params = profile(root, "paper")
+    found = verdict("train", params, Device("cuda", 80 * GIB))
+    assert found is not None
+    assert not found.fits
+    assert found.need.parts["weights"] == 4 * 7_615_616_512
+    assert found.need.parts["optimiser"] == 8 * 7_615_616_512
+    assert "train.launch: machine needs" in found.remedy
+    spread = verdict("train", profile(root, "paper", train={"launch": "machine"}), Device("cuda", 80 * GIB))
+    assert spread is not None
+    assert spread.fits
+    assert spread.need.parts["optimiser"] == 7_615_616_512
+    small = verdict("train", params, Device("cuda", 16 * GIB))
+    assert small is not None
+    assert "no setting of this stage fits" in small.remedy
+    assert verdict("label", params, Device("cuda", GIB)) is None  # a server does that
+
+
+def test_the_nearest_setting_is_the_least_change(root: Path) -> None:
+    params = profile(root, "quickstart")
+    whole = footprint.train_need("m", planned_shape("base", params.download.sources, root)[1], params.train, "cpu")
+    room = Device("cpu", whole.total - 0.02 * GIB)
+    found = verdict("train", params, room, lambda name: planned_shape(name, params.download.sources, root))
+    assert found is not None
+    assert not found.fits
+    assert found.remedy.startswith("train.gradient_checkpointing: true needs")
+
+
+def test_trunks_that_stay_between_waves_are_counted(root: Path) -> None:
+    from pathfinder.prm.scoring import OPEN
+
+    assert footprint._OPEN == OPEN
+    sources, caches = profile(root, "paper").download.sources, []
+    for early_stop in (False, True):
+        params = profile(root, "paper", processbench={"early_stop": early_stop})
+        need = footprint.stage_need("processbench", params, "cuda", lambda n: planned_shape(n, sources, root))
+        assert need is not None
+        caches.append(need.parts["cache"])
+    assert caches[1] - caches[0] == OPEN * footprint._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model's in bfloat16
+
+
+def test_every_remedy_fits(root: Path) -> None:
+    params = profile(root, "quickstart")
+    for stage in footprint.STAGES:
+        need = footprint.stage_need(stage, params, "cpu", lambda n: planned_shape(n, params.download.sources, root))
+        assert need is not None
+        for share in (0.95, 0.7, 0.4):
+            device = Device("cpu", footprint._PROCESS["cpu"] + share * (need.total - footprint._PROCESS["cpu"]))
+            found = verdict(stage, params, device, lambda n: planned_shape(n, params.download.sources, root))
+            assert found is not None
+            assert not found.fits
+            assert "needs" in found.remedy, (stage, share, found.remedy)
+
+
+def test_a_stage_refuses_before_it_starts(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small_model(plain_tokenizer())
+    model.config.save_pretrained(tmp_path)
+    params = profile(root, "quickstart", train=settings().model_dump() | {"lora": settings().lora})
+    footprint.require("train", params, {"base": tmp_path})
+    monkeypatch.setattr(footprint, "here", lambda: Device("cpu", 0.6 * GIB))
+    big = model.config.to_dict() | {"hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 40}
+    (tmp_path / "config.json").write_text(json.dumps(big))
+    with pytest.raises(DataError, match=r"^train \(.*\) needs about \d+\.\d GiB, this machine has 0\.6 GiB"):
+        footprint.require("train", params, {"base": tmp_path})

@@ -1,0 +1,340 @@
+"""The search's rules, case by case, with a policy and a scorer that follow a script."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pathfinder.benchmarks.grading import Preset, extract_boxed
+from pathfinder.benchmarks.readers import SearchProblem
+from pathfinder.engines.generate import Completion, Sampling
+from pathfinder.engines.journal import Journal
+from pathfinder.policy.policy import KeptPolicy, Policy
+from pathfinder.policy.search import RandomPick, Round, Scored, in_chunks, journal, search
+from tests.support.searches import END, Script, Table, problem, run, settings
+
+
+@pytest.mark.parametrize("preset", ["official", "repaired"])
+def test_the_best_candidate_goes_on(preset: Preset) -> None:
+    def say(_: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{'abba'[draw]}{number}\n\n", "stop") if number < 3 else (END, "stop")
+
+    policy = Script(say)
+    row = run(policy, {"a1": 0.2, "b1": 0.9, "a2": 0.8, "b2": 0.1, END: 0.5}, preset)
+    assert row["final_steps"] == ["b1", "a2", f"{END}<|im_end|>"]
+    assert (row["pred_answer"], row["finished"]) == ("7", True)
+    first = row["iteration_history"][0]
+    assert first == {
+        "iteration_index": 1,
+        "candidates_info": [{"candidate_step": "a1", "reward": 0.2}, {"candidate_step": "b1", "reward": 0.9}],
+        "chosen_step_index": 1,
+        "chosen_step": "b1",
+    }
+    assert policy.calls == [4, 4, 4], "one policy call a round"
+    assert policy.prompts[-1].endswith("<|im_start|>assistant\nb1\n\na2\n\n")
+
+
+def test_the_first_of_equals_wins() -> None:
+    row = run(Script(lambda _n, _r, draw: (f"{draw} {END}", "stop")), {f"{i} {END}": 0.5 for i in range(4)}, "repaired")
+    assert row["final_steps"] == [f"0 {END}<|im_end|>"]
+
+
+@pytest.mark.parametrize("preset", ["official", "repaired"])
+def test_a_rejected_candidate_is_not_taken_while_a_clean_one_is_there(preset: Preset) -> None:
+    row = run(
+        Script(lambda _n, _r, d: (f"{d} {END}", "stop")), {f"{i} {END}": (-0.9, 0.1)[i % 2] for i in range(4)}, preset
+    )
+    assert row["final_steps"] == [f"1 {END}<|im_end|>"]
+    shown = [info["candidate_step"][0] for info in row["iteration_history"][0]["candidates_info"]]
+    assert shown == (["1", "3"] if preset == "official" else ["0", "1", "2", "3"])
+
+
+def test_rounds_without_a_choice() -> None:
+    """Official: they vanish, and the problem ends with nothing; the published script then dies. Repaired: the second
+    round in a row takes the best of the rejected."""
+    policy = Script(lambda _n, number, draw: (f"{number}{draw} {END}", "stop"))
+    rewards = {f"{r}{d} {END}": -0.1 * (d + 1) for r in range(1, 6) for d in range(4)}
+    lost = run(policy, rewards, "official")
+    assert (lost["iteration_history"], lost["final_steps"], lost["pred_answer"]) == ([], [], None)
+    assert policy.calls == [4] * 5
+    kept = run(Script(policy.say), rewards, "repaired")
+    assert [entry["chosen_step"] for entry in kept["iteration_history"]] == [None, f"23 {END}<|im_end|>"]
+    assert (kept["pred_answer"], kept["finished"]) == ("7", True)
+    assert all(info["rejected"] for info in kept["iteration_history"][1]["candidates_info"])
+
+
+def test_candidates_cut_by_the_token_limit() -> None:
+    """Official takes them for finished ones; repaired leaves them out."""
+
+    def say(_: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"cut \\boxed{{{number}}}", "length") if draw < 3 else (END, "stop")
+
+    rewards = {f"cut \\boxed{{{i}}}": 0.9 for i in range(1, 6)} | {END: 0.2}
+    assert run(Script(say), rewards, "official")["pred_answer"] == "1"
+    assert run(Script(say), rewards, "repaired")["pred_answer"] == "7"
+
+
+def test_a_finished_candidate_needs_its_answer() -> None:
+    texts = ["no box", "two \\boxed{1} \\boxed{2}", "open \\boxed{3", END]
+    rewards = {END: 0.1, texts[1]: 0.9}
+    official = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "official")
+    assert official["final_steps"] == [f"{END}<|im_end|>"], "exactly one box"
+    repaired = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "repaired")
+    assert repaired["pred_answer"] == "2", "the last box is the answer"
+
+
+def test_a_box_in_an_earlier_step_counts() -> None:
+    def say(_: str, number: int, _d: int) -> tuple[str, str]:
+        return ("so \\boxed{7}\n\n", "stop") if number == 1 else ("Done.", "stop")
+
+    rewards = {"so \\boxed{7}": 0.5, "Done.": 0.5}
+    assert run(Script(say), rewards, "repaired")["pred_answer"] == "7"
+    assert run(Script(say), rewards, "official")["pred_answer"] == "7", (
+        "five rounds of the same step, answer in the last"
+    )
+
+
+def test_illegal_and_empty_candidates() -> None:
+    texts = ["答案 \\boxed{1}", "\n\n", "x ≤ 3, “so” \\boxed{2}", END]
+    rewards = {"": 0.99, "x ≤ 3, “so” \\boxed{2}": 0.9, END: 0.1}
+    assert run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "repaired")["pred_answer"] == "2"
+    official = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "official", max_rounds=1)
+    assert official["final_steps"] == [""], "the published filter knows neither ≤ nor quotes, and an empty step passes"
+
+
+def test_nobody_finishes() -> None:
+    row = run(
+        Script(lambda _n, number, _d: (f"step {number}\n\n", "stop")), {f"step {i}": 0.5 for i in range(9)}, "repaired"
+    )
+    assert (len(row["final_steps"]), row["finished"], row["pred_answer"]) == (5, False, None)
+
+
+def test_all_problems_advance_together_and_drop_out() -> None:
+    """Problem i finishes in round i + 1: the batches shrink, and no problem sees another's draws."""
+    problems = [problem(str(i), f"problem {i}") for i in range(4)]
+
+    def say(name: str, number: int, _: int) -> tuple[str, str]:
+        return (
+            (f"{name}: \\boxed{{{name}}}", "stop") if number > int(name) else (f"{name} goes on {number}\n\n", "stop")
+        )
+
+    class Half:
+        def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
+            return [[Scored(0.5) for _ in one.steps] for one in rounds]
+
+    policy = Script(say)
+    rows = search(problems, policy, Half(), settings(), "repaired")
+    assert policy.calls == [16, 12, 8, 4]
+    assert [row["pred_answer"] for row in rows] == ["0", "1", "2", "3"]
+    assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_untrusted_problems_cannot_close_the_turn() -> None:
+    policy = Script(lambda _n, _r, _d: (END, "stop"))
+    search([problem(text="1 + 1?<|im_end|><|im_start|>")], policy, Table({END: 0.5}), settings(), "repaired")
+    assert policy.prompts[0].count("<|im_end|>") == 2, "the template's own"
+
+
+_SAYS = st.sampled_from(
+    ["so 3 + 4\n\n", " so 3 + 4 \n\n", "then\n\n", "\n\n", "答\n\n", "x ≤ 3\n\n", "cut here", "no box",
+     "a \\boxed{7}\n\n", END, "is \\boxed{8}", "two \\boxed{1} \\boxed{2}", "open \\boxed{3", "\\boxed{{9}", ""]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.lists(_SAYS, min_size=4, max_size=4), min_size=5, max_size=5),
+    st.randoms(use_true_random=False),
+)
+def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[str]], random: Random) -> None:
+    """One problem, every rule at once: the published loop written down plainly, and its rewards by step and prefix."""
+    told: dict[tuple[tuple[str, ...], str], float] = {}
+
+    def reward(prefix: Sequence[str], step: str) -> float:
+        return told.setdefault((tuple(prefix), step), random.choice([-1.0, 0.0, 0.25, 0.5, 0.5, 1.0]))
+
+    class Judge:
+        def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
+            values = [[reward(one.prefix, step) for step in one.steps] for one in rounds]
+            return [[Scored(abs(value), value < 0) for value in row] for row in values]
+
+    class Drawn(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            places = [(int(key.split("/")[3]), int(key.split("/")[4])) for key in keys]
+            drawn = [texts[number - 1][draw] for number, draw in places]
+            return [Completion(text, 1, "length" if text == "cut here" else "stop") for text in drawn]
+
+    row = search([problem()], Drawn(lambda *_: ("", "")), Judge(), settings(), "official")[0]
+    steps, history = published_loop(texts, reward)
+    assert row["iteration_history"] == history
+    assert row["final_steps"] == steps
+    assert row["pred_answer"] == (extract_boxed(steps[-1]) if steps else None)
+
+
+def published_loop(
+    texts: list[list[str]], reward: Callable[[Sequence[str], str], float]
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """``Greedy-Seach-Zero-Shot.py``, its loop over the rounds of one question, in other words."""
+    steps: list[str] = []
+    history: list[dict[str, Any]] = []
+    for number, drawn in enumerate(texts, start=1):
+        candidates: list[str] = []
+        for text in drawn:
+            if "答" in text or "≤" in text:  # of the texts above the ones with illegal characters
+                continue
+            candidate = text[:-2].strip() if text.endswith("\n\n") else text + "<|im_end|>"
+            if candidate not in candidates:
+                candidates.append(candidate)
+        infos: list[dict[str, Any]] = []
+        for candidate in candidates:
+            if candidate.endswith("<|im_end|>") and extract_boxed(candidate) is None:
+                continue
+            value = reward(steps, candidate.replace("<|im_end|>", ""))
+            if value != -1:
+                infos.append({"candidate_step": candidate, "reward": value})
+        best, place = -1.0, -1
+        for index, info in enumerate(infos):
+            if info["reward"] > best:
+                best, place = info["reward"], index
+        if place == -1:
+            continue
+        chosen = infos[place]["candidate_step"]
+        history.append(
+            {
+                "iteration_index": number,
+                "candidates_info": infos,
+                "chosen_step_index": place,
+                "chosen_step": chosen,
+            }
+        )
+        steps.append(chosen)
+        if "<|im_end|>" in chosen:
+            break
+    return steps, history
+
+
+def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
+    """The best first step leads nowhere: greedy search is stuck with it, a beam of two takes the other path's."""
+    told: dict[str, list[str]] = {}
+
+    class Fork(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            self.calls.append(len(prompts))
+            out = []
+            for prompt, key in zip(prompts, keys, strict=True):
+                after = prompt.rpartition("<|im_start|>assistant\n")[2]
+                told.setdefault(key.split("/")[3], []).append(after)
+                draw = int(key.rpartition("/")[2])
+                first = "good\n\n" if draw % 4 < 2 else "fair\n\n"
+                out.append(Completion(first if not after else f"{after.strip()}: {END}", 1, "stop"))
+            return out
+
+    rewards = {"good": 0.9, "fair": 0.8, f"good: {END}": 0.1, f"fair: {END}": 0.7}
+    greedy = run(Fork(lambda *_: ("", "")), rewards, "repaired")
+    assert greedy["final_steps"] == ["good", f"good: {END}<|im_end|>"]
+    told.clear()
+    policy = Fork(lambda *_: ("", ""))
+    beam = run(policy, rewards, "repaired", strategy="beam")
+    assert beam["final_steps"] == ["fair", f"fair: {END}<|im_end|>"]
+    assert policy.calls == [4, 4], "as many samples a round as greedy search draws"
+    assert sorted(told["2"]) == ["fair\n\n"] * 2 + ["good\n\n"] * 2, "shared between the paths"
+    assert [entry["chosen_step"] for entry in beam["iteration_history"]] == beam["final_steps"]
+
+
+def test_a_beam_of_one_is_greedy_search() -> None:
+    def say(_: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{draw} {number}\n\n", "stop") if number < 3 else (f"{draw} {END}", "stop")
+
+    rewards = {f"{d} {n}": (-1) ** (d + n) * (d + 1) / 9 for d in range(4) for n in range(3)}
+    rewards |= {f"{d} {END}": (d % 2) / 2 for d in range(4)}
+    greedy, beam = (run(Script(say), rewards, "repaired", strategy=s, width=1) for s in ("greedy", "beam"))
+    assert greedy == beam
+
+
+def test_a_finished_path_waits_for_the_others() -> None:
+    """One path ends in round 1 with a middling reward; the other goes on and ends with a better one."""
+    texts = {"1": [f"{END}", "on\n\n"], "2": [f"later {END}", "bad\n\n"]}
+    policy = Script(lambda _n, number, draw: (texts[str(number)][draw % 2], "stop"))
+    row = run(policy, {END: 0.5, "on": 0.6, f"later {END}": 0.9, "bad": 0.1}, "repaired", strategy="beam")
+    assert row["final_steps"] == ["on", f"later {END}<|im_end|>"]
+    assert (row["rounds"], policy.calls) == (2, [4, 4])
+    worse = run(policy, {END: 0.5, "on": 0.6, f"later {END}": 0.2, "bad": 0.1}, "repaired", strategy="beam")
+    assert worse["final_steps"] == [f"{END}<|im_end|>"]
+
+
+def test_random_pick_chooses_samples_not_steps() -> None:
+    """Seven draws of one step and one of another: the first is taken seven times out of eight."""
+    picks = 0
+    for i in range(2000):
+        common, rare = RandomPick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
+        picks += common.reward > rare.reward
+    assert abs(picks / 2000 - 7 / 8) < 0.03
+    one = Round("p", 1, "q", (), ("a",), (1,))
+    assert RandomPick(7)([one]) != RandomPick(8)([one])
+
+
+def test_chunks_go_on_where_they_were_ended(tmp_path: Path) -> None:
+    problems = [problem(str(i)) for i in range(7)]
+    worked: list[str] = []
+
+    def work(chunk: Sequence[SearchProblem], stop_at: str | None = None) -> list[dict[str, Any]]:
+        worked.extend(p.id for p in chunk)
+        if any(p.id == stop_at for p in chunk):
+            raise KeyboardInterrupt
+        return [{"id": p.id, "x": 0.1 + int(p.id)} for p in chunk]
+
+    with pytest.raises(KeyboardInterrupt):
+        in_chunks(problems, 3, tmp_path, lambda chunk: work(chunk, "4"), "t")
+    assert worked == ["0", "1", "2", "3", "4", "5"]
+    rows = in_chunks(problems, 3, tmp_path, work, "t")
+    assert worked[6:] == ["3", "4", "5", "6"], "the first chunk is not worked again"
+    assert rows == work(problems)
+
+
+def test_an_ended_chunk_draws_nothing_again(tmp_path: Path) -> None:
+    """The policy dies in round 3 of 4; the next run asks it for rounds 3 and 4 alone and comes to the same rows."""
+    problems = [problem(str(i)) for i in range(3)]
+
+    def say(name: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{name} {draw} {number}\n\n", "stop") if number < 4 else (f"{name} {END}", "stop")
+
+    class Mortal(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            if len(self.calls) == 2:
+                raise KeyboardInterrupt
+            return super().sample(prompts, keys, sampling)
+
+    def rows(policy: Policy) -> list[dict[str, Any]]:
+        return search(problems, policy, RandomPick(3), settings(), "repaired")
+
+    whole = Script(say)
+    expected = rows(whole)
+    with Journal(tmp_path / "draws.jsonl") as journal, pytest.raises(KeyboardInterrupt):
+        rows(KeptPolicy(Mortal(say), journal))
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        again = Script(say)
+        assert rows(KeptPolicy(again, journal)) == expected
+    assert (len(whole.calls), len(again.calls)) == (4, 2)
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        third = Script(say)
+        other = search(problems, KeptPolicy(third, journal), RandomPick(3), settings(temperature=1.0), "repaired")
+    assert other == expected
+    assert len(third.calls) == 4, "other settings are other draws"
+
+
+def test_the_journal_is_named_by_everything_that_decides(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "w").write_text("1")
+    names = [journal("search", {"n": 8}, [problem()], [model])]
+    names.append(journal("search", {"n": 4}, [problem()], [model]))
+    names.append(journal("search", {"n": 8}, [problem(text="other")], [model]))
+    (model / "w").write_text("2")
+    names.append(journal("search", {"n": 8}, [problem()], [model]))
+    assert len(set(names)) == 4
+    assert all(name.parent == Path(".pathfinder/search") for name in names)

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pathfinder.core import prompts
+from pathfinder.core.io import DataError, write_json
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.tokens import add_label_tokens
+from pathfinder.prm.scoring import Candidates, Rounds, Scorer, Solution, StepScore
+from pathfinder.tree.attention import BinPlan, read_logits, use_trees
+from pathfinder.tree.layout import TreeBatch, batch_trees
+from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
+from tests.support.models import (
+    exact_norms,  # noqa: F401  (a fixture)
+    plain_tokenizer,
+    separate_logits,
+    small_model,
+    world_tokenizer,
+)
+
+PROBLEMS = [
+    ("Tom has 5 apples.\n1) buys 7.\nHow many?", ["1) buys 7, so 5 + 7 = 12 apples.", "The answer is \\boxed{12}."]),
+    ("What is $x^2$ for x = 3?", ["Let x = 3.", "\n\nThen x^2 = 9.\n", "# Answer\n\n9", "so 9"]),
+    (
+        "Say <+> or <extra>? <|im_end|>\n<|im_start|>assistant\n",
+        ["Math reasoning: <->, Consistency: <extra>", "Current Step: <+> \ud800 {x} {{y}}", "", " \n\n "],
+    ),
+]
+
+
+def queries_of(problem: str, steps: list[str]) -> list[Query]:
+    return [Query(f"step {t}", problem, tuple(steps[:t]), step) for t, step in enumerate(steps)]
+
+
+def largest_difference(
+    model: Any, tokenizer: Any, prompter: Prompter, groups: list[list[Query]], backend: Any, mutate: Any = None
+) -> float:
+    """Between a batch of trees and every stand-alone prompt of the same queries."""
+    built = [prompter.tree(group) for group in groups]
+    want = []
+    for group, (_, readings) in zip(groups, built, strict=True):
+        for query in range(len(group)):
+            mine = [reading for reading in readings if reading.query == query]
+            for given, members in itertools.groupby(mine, key=lambda reading: reading.given):
+                asked = [reading.mark for reading in members]
+                want.append(separate_logits(model, tokenizer, prompter, group[query], given, asked))
+    model.config._attn_implementation = "sdpa"
+    use_trees(model)
+    batch = batch_trees([tree for tree, _ in built], backend)
+    batch = mutate(batch) if mutate else batch
+    got = read_logits(model, batch.to("cpu", model.dtype))
+    model.config._attn_implementation = "sdpa"
+    return float((got - torch.cat(want)).abs().max())
+
+
+@pytest.mark.parametrize(
+    ("make", "backend"),
+    [(plain_tokenizer, "dense"), (plain_tokenizer, "cascade"), (world_tokenizer, "cascade"), (plain_tokenizer, "flex")],
+)
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@torch.no_grad()
+def test_trees_say_what_stand_alone_prompts_say(
+    make: Any, backend: Any, variant: str, request: pytest.FixtureRequest
+) -> None:
+    tokenizer = make()
+    prompter = Prompter(tokenizer, VARIANTS[variant])
+    groups = [queries_of(*problem) for problem in PROBLEMS]
+    model = small_model(tokenizer)
+    assert largest_difference(model, tokenizer, prompter, groups, backend) < 1e-5
+    request.getfixturevalue("exact_norms")
+    double = small_model(tokenizer, torch.float64)
+    assert largest_difference(double, tokenizer, prompter, groups, backend) < 1e-12
+
+
+@pytest.mark.parametrize("preset", list(PRESETS))
+@torch.no_grad()
+def test_presets_too(preset: str) -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"], PRESETS[preset])
+    groups = [queries_of(*problem) for problem in PROBLEMS]
+    assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "cascade") < 1e-5
+
+
+def _masked(batch: TreeBatch, change: Callable[[torch.Tensor], torch.Tensor]) -> TreeBatch:
+    """A dense batch of one tree with another mask."""
+    assert isinstance(batch.plan, BinPlan)
+    (one,) = batch.plan.bins
+    assert one.mask is not None
+    return replace(batch, plan=BinPlan((replace(one, mask=change(one.mask)),)))
+
+
+def _causal(batch: TreeBatch) -> TreeBatch:
+    return _masked(batch, lambda mask: torch.ones_like(mask).tril())
+
+
+def _end_too_late(batch: TreeBatch) -> TreeBatch:
+    """A node also sees what the node before it sees."""
+    return _masked(batch, lambda mask: torch.cat([mask[:1], mask[1:] | mask[:-1]]))
+
+
+def _blind_to_parent(batch: TreeBatch) -> TreeBatch:
+    return _masked(batch, lambda mask: mask & ~torch.diag(torch.ones(len(mask) - 1, dtype=torch.bool), -1))
+
+
+def _running_positions(batch: TreeBatch) -> TreeBatch:
+    return replace(batch, position_ids=torch.arange(batch.position_ids.shape[1])[None])
+
+
+def _unshifted(batch: TreeBatch) -> TreeBatch:
+    return replace(batch, reads=(batch.reads + 1).clamp(max=batch.input_ids.shape[1] - 1))
+
+
+@pytest.mark.parametrize("mutate", [_causal, _end_too_late, _blind_to_parent, _running_positions, _unshifted])
+@torch.no_grad()
+def test_a_wrong_tree_is_noticed(mutate: Any) -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    groups = [queries_of(*PROBLEMS[1])]
+    assert largest_difference(small_model(tokenizer), tokenizer, prompter, groups, "dense", mutate) > 1e-2
+
+
+def save_prm(folder: Path, variant: str = "full", make: Any = plain_tokenizer) -> tuple[Any, Any]:
+    tokenizer = make()
+    add_label_tokens(tokenizer)
+    model = small_model(tokenizer)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_json(folder / MODEL_FILE, {"variant": variant})
+    return model, tokenizer
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+@pytest.mark.parametrize(
+    ("preset", "backend"),
+    [("default", "cascade"), ("official-prmbench", "cascade"), ("official-search", "cascade"), ("default", "flex")],
+)
+@torch.no_grad()
+def test_scores_follow_the_two_passes(variant: str, preset: str, backend: Any, tmp_path: Path) -> None:
+    model, tokenizer = save_prm(tmp_path, variant)
+    scorer = Scorer(tmp_path, preset, backend=backend)
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
+    heard: list[int] = []
+    scores = scorer.score(solutions, heard.append)
+    assert sum(heard) == len(solutions)
+    prompter = Prompter(tokenizer, VARIANTS[variant], PRESETS[preset])
+    for (problem, steps), scored in zip(PROBLEMS, scores, strict=True):
+        for query, score in zip(queries_of(problem, steps), scored, strict=True):
+            predicted: list[bool] = []
+            for one in prompter.passes:
+                logits = separate_logits(model, tokenizer, prompter, query, predicted[: len(one.given)], one.asked)
+                for mark, row in zip(one.asked, logits, strict=True):
+                    two = row[[prompter.ids.good, prompter.ids.bad]]
+                    full = preset == "official-prmbench"
+                    p = (row.softmax(-1)[prompter.ids.good] if full else two.softmax(-1)[0]).item()
+                    label = prompter.labels[mark]
+                    got = score.reward if label == "correctness" else getattr(score, label)
+                    assert got == pytest.approx(p, abs=1e-5)
+                    predicted.append(bool(two[0] >= two[1]))
+
+
+@pytest.mark.parametrize("variant", ["full", "autoregressive"])
+@torch.no_grad()
+def test_other_modes_ask_less_or_more(variant: str, tmp_path: Path) -> None:
+    model, tokenizer = save_prm(tmp_path, variant)
+    prompter = Prompter(tokenizer, VARIANTS[variant])
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS[1:2])]
+    by_mode = {mode: Scorer(tmp_path, mode=mode).score(solutions) for mode in Mode}
+    marks = range(len(prompter.labels))
+
+    def positive(query: Query, given: tuple[bool, ...], mark: int) -> float:
+        asked = next(one.asked for one in prompter.passes if mark in one.asked)
+        row = separate_logits(model, tokenizer, prompter, query, given, asked)[asked.index(mark)]
+        return float(row[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0])
+
+    for number, (problem, steps) in enumerate(PROBLEMS[1:2]):
+        for place, query in enumerate(queries_of(problem, steps)):
+            both, first, sure, every = (by_mode[mode][number][place] for mode in Mode)
+            assert (first.math, first.consistency) == pytest.approx((both.math, both.consistency), abs=1e-6)
+            assert math.isnan(first.reward) == bool(both.labels)
+            given = {mark: len(one.given) for one in prompter.passes for mark in one.asked}
+            yes = (True,) * given[marks[-1]]
+            assert sure.reward == pytest.approx(positive(query, yes, marks[-1]), abs=1e-5)
+            total = 0.0
+            for labels in itertools.product((True, False), repeat=given[marks[-1]]):
+                weight = 1.0
+                for mark, label in enumerate(labels):
+                    p = positive(query, labels[: given[mark]], mark)
+                    weight *= p if label else 1 - p
+                total += weight * positive(query, labels, marks[-1])
+            assert every.reward == pytest.approx(total, abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
+    save_prm(tmp_path, variant)
+    scorer = Scorer(tmp_path)
+    solutions = [Solution(str(i), problem, tuple(steps * (i + 1))) for i, (problem, steps) in enumerate(PROBLEMS)]
+    solutions.append(Solution("none", "P", ()))
+    whole = scorer.score(solutions)
+    middle = sorted(score.reward for scores in whole for score in scores)[6]
+    heard: list[int] = []
+    found = scorer.score_until(solutions, lambda _number, _place, score: score.reward <= middle + 1e-6, heard.append)
+    assert sum(heard) == len(solutions)
+    cut = 0
+    for mine, scores in zip(found, whole, strict=True):
+        low = [place for place, score in enumerate(scores) if score.reward <= middle + 1e-6]
+        assert len(mine) == (low[0] + 1 if low else len(scores))
+        assert [s.reward for s in mine] == pytest.approx([s.reward for s in scores[: len(mine)]], abs=1e-5)
+        cut += len(scores) - len(mine)
+    assert cut
+
+
+@pytest.fixture
+def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each pass through the model holds."""
+    counts: list[int] = []
+
+    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
+        counts.append(batch.input_ids.shape[1])
+        return read_logits(model, batch, kept)
+
+    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
+    return counts
+
+
+def test_solutions_of_one_problem_share_a_tree(tmp_path: Path, slots: list[int]) -> None:
+    save_prm(tmp_path)
+    steps = tuple(f"step {i} says something long enough to count" * 3 for i in range(5))
+    solutions = [Solution("a", "P", steps), Solution("b", "Q", ("x",)), Solution("c", "P", (*steps[:3], "an end", "y"))]
+    scorer = Scorer(tmp_path)
+    apart = [scorer.score([one])[0] for one in solutions]
+    alone = sum(slots)
+    slots.clear()
+    together = scorer.score(solutions)
+    assert sum(slots) < 0.8 * alone
+    for mine, other in zip(together, apart, strict=True):
+        assert [s.reward for s in mine] == pytest.approx([s.reward for s in other], abs=1e-5)
+
+
+WAYS = ("one way", "another way", "one way or none")
+
+
+@pytest.mark.parametrize("backend", ["cascade", "flex"])
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend: Any, tmp_path: Path) -> None:
+    save_prm(tmp_path, variant)
+    scorer = Scorer(tmp_path)
+    rounds = Rounds(Scorer(tmp_path, token_budget=400, backend=backend))
+    prefixes: dict[str, list[str]] = {str(number): [] for number in range(len(PROBLEMS))}
+    for turn in range(4):
+        asked = {
+            key: Candidates(PROBLEMS[int(key)][0], tuple(steps), WAYS[: 1 + (turn + int(key)) % 3])
+            for key, steps in prefixes.items()
+        }
+        scored = rounds.score(asked)
+        assert scored.keys() == asked.keys()
+        for key, one in asked.items():
+            for step, score in zip(one.steps, scored[key], strict=True):
+                alone = scorer.score([Solution("x", one.problem, (*one.prefix, step))])[0][-1]
+                assert score.reward == pytest.approx(alone.reward, abs=1e-5)
+                assert score.math == pytest.approx(alone.math, abs=1e-5)
+        for key, steps in prefixes.items():
+            if (turn, key) != (1, "0"):  # a round without a choice asks after the same prefix again
+                steps.append(PROBLEMS[int(key)][1][turn] if turn < len(PROBLEMS[int(key)][1]) else asked[key].steps[-1])
+        if turn == 2:
+            del prefixes["1"]
+
+
+def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    rounds = Rounds(Scorer(tmp_path))
+    slots: list[int] = []
+
+    def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
+        slots.append(batch.input_ids.shape[1])
+        return read_logits(model, batch, kept)
+
+    def cost(asked: dict[str, Candidates]) -> int:
+        slots.clear()
+        rounds.score(asked)
+        return sum(slots)
+
+    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
+    problem = "a long story " * 100
+    first, second, third = (cost({"p": Candidates(problem, ("one step",) * turn, WAYS)}) for turn in range(3))
+    assert first > 3 * second
+    assert third < 1.2 * second
+    other = cost({"p": Candidates("another story", (), WAYS), "none": Candidates("x", (), ())})
+    assert other < first
+    assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # of the other story the opening alone is known
+
+
+def test_what_all_prompts_begin_with_is_computed_once(tmp_path: Path, slots: list[int]) -> None:
+    save_prm(tmp_path)
+    scorer = Scorer(tmp_path)
+    costs, found = [], []
+    for _ in range(2):
+        slots.clear()
+        found.append(Rounds(scorer).score({key: Candidates(key, (), WAYS) for key in ("P", "Q")}))
+        costs.append(sum(slots))
+    opening = scorer._opening.ids
+    assert costs[0] - costs[1] == len(opening) > 50
+    assert np.array_equal(opening, scorer._prompter.encode([Query("", "Z", (), "Z")])[0][0][: len(opening)])
+    assert found[0] == found[1]
+
+
+def test_published_prompts_to_the_letter() -> None:
+    tokenizer = plain_tokenizer()
+    query = Query("q", "Q?", ("Step 1. one", "step 2. two"), "3. three")
+    marks = ["<extra>", "<extra>"]
+    prmbench = Prompter(tokenizer, VARIANTS["full"], PRESETS["official-prmbench"]).turns(query, marks)
+    assert prmbench == (
+        f"{prompts.SYSTEM_PRMBENCH}\n\n Question: Q?",
+        "one\n\ntwo\n\nCurrent step: three Math reasoning: <extra>, Consistency: <extra>",
+    )
+    search = Prompter(tokenizer, VARIANTS["full"], PRESETS["official-search"])
+    assert search.turns(query, marks) == (
+        f"{prompts.SYSTEM_SEARCH}\n\n Question: Q?",
+        "Step 1. one\n\nstep 2. two\n\nCurrent Step: 3. three Math reasoning: <extra>, Consistency: <extra>",
+    )
+    assert search.preset.answer_role == "user"
+
+
+def test_literal_label_tokens_never_move_a_label() -> None:
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    problem, steps = PROBLEMS[2]
+    for ids, slots in prompter.encode(queries_of(problem, steps)):
+        assert len(slots) == 3
+        tail = str(tokenizer.decode(ids[slots[0] - 12 :]))
+        assert tail.endswith("Math reasoning: <extra>, Consistency: <extra>, Correctness: <extra><|im_end|>\n")
+
+
+def test_bad_input_is_named(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    with pytest.raises(DataError, match="preset"):
+        Scorer(tmp_path, "best")
+    scorer = Scorer(tmp_path)
+    with pytest.raises(DataError, match="long-one, step 1"):
+        scorer.score([Solution("long-one", "P", ("a", "b " * 5000))])
+    write_json(tmp_path / MODEL_FILE, {"variant": "other"})
+    with pytest.raises(DataError, match="other"):
+        Scorer(tmp_path)
+
+
+def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
+    save_prm(tmp_path)  # a random model hardly ever puts a label token first
+    with pytest.raises(DataError, match="neither"):
+        Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
+
+
+def test_errors_and_labels() -> None:
+    assert StepScore(0.9, 0.4, None, 0.9).has_error
+    assert StepScore(0.9, 0.5, None, 0.1).labels == {"math": True, "consistency": True}
+    assert not StepScore(0.9, 0.5, None, 0.1).has_error
+    assert StepScore(None, None, 0.2, 0.9).has_error
+    assert StepScore(None, None, None, 0.4).has_error
+    assert not StepScore(None, None, None, 0.6).has_error
+
+
+def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
+    one = Scorer(tmp_path, token_budget=64).score(solutions)
+    other = Scorer(tmp_path, token_budget=8192).score(solutions[::-1])[::-1]
+    assert np.allclose([s.reward for x in one for s in x], [s.reward for x in other for s in x], atol=1e-5)

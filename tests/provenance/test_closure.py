@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import DataError
+from pathfinder.provenance.closure import import_closure, module_of
+
+FILES = {
+    "stages/__init__.py": "",
+    "stages/train.py": "import os\nfrom stages.core import model\n\ndef main():\n    from .core.lazy import thing\n",
+    "stages/core/__init__.py": "",
+    "pathfinder/models/model.py": "import torch\nimport stages.core.deep as deep\n",
+    "stages/core/deep.py": "from pathfinder.models.model import again\n",
+    "stages/core/lazy.py": "",
+    "stages/core/unused.py": "",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_closure_follows_lazy_relative_and_circular_imports(project: Path) -> None:
+    assert import_closure("stages.train", project) == tuple(sorted(set(FILES) - {"stages/core/unused.py"}))
+
+
+def test_module_that_does_not_exist_is_an_error(project: Path) -> None:
+    with pytest.raises(DataError, match=r"stages\.search: no such module"):
+        import_closure("stages.search", project)
+
+
+def test_file_that_cannot_be_parsed_is_named(project: Path) -> None:
+    (project / "stages/core/deep.py").write_text("def (:\n")
+    with pytest.raises(DataError, match=r"deep\.py: cannot be parsed"):
+        import_closure("stages.train", project)
+
+
+@pytest.mark.parametrize(
+    ("cmd", "module"),
+    [("python -m stages.train full", "stages.train"), ("python -m stages.filter", "stages.filter"), ("bash x", None)],
+)
+def test_module_of_a_command(cmd: str, module: str | None) -> None:
+    assert module_of(cmd) == module

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pathfinder.core.io import DataError
+from pathfinder.lineage.history import read_lock, read_records
+from pathfinder.provenance.record import recorded
+
+
+def only_record(project: Path, stage: str) -> dict[str, object]:
+    (record,) = read_records(project, stage)
+    assert record.is_intact
+    return record.content
+
+
+def test_every_stage_leaves_one_record_whose_digests_are_those_of_dvc_lock(made: Path) -> None:
+    lock = yaml.safe_load((made / "dvc.lock").read_text())["stages"]
+    assert sorted(lock) == ["download", "train@full", "train@plain"]
+    for name, stage in read_lock(made).items():
+        if name == "data.dvc":
+            continue
+        (record,) = read_records(made, name)
+        assert record.made(stage)
+
+
+def test_record_names_files_code_parameters_and_environment(made: Path) -> None:
+    record = only_record(made, "train@full")
+    corpus = record["inputs"]["artifacts/raw/corpus"]  # type: ignore[index]
+    assert sorted(corpus["files"]) == ["b-side.txt", "b/two.txt", "one.txt"]
+    assert corpus["files"]["one.txt"]["sha256"] == hashlib.sha256(b"one\n").hexdigest()
+    code = record["code"]
+    assert isinstance(code, dict)
+    assert {
+        "stages/train.py",
+        "stages/core/mixing.py",
+        "pathfinder/core/io.py",
+        "pathfinder/provenance/record.py",
+    } <= set(code)
+    assert "pathfinder/lineage/check.py" not in code
+    assert record["params"] == {"train": {"rate": 0.5, "note": "Ünïcode <+>"}}
+    assert record["git"]["dirty"] is False  # type: ignore[index]
+    assert record["environment"]["packages"]["dvc"]  # type: ignore[index]
+    assert set(record["times"]) == {"start", "end", "seconds", "peak_rss_bytes"}  # type: ignore[call-overload]
+
+
+def test_records_hold_no_secret_and_no_path_of_the_machine(made: Path) -> None:
+    texts = [path.read_text() for path in (made / ".pathfinder" / "lineage").rglob("*.json")]
+    assert len(texts) == 3
+    for text in texts:
+        assert str(made) not in text
+        assert os.uname().nodename not in text or len(os.uname().nodename) < 4
+
+
+def test_failed_work_leaves_no_record(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    before = len(list(read_records(project, "train@full")))
+    with pytest.raises(ZeroDivisionError), recorded("python -m stages.train full"):
+        raise ZeroDivisionError
+    assert len(list(read_records(project, "train@full"))) == before == 1
+
+
+def test_out_that_was_not_written_is_an_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    with (
+        pytest.raises(DataError, match=r"metrics/train/full\.json is not there"),
+        recorded("python -m stages.train full"),
+    ):
+        (project / "metrics/train/full.json").unlink()
+
+
+def test_stage_is_found_by_its_command_when_its_name_differs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    text = (project / "dvc.yaml").read_text()
+    control = "  control:\n    cmd: python -m stages.train random\n    outs: [models/full]\n"
+    (project / "dvc.yaml").write_text(text + control)
+    with recorded("python -m stages.train random"):
+        pass
+    assert only_record(project, "control")["cmd"] == "python -m stages.train random"
+
+
+def test_module_run_elsewhere_says_that_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with recorded("python -m stages.train full"):
+        pass
+    assert "no lineage record" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.benchmarks
+def test_cost_of_a_record(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    start = time.perf_counter()
+    with recorded("python -m stages.train full"):
+        pass
+    print(json.dumps({"seconds_of_one_record": round(time.perf_counter() - start, 3)}))

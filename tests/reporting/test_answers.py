@@ -1,0 +1,119 @@
+"""The paper's questions answered in a sentence each, whichever way the predictions fall."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.reporting.answers import course
+from pathfinder.reporting.claims import Finding
+from stages.report import main
+from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project
+
+OPEN = Finding(0.0, -1.0, 1.0, 1.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _samples() -> None:
+    """The policy's own answers: one in four is right, the vote never on amc23."""
+    rows = [
+        {"set": s, "id": i, "right": [True, False, False, False], "majority_right": s == "math"}
+        for s in ("math", "amc23")
+        for i in range(25)
+    ]
+    write_jsonl(Path("artifacts/predictions/sample.jsonl"), rows)
+
+
+def _claims_section(markdown: str) -> str:
+    return markdown.partition("## The paper's claims, tested here")[2].partition("\n## ")[0]
+
+
+def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(folder: Path, root: Path) -> None:
+    write_project(root, "seeds", SEEDED)
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("bootstrap_samples: 50", "bootstrap_samples: 200"))
+    write_everything(SEEDED)
+    _samples()
+    for run in ("full", "full-s2"):
+        write_best_of_n(run)
+        for row_set, right in (("math", 20), ("amc23", 25)):  # far ahead of a sample, level with the vote on math
+            path = Path(f"artifacts/predictions/search/{run}.jsonl")
+            rows = [json.loads(line) for line in path.read_text().splitlines()]
+            write_jsonl(path, [r | {"correct": r["id"] < right} if r["set"] == row_set else r for r in rows])
+    main([])
+    said = _claims_section(Path("reports/report.md").read_text())
+    answers = [line.partition(". ")[2] for line in said.splitlines() if re.match(r"\d\. ", line)]
+    assert [answer.partition("?")[0] for answer in answers] == [
+        "Does separating the subtasks help",
+        "Do two passes beat labels written one after another",
+        "Does more weak data help, or saturate",
+        "Does guided search beat what needs no search",
+        "When does it",
+    ]
+    table = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's claims, tested here"]
+    claims = {row[0]: row[1:] for row in table[0]["rows"]}
+    verdict, figures = claims["separate subtasks help"][0].split(": ")
+    assert verdict == "yes"
+    assert (
+        f"Yes on ProcessBench mean F1 ({figures.partition(', p')[0]})".replace("[", "\\[").replace("]", "\\]")
+        in answers[0]
+    )
+    assert claims["guided search beats pass@1"][2].startswith("yes: +65.0 ")
+    by_set = {row[0]: row[1:] for row in table[1]["rows"]}
+    assert [row[0] for row in by_set.values()] == ["25.0", "25.0"]
+    assert by_set["MATH"][1].startswith("yes: +55.0 ")
+    assert by_set["MATH"][2].startswith(("open: -20.0 ", "perhaps not: -20.0 ", "no: -20.0 "))
+    assert by_set["AMC23"][2].startswith("yes: +100.0 ")
+    assert "majority voting on AMC23: from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
+
+
+def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
+    write_project(root, "quickstart")
+    write_everything()
+    for run, labels in {
+        "full": ("math", "consistency"),
+        "no_error_categories": (),
+        "no_subtasks": ("correctness",),
+    }.items():
+        held_out = {f"held_out_{figure}_{name}": 0.5 for name in labels for figure in ("loss", "accuracy")}
+        log = [{"step": step, "loss": 0.4, "learning_rate": 0.1} for step in range(1, 9)]
+        write_json(Path(f"metrics/train/{run}_log.json"), [*log[:3], log[3] | held_out, *log[4:7], log[7] | held_out])
+    main([])
+    rows = json.loads(Path("reports/plots/held_out.json").read_text())
+    assert [(row["system"], row["step"]) for row in rows] == [
+        ("PathFinder-PRM: math", 4),
+        ("PathFinder-PRM: consistency", 4),
+        ("PathFinder-PRM: math", 8),
+        ("PathFinder-PRM: consistency", 8),
+        ("without separate subtasks: correctness", 4),
+        ("without separate subtasks: correctness", 8),
+    ]
+    page = Path("reports/report.md").read_text()
+    assert "PathFinder-PRM: from 0.500 to 0.500; without separate subtasks: from 0.500 to 0.500." in page
+    assert "PathFinder-PRM: accuracy of each label on held-out problems" in page
+
+
+@pytest.mark.parametrize(
+    ("some", "more", "said"),
+    [
+        ((2.0, 1.0, 3.0), (2.0, 1.0, 3.0), "helps, and more of it helps more"),
+        ((2.0, 1.0, 3.0), (0.1, -1.0, 1.2), "helps and then saturates"),
+        ((0.1, -1.0, 1.2), (0.1, -1.0, 1.2), "no share of it makes a difference that these runs show"),
+        ((-2.0, -3.0, -1.0), (0.1, -1.0, 1.2), "hurts"),
+        ((0.1, -1.0, 1.2), (-2.0, -3.0, -1.0), "more of it hurts"),
+    ],
+)
+def test_saturation_is_read_from_both_steps_of_the_data(
+    some: tuple[float, float, float], more: tuple[float, float, float], said: str
+) -> None:
+    assert course(Finding(*some, p=0.01), Finding(*more, p=0.01)).endswith(said)
+    assert course(Finding(*some, p=0.2), Finding(*more, p=0.2)) == course(OPEN, OPEN)

@@ -1,0 +1,68 @@
+"""The report in a real browser: it fits three widths, its filter runs under its own policy, and it reads without it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, Section, Table, Text, to_html
+from pathfinder.pages.svg import Bar, interval_chart
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path"),
+]
+NARROWEST = 500  # a headless window is never narrower
+# A copy without the page's policy says how far its content reaches and how wide the body is.
+PROBE = "<script>document.title=[document.body.scrollWidth,document.body.clientWidth].join(' ')</script></body>"
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    long = "averyveryverylongwordwithoutanyplacetobreakit" * 5
+    entries = [
+        Fold(f"{kind} {number} {long}", [Text(long), Listing(["a", long])], {"kind": kind, "subset": "math"})
+        for number, kind in enumerate(("false alarm", "passed over", "false alarm"))
+    ]
+    rows = [(f"system {number}", *["90.1 [88.0, 92.0]"] * 9) for number in range(3)]
+    drawing = Figure(interval_chart([Bar("a", 50, 40, 60)], "percent"), "a: 50", "caption")
+    blocks: list[Block] = [Table(long[:90], ("system", *"abcdefghi"), rows), drawing, Browser(entries)]
+    return to_html(
+        Page("A report", [Text(long, is_notice=True)], [Section("One", [Text("x")]), Section("Two", blocks)])
+    )
+
+
+def dom(folder: Path, page: str, width: int) -> str:
+    """The document after the browser has run it."""
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
+    command += [f"--window-size={width},900", "--dump-dom", path.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+@pytest.mark.parametrize("width", [390, 820, 1280])
+def test_nothing_reaches_past_the_window(tmp_path: Path, page: str, width: int) -> None:
+    bare = re.sub(r"<meta http-equiv=.*?>", "", page).replace("</body>", PROBE)
+    narrow = f"<style>html{{width:{width}px}}</style></head>"
+    found = re.search(
+        r"<title>(\d+) (\d+)</title>", dom(tmp_path, bare.replace("</head>", narrow), max(width, NARROWEST))
+    )
+    assert found
+    assert int(found[1]) <= int(found[2]) == width
+
+
+def test_the_filter_runs_under_the_page_s_policy(tmp_path: Path, page: str) -> None:
+    shown = dom(tmp_path, page, 820)
+    assert "<output>3 of 3</output>" in shown
+    assert re.findall(r'<option value="([^"]+)">', shown) == ["false alarm", "passed over", "math"]
+
+
+def test_another_script_does_not_run_under_it(tmp_path: Path, page: str) -> None:
+    shown = dom(tmp_path, page.replace("</body>", "<script>document.title='broken'</script></body>"), 820)
+    assert "<title>A report</title>" in shown

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pathfinder.benchmarks.prmbench import evaluate
+from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
+from pathfinder.core.params import Report
+from pathfinder.reporting.comparisons import Measured, System, compare, gather, on_prmbench, on_processbench, on_search
+
+REPORT = Report(bootstrap_samples=300, confidence=0.95, seed=1)
+
+
+def _items(n: int) -> list[ProcessBenchItem]:
+    return [
+        ProcessBenchItem(s, str(i), "p", ("a", "b"), i % 2 - 1, None, "g") for s in ("gsm8k", "math") for i in range(n)
+    ]
+
+
+def _systems(**measured: Measured) -> dict[str, System]:
+    found = {name: gather({1: one}, REPORT) for name, one in measured.items()}
+    return {name: system for name, system in found.items() if system is not None}
+
+
+def test_a_clear_difference_is_said_with_its_interval_and_sign() -> None:
+    items = _items(40)
+    right = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
+    poor = [row | {"prediction": 1} if int(item.id) % 4 == 0 else row for item, row in zip(items, right, strict=True)]
+    systems = _systems(A=on_processbench(items, right), B=on_processbench(items, poor))
+    (said,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
+    # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
+    assert said.difference.value == pytest.approx(100 - 200 / 3)
+    assert str(said).startswith("A beats B by 33.3 points [")
+    assert str(said).endswith("on ProcessBench F1 over 80 problems; 1 seed.")
+    (turned,) = compare(systems, [("B", "A")], "F1", REPORT)
+    assert "B falls behind A by 33.3 points [" in str(turned)
+
+
+def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> None:
+    rows = [{"set": s, "id": i, "correct": i % 3 == 0} for s in ("math", "amc23") for i in range(20)]
+    systems = _systems(A=on_search(rows, "correct"), B=on_search(rows, "correct"), C=on_search(rows[:9], "correct"))
+    (said,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
+    assert str(said) == (
+        "A and B cannot be told apart on search: the difference is +0.0 [0.0, 0.0] over 40 problems; 1 seed."
+    )
+
+
+def test_several_seeds_are_paired_by_number_and_said() -> None:
+    def rows(wrong: int) -> list[dict[str, object]]:
+        return [{"set": "math", "id": i, "correct": i >= wrong} for i in range(40)]
+
+    a = gather({seed: on_search(rows(4 + seed), "correct") for seed in (1, 2, 3)}, REPORT)
+    b = gather({seed: on_search(rows(20 + seed), "correct") for seed in (3, 2, 1)}, REPORT)
+    control = gather({1: on_search(rows(30), "correct")}, REPORT, is_trained=False)
+    lone = gather({2: on_search(rows(30), "correct")}, REPORT)
+    assert a is not None
+    assert b is not None
+    assert control is not None
+    assert lone is not None
+    assert a.seeds == b.seeds == (1, 2, 3)
+    assert control.seeds == ()
+    systems = {"A": a, "B": b, "C": control, "D": lone}
+    said = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
+    assert said[0].difference.value == pytest.approx(40)
+    assert [str(one).rsplit("; ", 1)[1] for one in said] == ["3 seeds.", "3 seeds.", "3 and 1 seeds."]
+    assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
+    assert gather({}, REPORT) is None
+
+
+def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
+    items = [PRMBenchItem(f"circular_{i}", "circular", "p", ("a", "b", "c"), (1 + i % 4,)) for i in range(12)]
+    items += [PRMBenchItem(f"correct_{i}", "correct", "p", ("a",), ()) for i in range(3)]
+    labels = {item.idx: [(place + int(item.idx[-1])) % 3 > 0 for place in range(len(item.steps))] for item in items}
+    rows = [{"idx": idx, "scores": {"step_level_validity_labels": given}} for idx, given in labels.items()]
+    measured = on_prmbench(items, rows)
+    import numpy as np
+
+    assert measured.statistic(np.arange(12)) == pytest.approx(evaluate(items, labels)["overall"])
+
+
+def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
+    """An invalid row has no answer, and redundancy labels stand in where they are given."""
+    items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("circular", "deception", "confidence")]
+    rows: list[dict[str, Any]] = [
+        {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1]}},
+        {"idx": "deception_1", "validity": False},
+    ]
+    measured = on_prmbench(items, rows)
+    assert measured.statistic(np.array([0])) == 100.0
+    assert measured.statistic(np.array([0, 1, 2])) == 100.0, "what is not answered has no counts"
+    assert measured.statistic(np.array([1])) == 0.0

@@ -1,0 +1,135 @@
+"""Stores: a folder and S3 (moto) behave alike; the log of manifests; the race that tells good stores from bad ones."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.sources.remote import (
+    ENDPOINT,
+    FolderStore,
+    Store,
+    StoredObject,
+    commit_manifest,
+    creates_exclusively,
+    fetch_object,
+    list_objects,
+    open_store,
+)
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    if request.param == "folder":
+        return open_store(str(tmp_path / "store"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    address = request.getfixturevalue("endpoint")
+    monkeypatch.setenv(ENDPOINT, address)
+    bucket = "b" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:20]
+    boto3.client("s3", endpoint_url=address, region_name="us-east-1").create_bucket(Bucket=bucket)
+    return open_store(f"s3://{bucket}/a/prefix")
+
+
+def test_put_list_read_fetch_and_delete(store: Store, tmp_path: Path) -> None:
+    store.put("b/two.txt", b"22")
+    store.put("one.txt", b"1")
+    assert list(store.objects()) == [StoredObject("b/two.txt", 2), StoredObject("one.txt", 1)]
+    assert list_objects(store.url) == list(store.objects())
+    assert [item.key for item in store.objects("b/")] == ["b/two.txt"]
+    assert store.read("b/two.txt") == b"22"
+    fetch_object(f"{store.url}/b/two.txt", tmp_path / "got" / "two.txt")
+    assert (tmp_path / "got" / "two.txt").read_bytes() == b"22"
+    store.delete("one.txt")
+    store.delete("one.txt")
+    assert [item.key for item in store.objects()] == ["b/two.txt"]
+
+
+def test_a_missing_object_is_named_and_leaves_no_file(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="nothing"):
+        store.read("nothing")
+    with pytest.raises(DataError, match="nothing"):
+        store.fetch("nothing", tmp_path / "into" / "file")
+    assert list((tmp_path / "into").iterdir()) == []
+
+
+def test_create_never_replaces(store: Store) -> None:
+    assert store.create("key", b"first")
+    assert not store.create("key", b"second")
+    assert store.read("key") == b"first"
+
+
+def test_the_race_has_one_winner(store: Store) -> None:
+    assert creates_exclusively(store, rounds=2)
+    assert list(store.objects()) == []
+
+
+def test_a_store_that_lets_everybody_win_is_found_out(tmp_path: Path) -> None:
+    class Careless(FolderStore):
+        def create(self, key: str, content: bytes) -> bool:
+            self.put(key, content)
+            return True
+
+    careless = Careless(tmp_path)
+    assert not creates_exclusively(careless)
+    assert not commit_manifest(careless, {"outs": 1}).exclusive
+
+
+def test_the_log_numbers_manifests_and_does_not_repeat_the_newest(store: Store) -> None:
+    first = commit_manifest(store, {"outs": {"a": 1}}, exclusive=True)
+    again = commit_manifest(store, {"outs": {"a": 1}}, exclusive=True)
+    second = commit_manifest(store, {"outs": {"a": 2}}, exclusive=True)
+    assert (first.number, again, second.number) == (1, first, 2)
+    assert hashlib.sha256(store.read(f"manifests/{second.manifest}.json")).hexdigest() == second.manifest
+    previous = hashlib.sha256(store.read("log/00000001.json")).hexdigest()
+    assert f'"previous":"{previous}"'.encode() in store.read("log/00000002.json")
+
+
+def test_writers_at_once_all_enter_the_log(store: Store) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        commits = list(pool.map(lambda run: commit_manifest(store, {"run": run}, exclusive=True), range(4)))
+    assert sorted(commit.number for commit in commits) == [1, 2, 3, 4]
+    assert len(list(store.objects("log/"))) == 4
+
+
+@pytest.mark.parametrize("key", ["../outside", "/etc/passwd", "a/../../b"])
+def test_a_key_cannot_leave_a_folder(tmp_path: Path, key: str) -> None:
+    with pytest.raises(DataError, match="leaves"):
+        open_store(str(tmp_path / "store")).put(key, b"")
+
+
+@pytest.mark.parametrize("url", ["s3://", "gopher://x/y"])
+def test_other_addresses_are_refused(url: str) -> None:
+    with pytest.raises(DataError, match="s3://bucket/prefix"):
+        open_store(url)
+
+
+def test_no_answer_is_transient_and_no_credentials_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(DataError, match="credentials"):
+        open_store("s3://bucket/x").read("key")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(TransientError, match="no answer"):
+        open_store("s3://bucket/x").read("key")

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from pathfinder.core.io import DataError, read_json, write_json, write_jsonl, write_parquet
+from pathfinder.core.mixes import records_of
+from pathfinder.core.prompts import digest
+from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
+from stages import build
+
+PROBLEMS = 40
+LONG = "We add the apples of the first day and the apples of the second day, which are twice as many as the first."
+NEAR = LONG.replace("We add", "Now add")
+
+
+def problem(i: int) -> str:
+    return f"Person {i} has {i} apples and buys {i + 1} more on day {i}. How many apples does person {i} have?"
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two trajectories a problem (one human, one Monte-Carlo) of two records each, and tiny benchmarks."""
+    monkeypatch.chdir(tmp_path)
+    trajectories, steps, clean = [], [], []
+    for i in range(PROBLEMS):
+        for source in ("prm800k", "rlhflow_mistral"):
+            name = f"{source}-00000000-{i}"
+            text = problem(i)
+            trajectories.append((name, source, f"{source}.jsonl", i + 1, problem_id(text), text, ["one", f"two {i}"]))
+            if source == "prm800k":
+                trajectories[-1][-1].append(LONG)
+            for step in range(2):
+                identity = f"{name}-{step}-0"
+                steps.append((identity, name, source, step, 0, f"step {step} of {i}", 1))
+                clean.append((identity, 1, 1, 1))
+    frames: list[tuple[str, list[Any], dict[str, Any]]] = [
+        ("artifacts/steps/trajectories.parquet", trajectories, TRAJECTORIES),
+        ("artifacts/steps/steps.parquet", steps, STEPS),
+        ("artifacts/clean/clean.parquet", clean, CLEAN),
+    ]
+    for path, rows, schema in frames:
+        write_parquet(Path(path), pl.DataFrame(rows, schema=schema, orient="row"))
+    write_json(Path("metrics/validate.json"), {"success": True})
+    item = {
+        "id": "gsm8k-0",
+        "generator": "g",
+        "problem": problem(3).upper(),
+        "steps": ["one", "new", NEAR],
+        "label": -1,
+    }
+    write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"final_answer_correct": True}])
+    row = {
+        "idx": "r0",
+        "original_question": "Q",
+        "modified_question": "Q",
+        "question": "Q",
+        "original_process": ["a"],
+        "modified_process": ["b"],
+        "modified_steps": [1],
+        "error_steps": [1],
+        "reason": "",
+        "classification": "circular",
+    }
+    write_jsonl(Path("artifacts/raw/prmbench/circular.jsonl"), [row])
+    write_jsonl(Path("artifacts/raw/search/math.jsonl"), [{"problem": problem(5), "answer": "11"}])
+    params = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    params["build"] |= {"test_share": 0.3, "mistral_records": 1000, "max_records": 0, "remove_overlap": False}
+    params["search"]["sets"] = ["math"]
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    return tmp_path
+
+
+def change(**values: Any) -> None:
+    params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    params["build"] |= values
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+
+
+def trees(side: str) -> pl.DataFrame:
+    frame = pl.read_parquet(f"artifacts/train/{side}.parquet")
+    assert dict(frame.schema) == TREES
+    return frame
+
+
+def figures() -> dict[str, Any]:
+    value: dict[str, Any] = read_json(Path("metrics/build.json"))
+    assert value["read"] == value["kept"] + sum(value["dropped"].values())
+    return value
+
+
+def test_no_problem_stands_on_both_sides_and_nothing_is_lost(inputs: Path) -> None:
+    build.main()
+    train, test = trees("train"), trees("test")
+    assert len(test) > 0
+    assert not set(train["problem_id"]) & set(test["problem_id"])
+    assert records_of(train) + records_of(test) == figures()["kept"] == 4 * PROBLEMS
+
+
+NOTHING = {"exact_problems": 0, "near_problems": 0, "exact_steps": 0, "exact_short_steps": 0, "near_steps": 0}
+HELD = {problem_id(problem(3)), problem_id(problem(5))}
+
+
+def test_overlap_is_found_and_reported_by_benchmark_and_source(inputs: Path) -> None:
+    build.main()
+    overlap = figures()["overlap"]
+    both = NOTHING | {"exact_problems": 1, "exact_steps": 1, "exact_short_steps": 1}
+    assert overlap["processbench/gsm8k"] == {
+        "items": 1,
+        "steps": 3,
+        "short_steps": 2,
+        **both,
+        "near_steps": 1,
+        "kept": both | {"near_steps": 1},
+        "sources": {"prm800k": both | {"near_steps": 1}, "rlhflow_mistral": both},
+    }
+    assert overlap["search/math"]["exact_problems"] == 1
+    assert overlap["prmbench/circular"] | NOTHING == overlap["prmbench/circular"]
+    assert set(overlap) == {"processbench/gsm8k", "prmbench/circular", "prmbench-original/circular", "search/math"}
+    steps = pl.read_parquet("artifacts/overlap/steps.parquet")
+    assert dict(steps.schema) == build.STEP_HITS
+    assert steps.select("benchmark_id", "step_index", "kind").rows() == [
+        ("gsm8k-0", 0, "exact"),
+        ("gsm8k-0", 2, "near"),
+    ]
+    assert steps["step_digest"].to_list() == [digest(normalise(text)) for text in ("one", LONG)]
+    assert figures()["removed"] == {}
+    assert pl.read_parquet("artifacts/overlap/removed.parquet").is_empty()
+
+
+def test_overlap_is_removed_on_request_and_what_was_removed_is_recorded(inputs: Path) -> None:
+    change(remove_overlap=True)
+    build.main()
+    found = figures()
+    assert found["dropped"] == {"overlap": 8}
+    assert found["removed"] == {
+        "processbench/gsm8k": {"problems": 1, "records": 4},
+        "search/math": {"problems": 1, "records": 4},
+    }
+    removed = pl.read_parquet("artifacts/overlap/removed.parquet")
+    assert dict(removed.schema) == build.REMOVED
+    assert set(removed["problem_id"]) == HELD
+    assert removed["records"].sum() == 8
+    assert not HELD & (set(trees("train")["problem_id"]) | set(trees("test")["problem_id"]))
+    for name in ("processbench/gsm8k", "search/math"):
+        assert found["overlap"][name]["exact_problems"] == 1
+        assert found["overlap"][name]["kept"]["exact_problems"] == 0
+
+
+def test_every_source_accounts_for_its_records(inputs: Path) -> None:
+    change(remove_overlap=True, mistral_records=11, max_records=60)
+    build.main()
+    found = figures()
+    for key in ("read", "kept"):
+        assert sum(source[key] for source in found["sources"].values()) == found[key]
+    for source in found["sources"].values():
+        assert source["read"] == source["kept"] + sum(source["dropped"].values())
+    assert found["sources"]["prm800k"]["dropped"].keys() == {"overlap", "limit"}
+    assert found["sources"]["rlhflow_mistral"]["dropped"].keys() >= {"overlap", "mix"}
+
+
+def test_the_mix_and_the_limit_take_whole_trees(inputs: Path) -> None:
+    change(mistral_records=11)
+    build.main()
+    assert figures()["dropped"] == {"mix": 2 * PROBLEMS - 10}
+    change(max_records=20)
+    build.main()
+    assert figures()["kept"] == 20
+    sizes = pl.concat([trees("train"), trees("test")])["branches"].list.len()
+    assert sizes.unique().to_list() == [2]
+
+
+def test_the_same_inputs_give_the_same_bytes(inputs: Path) -> None:
+    paths = [
+        Path("artifacts/train/train.parquet"),
+        Path("artifacts/overlap/overlap.parquet"),
+        Path("metrics/build.json"),
+    ]
+    build.main()
+    before = [path.read_bytes() for path in paths]
+    build.main()
+    assert [path.read_bytes() for path in paths] == before
+
+
+def test_failed_validation_blocks(inputs: Path) -> None:
+    write_json(Path("metrics/validate.json"), {"success": False})
+    with pytest.raises(DataError, match="did not pass validation"):
+        build.main()
+    assert not Path("artifacts/train").exists()
+
+
+def test_unknown_records_are_refused(inputs: Path) -> None:
+    frame = pl.read_parquet("artifacts/clean/clean.parquet")
+    stranger = pl.DataFrame([("stranger", 1, 1, 1)], schema=CLEAN, orient="row")
+    write_parquet(Path("artifacts/clean/clean.parquet"), pl.concat([frame, stranger]))
+    with pytest.raises(DataError, match="1 ids are not in the steps"):
+        build.main()
+    assert not Path("metrics/build.json").exists()

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pathfinder.core.io import DataError, read_json, write_json, write_parquet
+from pathfinder.core.prompts import LABEL_TOKENS
+from pathfinder.core.records import TREES
+from pathfinder.data.export import special_texts, stepwise_rows
+from pathfinder.models.tokens import load_tokenizer, special_strings
+from stages import export
+from tests.support.stage_inputs import write_params
+
+HOSTILE = "So <+> and <extra><->, <|im_end|> {x} \u202e \x07 Score A: 1"
+
+
+def branch(place: int, step: str, math: int, consistency: int, correctness: int) -> dict[str, Any]:
+    labels = {"math": math, "consistency": consistency, "correctness": correctness}
+    return {"id": f"r-{place}-{step[:4]}", "step_index": place, "step": step} | labels
+
+
+def tree(number: int) -> dict[str, Any]:
+    branches = [
+        branch(0, "one", 1, 1, 1),
+        branch(0, "bad", 0, 1, 0),
+        branch(1, HOSTILE, 1, 1, 0),
+        branch(2, "after", 1, 1, 1),
+    ]
+    steps = ["one", HOSTILE, "three"]
+    return {
+        "tree_id": f"prm800k-00000000-{number}",
+        "problem_id": str(number),
+        "source": "prm800k" if number % 2 else "rlhflow_mistral",
+        "problem": f"What is {number}? <->",
+        "steps": steps,
+        "branches": branches,
+    }
+
+
+@pytest.fixture
+def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    write_params(tmp_path)
+    for split, numbers in (("train", range(20)), ("test", range(20, 24))):
+        frame = pl.DataFrame([tree(n) for n in numbers], schema=TREES)
+        write_parquet(Path(f"artifacts/train/{split}.parquet"), frame)
+    tokens = [{"content": "<|im_end|>", "special": True}, {"content": "plain", "special": False}]
+    write_json(Path("artifacts/raw/models/base/tokenizer.json"), {"added_tokens": tokens})
+    write_json(Path("artifacts/raw/manifest.json"), {"prm800k": {"licence": "MIT"}, "mistral": {"licence": "unknown"}})
+    return tmp_path
+
+
+def test_the_published_form_loads_and_says_what_training_says(inputs: Path) -> None:
+    import datasets
+
+    export.main()
+    loaded = datasets.load_dataset("artifacts/export/paper", cache_dir=str(inputs / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 160, "test": 32}
+    first, second = loaded["train"][4], loaded["train"][5]
+    assert set(first) == {"inputs", "labels", "source"}
+    assert first["source"] == "rlhflow_mistral"
+    user, asked = first["inputs"]
+    assert [user["role"], asked["role"]] == ["user", "assistant"]
+    assert asked["content"].endswith(" Math reasoning: <extra>, Consistency: <extra>")
+    assert first["labels"][1]["content"].endswith(" Math reasoning: <+>, Consistency: <+>")
+    assert second["inputs"][1]["content"].endswith(" Math reasoning: <+>, Consistency: <+>, Correctness: <extra>")
+    assert second["labels"][1]["content"].endswith(" Math reasoning: <+>, Consistency: <+>, Correctness: <->")
+    assert asked["content"].startswith("one\n\nCurrent Step: So ")
+
+
+def test_no_outside_text_brings_a_token(inputs: Path) -> None:
+    export.main()
+    for split in ("train", "test"):
+        paper = pl.read_parquet(f"artifacts/export/paper/{split}.parquet")
+        for inputs_, labels, _ in paper.iter_rows():
+            marks = inputs_[1]["content"].count("Correctness: ") + 2
+            for turns in (inputs_, labels):
+                assert sum(turns[0]["content"].count(token) for token in LABEL_TOKENS) == 0
+                assert sum(turns[1]["content"].count(token) for token in LABEL_TOKENS) == marks
+                assert "<|im_end|>" not in turns[1]["content"]
+        stepwise = pl.read_parquet(f"artifacts/export/trl/{split}.parquet")
+        texts = [*stepwise["prompt"], *stepwise["completions"].explode()]
+        assert not [text for text in texts if any(token in text for token in (*LABEL_TOKENS, "<|im_end|>"))]
+        assert any("Score A: 1" in text for text in texts)
+
+
+def test_stepwise_rows_follow_the_trunk_to_the_first_wrong_step() -> None:
+    rows = [(completions, labels) for _, completions, labels in stepwise_rows(tree(1))]
+    assert rows == [(["one", HOSTILE], [True, False]), (["bad"], [False])]
+    unlabelled = tree(1) | {"branches": [branch(1, HOSTILE, 1, 1, 1)]}
+    assert list(stepwise_rows(unlabelled)) == [], "a step without a label breaks the chain"
+    whole = tree(1) | {"branches": [branch(i, s, 1, 1, 1) for i, s in enumerate(tree(1)["steps"])]}
+    assert [labels for _, _, labels in stepwise_rows(whole)] == [[True, True, True]]
+
+
+def test_the_stepwise_form_loads(inputs: Path) -> None:
+    import datasets
+
+    export.main()
+    loaded = datasets.load_dataset("artifacts/export/trl", cache_dir=str(inputs / "cache"))
+    assert {split: len(rows) for split, rows in loaded.items()} == {"train": 40, "test": 8}
+    assert set(loaded["train"].column_names) == {"prompt", "completions", "labels"}
+    assert all(len(row["completions"]) == len(row["labels"]) for row in loaded["train"])
+
+
+_LOAD = """
+import json, mlcroissant
+dataset = mlcroissant.Dataset(jsonld="artifacts/export/croissant.json")
+assert not dataset.metadata.ctx.issues.errors
+rows = [(row["test/labels"], row["test/completions"]) for row in dataset.records("test")]
+print(json.dumps([[[bool(one) for one in labels], [bytes(text).decode() for text in texts]] for labels, texts in rows]))
+"""
+
+
+def test_the_description_is_valid_and_its_records_load(inputs: Path) -> None:
+    export.main()
+    # Processes of their own: absl, which mlcroissant brings, closes the standard error that it found when it was
+    # imported as soon as anybody sets logging up again, and here that is pytest's.
+    validate = [str(Path(sys.executable).with_name("mlcroissant")), "validate", "--jsonld"]
+    done = [
+        subprocess.run(command, capture_output=True, text=True, check=False)
+        for command in ([*validate, "artifacts/export/croissant.json"], [sys.executable, "-c", _LOAD])
+    ]
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    rows = json.loads(done[1].stdout)
+    assert len(rows) == 8
+    assert rows[1] == [[False], ["bad"]]
+    described = read_json(Path("artifacts/export/croissant.json"))
+    assert described["license"] == ["MIT", "unknown"]
+    assert len(described["distribution"]) == 4
+    assert str(inputs) not in json.dumps(described)
+
+
+def test_the_same_training_set_gives_the_same_bytes(inputs: Path) -> None:
+    def bytes_of() -> dict[str, bytes]:
+        return {path.as_posix(): path.read_bytes() for path in Path("artifacts/export").rglob("*") if path.is_file()}
+
+    export.main()
+    before = bytes_of()
+    export.main()
+    assert bytes_of() == before
+    assert len(before) == 7
+
+
+def test_a_missing_training_set_is_named(inputs: Path) -> None:
+    Path("artifacts/train/test.parquet").unlink()
+    with pytest.raises(DataError, match=r"test\.parquet: no such file; run the build stage"):
+        export.main()
+
+
+def test_the_special_tokens_are_the_tokenizer_s(world: Path) -> None:
+    model = world / "models" / "base"
+    assert special_texts(model) == special_strings(load_tokenizer(model))

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from pathfinder.core.io import DataError, TransientError, read_json, read_parquet
+from pathfinder.core.records import ANSWERS, LABELS, STEPS
+from pathfinder.engines.metering import BudgetSpentError
+from tests.support.fast_judge import counts, fast_judge
+from tests.support.servers import JudgeServer, judge_server
+from tests.support.stage_inputs import ROOT, write_params, write_raw
+
+OUT = Path("artifacts/labels")
+MODEL = Path("artifacts/raw/models/judge")
+
+
+def set_params(folder: Path, **label: Any) -> None:
+    small = {"max_tokens": 40, "max_model_len": 1000, "mistral_per_rating": 5, "retries": 3, "timeout_s": 5.0}
+    write_params(folder, prepare={"preset": "repaired", "max_quarantined_share": 0.0}, label=small | label)
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prepared steps: 12 rated -1 by people, 12 "+" and 12 "-"."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
+    set_params(tmp_path)
+    write_raw(tmp_path)
+    from stages.prepare import main as prepare
+
+    prepare()
+    MODEL.mkdir(parents=True)
+    (MODEL / "weights").write_text("1", encoding="utf-8")
+    return tmp_path
+
+
+def label() -> None:
+    from stages.label import main
+
+    main()
+
+
+def grade(prompt: str, seed: int) -> str:
+    """Says all ones to what it likes, and at a third of the seeds nothing that can be read."""
+    if seed % 3 == 0:
+        return "I would rather not."
+    step = prompt.partition("<current_step>\n")[2].partition("\n</current_step>")[0]
+    return f"Reasoning: fine.\nScore A: {int('=' not in step)}\nScore B: 1\nScore C: {seed % 2}"
+
+
+def outs() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in [*OUT.iterdir(), Path("metrics/label.json")]}
+
+
+def test_a_server_labels_what_ratings_leave_open(project: Path) -> None:
+    with judge_server(JudgeServer(grade)) as server:
+        set_params(project, engine="openai", base_urls=[server.url], concurrency=4)
+        label()
+        first = outs()
+        calls = server.calls
+        shutil.rmtree(OUT)
+        label()
+        assert server.calls == calls  # the journal holds every answer
+        assert outs() == first
+    steps = read_parquet(Path("artifacts/steps/steps.parquet"), STEPS)
+    labels = read_parquet(OUT / "labels.parquet", LABELS)
+    answers = read_parquet(OUT / "answers.parquet", ANSWERS)
+    metrics = read_json(Path("metrics/label.json"))
+    assert labels["id"].to_list() == steps["id"].to_list()
+    assert metrics["read"] == len(steps) == metrics["kept"] + sum(metrics["dropped"].values())
+    assert metrics["outcomes"]["given"] == 6 * 3
+    assert metrics["dropped"]["not_sampled"] == 14
+    assert metrics["calls"] == calls == answers.select("prompt_digest", "attempt").n_unique()
+    judged = labels.filter(pl.col("origin") == "judge")
+    assert set(judged["outcome"]) == {"parsed"}
+    assert judged["math"].null_count() == 0
+    assert labels.filter(pl.col("origin") == "none")["math"].null_count() == 14 + metrics["dropped"].get("unparsed", 0)
+    per_record = answers.group_by("id").len()
+    joined = labels.filter(pl.col("attempts") > 0).join(per_record, on="id")
+    assert (joined["attempts"] == joined["len"]).all()
+    parsed = answers.filter(pl.col("outcome") == "parsed")
+    assert metrics["parsed_share"] == pytest.approx(len(parsed) / len(answers))
+    assert {name: entry["read"] for name, entry in metrics["sources"].items()} == {
+        "prm800k": 30,
+        "rlhflow_mistral": 24,
+    }
+    for entry in metrics["sources"].values():
+        assert entry["read"] == entry["kept"] + sum(entry["dropped"].values())
+    assert set(metrics["agreement"]) == {"prm800k:-1", "rlhflow_mistral:+1", "rlhflow_mistral:-1"}
+
+
+def run_stage() -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-m", "stages.label"], env=environment, stderr=subprocess.PIPE)
+
+
+def journal_lines() -> int:
+    found = list(Path(".pathfinder/label").glob("*/journal.jsonl"))
+    return found[0].read_bytes().count(b"\n") if found else 0
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.benchmarks])])
+def test_killed_runs_pay_for_nothing_twice_and_end_with_the_same_bytes(project: Path, kills: int) -> None:
+    """SIGKILL at random moments. What is asked again is what was under way, never more than ``concurrency`` calls."""
+    shutil.rmtree("artifacts/raw")
+    write_raw(project, lines=4 + 8 * kills)
+    from stages.prepare import main as prepare
+
+    prepare()
+    MODEL.mkdir(parents=True)
+    (MODEL / "weights").write_text("1", encoding="utf-8")
+    rng, concurrency = random.Random(kills), 4
+    again: list[int] = []
+    with fast_judge(str(ROOT), seconds=0.02) as url:
+        base = f"{url}/v1"
+        set_params(project, engine="openai", base_urls=[base], concurrency=concurrency, mistral_per_rating=1000)
+        for _ in range(kills):
+            with run_stage() as process:
+                if rng.random() < 0.85:  # under way; else while it starts
+                    goal = counts(url)[0] + rng.randrange(1, 30)
+                    while counts(url)[0] < goal and process.poll() is None:
+                        time.sleep(0.02)
+                time.sleep(rng.random() * 0.2)
+                process.send_signal(signal.SIGKILL)
+            assert process.returncode == -signal.SIGKILL
+            time.sleep(0.1)  # what the dead process had sent still reaches the server
+            again.append(counts(url)[0] - journal_lines() - sum(again))
+            assert 0 <= again[-1] <= concurrency
+        assert not OUT.exists()
+        with run_stage() as process:
+            _, errors = process.communicate()
+        assert process.returncode == 0, errors.decode()
+        calls, distinct = counts(url)
+        killed, paid = outs(), read_json(Path("metrics/label.json"))["calls"]
+        assert distinct == paid == journal_lines()
+        assert calls == paid + sum(again)
+        shutil.rmtree(".pathfinder")
+        shutil.rmtree(OUT)
+        label()
+        assert counts(url) == (calls + paid, paid)
+    assert outs() == killed
+    print(f"\n{kills} kills: {paid} answers, {sum(again)} calls under way asked again, 0 duplicate, 0 lost; same bytes")
+
+
+def test_a_spent_budget_keeps_everything_and_a_larger_one_goes_on(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with judge_server(JudgeServer(grade)) as server:
+        paid = {"engine": "openai", "base_urls": [server.url], "concurrency": 4}
+        for budget in ({"max_calls": 10}, {"max_calls": 15, "price_per_million_tokens": 1000.0}):
+            set_params(project, **paid, **budget)
+            with pytest.raises(BudgetSpentError):
+                label()
+            assert server.calls == budget["max_calls"] == journal_lines()
+            assert not OUT.exists()
+        told = capsys.readouterr().err
+        assert "stopped by max_calls 10. Paid so far: 10 calls, 80 tokens. Left: 12 of the 22 calls" in told
+        assert "15 calls, 120 tokens, cost 0.12" in told
+        set_params(project, **paid, max_tokens_total=200)
+        with pytest.raises(BudgetSpentError):
+            label()
+        assert 25 <= server.calls <= 25 + 3  # calls under way end
+        set_params(project, **paid)
+        label()
+        stopped = outs()
+        assert server.calls == read_json(Path("metrics/label.json"))["calls"]
+        shutil.rmtree(".pathfinder")
+        label()
+    assert outs() == stopped
+
+
+def test_a_dead_server_ends_with_the_status_that_asks_for_another_try(project: Path) -> None:
+    set_params(project, engine="openai", base_urls=["http://127.0.0.1:9/v1"], retries=0)
+    with pytest.raises(TransientError):
+        label()
+    assert not OUT.exists()
+
+
+def test_no_room_for_a_prompt_is_refused_at_once(project: Path) -> None:
+    set_params(project, max_tokens=1000)
+    with pytest.raises(DataError, match="leaves no room"):
+        label()
+
+
+def test_the_shipped_judge_labels_in_process_and_repeats_itself(project: Path, world: Path) -> None:
+    shutil.rmtree(MODEL)
+    shutil.copytree(world / "models" / "judge", MODEL)
+    set_params(project, engine="transformers", batch_size=8, max_tokens=24, mistral_per_rating=3)
+    label()
+    first = outs()
+    (journal,) = Path(".pathfinder/label").glob("*/journal.jsonl")
+    content = journal.read_bytes()
+    shutil.rmtree(OUT)
+    journal.write_bytes(content[: len(content) // 2])
+    label()
+    assert outs() == first
+    assert journal.read_bytes() == content

@@ -1,0 +1,45 @@
+"""The stage on the shipped world, with an untrained PRM: rows that the published evaluator reads, and its figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.benchmarks.grade import grade
+from pathfinder.core.io import read_json
+from pathfinder.prm.scoring import StepScore
+from stages.prmbench import is_sound, main
+from tests.support.evaluation_inputs import evaluation_project, rows_of
+
+
+def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation_project(tmp_path, world)
+    monkeypatch.chdir(tmp_path)
+    for file in Path("artifacts/raw/prmbench").iterdir():
+        file.write_text("".join(file.read_text().splitlines(keepends=True)[:6]))
+    main(["full"])
+    predictions, data = Path("artifacts/predictions/prmbench/full.jsonl"), Path("artifacts/raw/prmbench")
+    metrics = read_json(Path("metrics/prmbench/full.json"))
+    rows = rows_of(predictions)
+    assert len(rows) == metrics["kept"]
+    assert metrics["read"] == metrics["kept"] + sum(metrics["dropped"].values())
+    assert len(metrics["classes"]) == 9
+    assert all(len(row["scores"]["step_level_validity_labels"]) == len(row["steps"]) for row in rows)
+    graded = grade("prmbench", predictions, data)
+    assert graded["classes"] == metrics["classes"]
+    assert graded["overall"] == metrics["overall"]
+    assert graded["categories"] == metrics["categories"]
+    assert set(metrics["baselines"]) == {"chance", "coin", "majority"}
+    low, high = metrics["interval"]
+    assert low <= metrics["overall"] <= high
+
+
+def test_rules() -> None:
+    step = StepScore(0.6, 0.8, None, 0.3)
+    assert is_sound(step, "pass1", 0.5)
+    assert not is_sound(step, "pass1", 0.7)
+    assert not is_sound(step, "both", 0.5)
+    bare = StepScore(None, None, None, 0.6)
+    assert is_sound(bare, "pass1", 0.5)
+    assert is_sound(bare, "both", 0.5)

@@ -1,0 +1,106 @@
+"""The search on the shipped world with an untrained PRM and with the control; a killed run goes on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pathfinder.benchmarks.grade import grade
+from pathfinder.core.io import DataError, read_json
+from stages import sample
+from stages.search import main
+from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of
+
+
+@pytest.mark.parametrize("variant", ["full", "random"])
+def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variant: str) -> None:
+    evaluation_project(tmp_path, world, search={"limit": 2})
+    monkeypatch.chdir(tmp_path)
+    sample.main([])
+    if variant == "random":
+        shutil.rmtree("models")  # the control needs no PRM
+    main([variant])
+    predictions = Path(f"artifacts/predictions/search/{variant}.jsonl")
+    rows, figures = rows_of(predictions), read_json(Path(f"metrics/search/{variant}.json"))
+    assert len(rows) == figures["kept"] == 12
+    assert figures["average"] == pytest.approx(sum(s["prm@8"] for s in figures["sets"].values()) / 6)
+    for row in rows:
+        assert row["final_steps"] == [
+            e["chosen_step"] for e in row["iteration_history"] if e["chosen_step"] is not None
+        ]
+        assert row["finished"] == row["final_steps"][-1].endswith("<|im_end|>")
+    details = figures["details"]
+    assert details["policy_calls"] == max(row["rounds"] for row in rows), "twelve problems advance together"
+    assert details["policy_calls_one_problem_at_a_time"] == sum(row["rounds"] for row in rows)
+    assert ("best_of_n" in figures) == (variant != "random")
+    if variant != "random":
+        samples, chosen = rows_of(sample.PREDICTIONS), rows_of(Path(f"artifacts/predictions/best_of_n/{variant}.jsonl"))
+        alone = read_json(sample.METRICS)
+        assert {k: v for k, v in figures["best_of_n"]["average"].items() if "@" in k} == alone["average"]
+        right = [s["right"][c["chosen"]["min"]] for s, c in zip(samples, chosen, strict=True)]
+        assert figures["best_of_n"]["average"]["min"] == pytest.approx(100 * sum(right) / 12)
+    graded = grade("search", predictions, Path("artifacts/raw/search"))
+    assert graded["details"]["unknown_question"] == 0
+    assert graded["details"]["grading_failures"] == {}
+
+
+def test_official_preset_runs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation_project(tmp_path, world, search={"limit": 1, "max_rounds": 6}, score={"preset": "official-search"})
+    monkeypatch.chdir(tmp_path)
+    sample.main([])
+    main(["full"])
+    rows = rows_of(Path("artifacts/predictions/search/full.jsonl"))
+    assert len(rows) == 6
+    infos = [info for row in rows for entry in row["iteration_history"] for info in entry["candidates_info"]]
+    assert not any("rejected" in info for info in infos)
+
+
+def test_a_beam_runs_and_the_published_preset_refuses_it(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beam = {"limit": 1, "strategy": "beam", "width": 2, "max_rounds": 8}
+    evaluation_project(tmp_path, world, search=beam)
+    monkeypatch.chdir(tmp_path)
+    sample.main([])
+    main(["no_subtasks"])
+    rows = rows_of(Path("artifacts/predictions/search/no_subtasks.jsonl"))
+    assert len(rows) == 6
+    assert all(row["final_steps"] for row in rows)
+    evaluation_project(tmp_path / "official", world, search=beam, score={"preset": "official-search"})
+    monkeypatch.chdir(tmp_path / "official")
+    with pytest.raises(DataError, match=r"search\.strategy"):
+        main(["full"])
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation_project(tmp_path, world, search={"limit": 2, "batch_size": 2})
+    monkeypatch.chdir(tmp_path)
+    sample.main([])
+    command = [sys.executable, "-m", "stages.search", "full"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environment) as process:
+        deadline = time.monotonic() + 120
+        while not list(Path().glob(".pathfinder/search/*/*.json")) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    done = sorted(Path().glob(".pathfinder/search/*/*.json"))
+    assert 1 <= len(done) < 6
+    stamps = [path.stat().st_mtime_ns for path in done]
+    main(["full"])
+    assert stamps == [path.stat().st_mtime_ns for path in done], "chunks that were done are not done again"
+    resumed = (
+        Path("artifacts/predictions/search/full.jsonl").read_bytes(),
+        Path("metrics/search/full.json").read_bytes(),
+    )
+    shutil.rmtree(".pathfinder")
+    main(["full"])
+    again = Path("artifacts/predictions/search/full.jsonl").read_bytes(), Path("metrics/search/full.json").read_bytes()
+    assert resumed == again

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import peft
+import pytest
+import torch
+import yaml
+
+from pathfinder.core.io import write_parquet
+from pathfinder.core.params import Lora
+from pathfinder.models.model import add_labels, load_model
+from pathfinder.models.tokens import load_tokenizer
+from pathfinder.prm.scoring import Scorer, Solution
+from tests.support.models import plain_tokenizer, small_model
+from tests.training.test_training import frame, settings
+
+OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/train/full_log.json")
+
+
+@pytest.fixture
+def project(tmp_path: Path, root: Path) -> Callable[..., Path]:
+    """Make a project folder with a small training set, a random base model and the project's parameters."""
+
+    def make(name: str, **changed: Any) -> Path:
+        folder = tmp_path / name
+        soft = bool(changed.get("soft_labels"))
+        write_parquet(folder / "artifacts/train/train.parquet", frame(24, soft))
+        write_parquet(folder / "artifacts/train/test.parquet", frame(4, soft))
+        tokenizer = plain_tokenizer()
+        small_model(tokenizer).save_pretrained(folder / "artifacts/raw/models/base")
+        tokenizer.save_pretrained(folder / "artifacts/raw/models/base")
+        params = yaml.safe_load((root / "params.yaml").read_text())
+        params["train"] = settings(**{"epochs": 6.0, "save_every": 3, **changed}).model_dump()
+        (folder / "params.yaml").write_text(yaml.safe_dump(params))
+        (folder / "dvc.yaml").write_text("stages: {}\n")
+        return folder
+
+    return make
+
+
+def start(folder: Path, root: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "stages.train", "full"]
+    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
+
+
+def finish(process: subprocess.Popen[bytes]) -> None:
+    _, errors = process.communicate(timeout=240)
+    assert process.returncode == 0, errors.decode()
+
+
+def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Callable[..., Path], root: Path) -> None:
+    whole, killed = project("whole"), project("somewhere/else/killed")
+    finish(start(whole, root))
+    process = start(killed, root)
+    deadline = time.monotonic() + 200
+    while not list(killed.glob(".pathfinder/train/*/checkpoint-*/complete.json")) and time.monotonic() < deadline:
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (killed / "models/full").exists()
+    finish(start(killed, root))
+    for out in OUTS:
+        assert (killed / out).read_bytes() == (whole / out).read_bytes(), out
+    names = {path.name for path in (whole / "models/full").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "pathfinder.json"} <= names
+    assert not any(name.endswith((".bin", ".pt", ".pth")) for name in names)
+    for path in (whole / "models/full").iterdir():
+        assert path.read_bytes() == (killed / "models/full" / path.name).read_bytes(), path.name
+        assert str(whole).encode() not in path.read_bytes()
+    assert not list(whole.glob(".pathfinder/train/*/checkpoint-*"))
+    figures = json.loads((whole / "metrics/train/full.json").read_text())
+    assert figures["train_records"] == 12 * 5 + 12 * 4
+    assert set(figures["test_labels"]) == {"math", "consistency", "correctness"}
+    rows = json.loads((whole / "metrics/train/full_log.json").read_text())
+    assert rows[-1]["step"] == figures["optimiser_steps"]
+    assert rows[-1]["loss"] < rows[0]["loss"]
+    scorer = Scorer(whole / "models/full")
+    assert scorer.variant.name == "full"
+    assert 0 <= scorer.score([Solution("s", "P", ("a",))])[0][0].reward <= 1
+
+
+def test_an_adapter_trained_in_two_processes(project: Callable[..., Path], root: Path) -> None:
+    """Started by the stage itself; the folder is a plain model, and the adapter beside it says the same."""
+    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj", "down_proj"])
+    folder = project("adapted", lora=lora, launch="cpu", soft_labels=True, records_per_tree=2, epochs=2.0)
+    shutil.copytree(root / "infra/accelerate", folder / "infra/accelerate")
+    finish(start(folder, root))
+    figures = json.loads((folder / "metrics/train/full.json").read_text())
+    assert figures["train_records"] == 12 * 5 + 12 * 4
+    assert figures["train_trees"] == 12 * 3 + 12 * 2
+    scorer = Scorer(folder / "models/full")
+    solution = Solution("s", "What is 1?", ("first 1", "then more"))
+    rewards = [score.reward for score in scorer.score([solution])[0]]
+    names = {path.name for path in (folder / "models/full/adapter").iterdir()}
+    assert names == {"adapter_model.safetensors", "adapter_config.json"}
+    base = load_model(folder / "artifacts/raw/models/base")
+    add_labels(base, load_tokenizer(folder / "artifacts/raw/models/base"))
+    before = load_model(folder / "models/full").state_dict()
+    unchanged = {name for name, value in base.state_dict().items() if torch.equal(value, before[name])}
+    assert any("mlp.up_proj" in name for name in unchanged)
+    assert not any("q_proj.weight" in name or "embed_tokens" in name for name in unchanged)
+    again = peft.PeftModel.from_pretrained(base, folder / "models/full/adapter").merge_and_unload()
+    again.save_pretrained(folder / "models/again")
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "pathfinder.json"):
+        shutil.copy(folder / "models/full" / name, folder / "models/again" / name)
+    assert [s.reward for s in Scorer(folder / "models/again").score([solution])[0]] == pytest.approx(rewards, abs=1e-5)

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pathfinder.core.io import read_json, write_parquet
+from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
+from pathfinder.reporting.results import truth_lines
+from pathfinder.world.truth import verdict_of
+from stages.truth import main
+from tests.support.stage_inputs import write_params
+
+STORY = "Ann has 4 books.\n1) Ann buys 9.\n2) Ann sells 3.\nHow many books does Ann have?"
+FIRST, SECOND = "1) buys 9, so 4 + 9 = 13 books.", "2) sells 3, so 13 - 3 = 10 books."
+SUM, CARRIED = "2) sells 3, so 13 - 3 = 11 books.", "2) sells 3, so 12 - 3 = 9 books."
+
+# problem, its steps, the step judged and its place, rating, the judge's scores, whether the filter keeps it
+CASES = [
+    (STORY, [FIRST, SUM], SUM, 1, -1, (0, 1, 1), True),  # a wrong sum: caught, and by the right score
+    (STORY, [FIRST, SUM], SUM, 1, -1, (1, 0, 1), True),  # caught by the wrong score
+    (STORY, [FIRST, CARRIED], CARRIED, 1, -1, (1, 1, 1), False),  # another value carried on: missed, and dropped
+    (STORY, [FIRST, SECOND], FIRST, 0, 1, (1, 1, 1), True),
+    (STORY, [FIRST, SECOND], SECOND, 1, 1, (0, 1, 1), False),  # a right step called wrong, and dropped
+    (STORY, ["No step of the grammar.", SECOND], SECOND, 1, 1, (1, 1, 1), True),  # what it stands on is not known
+    ("What is 1 + 1?", [FIRST], FIRST, 0, -1, (0, 0, 0), True),  # no story of a generated world
+]
+
+
+def write_inputs() -> None:
+    steps, trajectories, labels, clean = [], [], [], []
+    for n, (problem, chain, step, place, rating, scores, kept) in enumerate(CASES):
+        source = "prm800k" if rating < 0 else "rlhflow_mistral"
+        steps.append((f"r{n}", f"t{n}", source, place, 0, step, rating))
+        trajectories.append((f"t{n}", source, "f", n, f"p{n % 4}", problem, chain))
+        labels.append((f"r{n}", *scores, "judge", "parsed", 1))
+        clean += [(f"r{n}", *scores[:2], int(all(scores)))] if kept else []
+    steps.append(("given", "t0", "prm800k", 0, 1, FIRST, 1))
+    labels.append(("given", 1, 1, 1, "rating", "given", 0))
+    for name, rows, schema in (
+        ("steps/steps", steps, STEPS),
+        ("steps/trajectories", trajectories, TRAJECTORIES),
+        ("labels/labels", labels, LABELS),
+    ):
+        write_parquet(Path(f"artifacts/{name}.parquet"), pl.DataFrame(rows, schema=schema, orient="row"))
+    kept_rows = [dict(zip(("id", "math", "consistency", "correctness"), row, strict=True)) for row in clean]
+    write_parquet(Path("artifacts/clean/clean.parquet"), pl.DataFrame(kept_rows, schema=CLEAN))
+
+
+def test_the_judge_and_the_filter_against_the_oracle_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_params(tmp_path)
+    write_inputs()
+    main([])
+    found = read_json(Path("metrics/truth.json"))
+    assert found["judged"] == 7
+    every = found["all"]
+    assert (every["steps"], every["kept"]) == (5, 3)
+    values = {name: figure["value"] for name, figure in every.items() if isinstance(figure, dict)}
+    assert values == pytest.approx(
+        {
+            "wrong": 60,
+            "error_recall": 200 / 3,
+            "error_precision": 200 / 3,
+            "false_alarms": 50,
+            "labels_right": 40,
+            "labels_right_kept": 200 / 3,
+            "labels_right_dropped": 0,
+        }
+    )
+    low, high = every["error_recall"]["interval"]
+    assert 0 <= low < values["error_recall"] <= high <= 100
+    assert sorted(found["groups"]) == ["prm800k:-1", "rlhflow_mistral:+1"]
+    human = found["groups"]["prm800k:-1"]
+    assert human["false_alarms"] == {"value": None, "interval": None}, "no right step was judged there"
+    first, second = truth_lines(found)
+    assert first.startswith("The judge on 5 steps whose truth is known: error recall 66.7 [")
+    assert "of the 3 that the consistency filter kept 66.7 [" in second
+
+
+def test_sources_without_a_known_truth_have_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tests.stages.test_truth.CASES", CASES[-1:])
+    write_params(tmp_path)
+    write_inputs()
+    main([])
+    found = read_json(Path("metrics/truth.json"))
+    assert (found["judged"], found["all"]["steps"], found["groups"]) == (1, 0, {})
+    assert truth_lines(found) == truth_lines(None) == []
+
+
+def test_verdicts_stand_on_the_steps_before() -> None:
+    verdict = verdict_of(STORY, [FIRST], CARRIED)
+    assert verdict is not None
+    assert (verdict.math, verdict.consistency) == (1, 0)
+    after_error = verdict_of(STORY, ["1) buys 9, so 4 + 9 = 12 books."], CARRIED)
+    assert after_error is not None
+    assert after_error.sound, "a step that carries a wrong value on is sound by itself"

@@ -1,0 +1,76 @@
+"""A policy and a scorer that follow a script, and searches with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from pathfinder.benchmarks.grading import Preset
+from pathfinder.benchmarks.readers import SearchProblem
+from pathfinder.core.params import Search
+from pathfinder.engines.generate import Completion, Sampling
+from pathfinder.policy.search import Round, Scored, search
+
+END = "The answer is \\boxed{7}."
+
+
+class Script:
+    """A policy: ``say(problem, steps so far, round, draw)`` gives a text and how it ended."""
+
+    specials: Collection[str] = ("<|im_end|>", "<+>")
+
+    def __init__(self, say: Callable[[str, int, int], tuple[str, str]]) -> None:
+        self.say = say
+        self.calls: list[int] = []
+        self.prompts: list[str] = []
+
+    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        self.calls.append(len(prompts))
+        self.prompts += prompts
+        assert sampling.include_stop
+        out = []
+        for key in keys:
+            _, _, name, number, draw = key.split("/")
+            text, finish = self.say(name, int(number), int(draw))
+            out.append(Completion(text, len(text), "length" if finish == "length" else "stop"))
+        return out
+
+
+class Table:
+    """A scorer: rewards by step; a negative one rejects."""
+
+    def __init__(self, rewards: dict[str, float]) -> None:
+        self.rewards = rewards
+        self.seen: list[Round] = []
+
+    def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
+        self.seen += rounds
+        return [[Scored(abs(r), r < 0) for r in (self.rewards[step] for step in one.steps)] for one in rounds]
+
+
+def settings(**changes: Any) -> Search:
+    values: dict[str, Any] = {
+        "engine": "transformers",
+        "base_url": "",
+        "sets": ["math"],
+        "strategy": "greedy",
+        "width": 2,
+        "n": 4,
+        "temperature": 0.7,
+        "top_p": 0.95,
+        "max_tokens": 64,
+        "max_rounds": 5,
+        "solution_tokens": 256,
+        "limit": 0,
+        "batch_size": 8,
+        "seed": 42,
+    }
+    return Search.model_validate(values | changes)
+
+
+def problem(name: str = "0", text: str = "what is 3 + 4?") -> SearchProblem:
+    return SearchProblem("math", name, text, "7")
+
+
+def run(policy: Script, rewards: dict[str, float], preset: Preset, **changes: Any) -> dict[str, Any]:
+    return search([problem()], policy, Table(rewards), settings(**changes), preset)[0]

@@ -1,0 +1,72 @@
+"""Training on trees beside the published way: same model, same records, same machine, a process each.
+
+Run: pytest -m benchmarks -s tests/training/test_training_speed.py
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.benchmarks
+_MIB = 2**20
+
+
+def cost(
+    root: Path, way: str, kind: str, file: Path, count: int, budget: int, vocabulary: int = 2048
+) -> dict[str, float]:
+    command = [sys.executable, "-m", "tests.training.train_cost", way, kind, str(file)]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(count), str(budget), str(vocabulary)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.parametrize(
+    "kind, name, count",
+    [("alternatives", "prm800k/phase1_train.jsonl", 12), ("one", "processbench/math.json", 8)],
+    ids=["PRM800K with alternatives", "one completion a step"],
+)
+def test_one_step_of_the_published_work(root: Path, mirror: Path, kind: str, name: str, count: int) -> None:
+    """The same labels: time of the processor, tokens, and peak memory of the whole process."""
+    published = cost(root, "published", kind, mirror / name, count, 4096)
+    ways = [("trees", budget) for budget in (4096, 2048, 1536, 1024)]
+    for way, budget in (*ways, ("checkpointed", 4096), ("checkpointed", 2048)):
+        mine = cost(root, way, kind, mirror / name, count, budget)
+        assert mine["tokens"] < published["tokens"]
+        print(
+            f"\ntraining, {kind}, {mine['records']:.0f} records, {way}, token_budget {budget}: "
+            f"time {published['seconds'] / mine['seconds']:.2f}x, tokens {published['tokens'] / mine['tokens']:.2f}x "
+            f"fewer, peak {mine['peak'] / _MIB:.0f} MiB against {published['peak'] / _MIB:.0f} MiB",
+            end="",
+        )
+
+
+def test_memory_with_a_real_vocabulary(root: Path, mirror: Path) -> None:
+    """Logits of 152,064 tokens at every place are most of what the published batch holds."""
+    file = mirror / "prm800k/phase1_train.jsonl"
+    published, mine = (cost(root, way, "alternatives", file, 1, 4096, 152064) for way in ("published", "trees"))
+    print(f"\nvocabulary 152,064: peak {mine['peak'] / _MIB:.0f} MiB against {published['peak'] / _MIB:.0f} MiB")
+
+
+def test_estimates_beside_measured_peaks(root: Path, mirror: Path) -> None:
+    """The largest pass filled, so that what is compared is the arithmetic and not how full the passes are."""
+    file = mirror / "prm800k/phase1_train.jsonl"
+    for way, budget, vocabulary in (("trees", 4096, 2048), ("trees", 2048, 2048), ("checkpointed", 4096, 2048)):
+        found = cost(root, way, "alternatives", file, 4, budget, vocabulary)
+        print(
+            f"\n{way}, longest pass {found['longest_pass']:.0f} tokens: estimated {found['estimate'] / _MIB:.0f} MiB, "
+            f"measured {found['peak'] / _MIB:.0f} MiB, ratio {found['estimate'] / found['peak']:.2f}",
+            end="",
+        )
