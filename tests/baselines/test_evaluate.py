@@ -187,10 +187,15 @@ SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Metho
 
 def test_a_new_prm_is_one_file_and_one_line(project: Path) -> None:
     """On a copy of the code: the benchmark's stage, the command and the parameters know it then."""
-    shutil.copytree(ROOT / "stages", "stages", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("pathfinder", "stages"):
+        shutil.copytree(ROOT / folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
     Path("pathfinder/baselines/mine.py").write_text(MINE)
     registry = Path("pathfinder/baselines/registry.py")
-    registry.write_text(registry.read_text().replace("    llemma,\n", "    llemma,\n    mine,\n"))
+    registry.write_text(
+        registry.read_text()
+        .replace("import llemma,", "import mine, llemma,")
+        .replace("    llemma.SYSTEM,\n", "    llemma.SYSTEM,\n    mine.SYSTEM,\n")
+    )
     FOLDERS["math-shepherd"](Path("artifacts/raw/models/mine"))
     done = subprocess.run(
         [sys.executable, "-m", "stages.baseline", "mine", "processbench"],

@@ -1,0 +1,140 @@
+"""Marked constructs: turns of phrase that a native technical writer would not use, counted per 1,000 words.
+
+Run     python -m tests.support.prose [PATH …]   list them; default: the code, the README and docs/
+
+Prose is read from Markdown outside code blocks, and from the comments, docstrings and messages of Python and YAML files.
+The list grew from this project's own text. It catches habits, not every clumsy sentence.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+_UNIT = "core|step|label|line|row|record|problem|epoch|token|item|file|stage|run|page|solution|server|prompt|call|bit"
+_MARKS = {
+    "stand / lie": r"\b(stands?|stood|standing|lies|lie|lay)\b(?! (for|in for)\b)(?<!-stand)",
+    "go on": r"\b(go|goes|went|gone|going) on\b",
+    "beside": r"\bbeside\b",
+    "mend": r"\bmend(s|ed|ing)?\b",
+    "somebody": r"\b(somebody|anybody|other people's)\b",
+    "where there is none": r"\bwhere (there )?(is|are|was|were) (none|no such|any)\b|\bwhere it has none\b",
+    "alone": r"(?<![-\w])alone\b",
+    "a for per": rf"\b(one|two|three|\d+|rows?|lines?|trees?|files?|calls?|loss|tokens|seconds|bytes|entry|passes) an? ({_UNIT})\b",
+    "come to / of": r"\b(comes?|came) (to|of|out|from it|as|with it)\b|\bwhat (became|becomes) of\b",
+    "is there": r"\b(is|are|was|were|be) (not )?there\b(?! (is|are|was|were|a|an|any|no)\b)",
+    "pass over": r"\bpass(es|ed)? over\b",
+    "told / said": r"\b(is|are|was|were) (told|said)\b|\bsays so\b|\btells the whole\b|\bsay(s|ing)? so\b",
+    "headless clause": r"(?:^|[.;:] )(What|Whatever|Whoever) (?!is |are |does |do |if |to )[a-z][^?.]*\b(is|are|was|has|have|makes?|stays?|needs?)\b[^?]*$",
+    "of first": r"(?:^|[.;:] )Of (its|the|these|those|which|each|all|both) ",
+    "lacks, alone": r"\black(s|ed)?[,.;:)]",
+    "but for": r"\b(but for|all but|nothing but)\b",
+    "archaism": r"\b(nought|thereof|therein|wherein|whence|hither|likewise|thereby|betimes|meanwhile)\b",
+    "borne / held against": r"\b(borne out|(held|holds?|hold) against)\b",
+    "begun clause": r"\bthat (is|are) to be\b|\bis as (it|they) (is|are)\b",
+}
+MARKS = {name: re.compile(pattern, re.IGNORECASE if name != "of first" else 0) for name, pattern in _MARKS.items()}
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]+")
+_CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
+
+
+class Text(NamedTuple):
+    """A line of prose, its code spans removed, and where it is."""
+
+    file: str
+    line: int
+    text: str
+
+
+class Mark(NamedTuple):
+    """A marked construct, and where it is."""
+
+    file: str
+    line: int
+    kind: str
+    text: str
+
+
+def prose_of(path: Path) -> Iterator[Text]:
+    """The lines of prose in a file."""
+    name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
+    source = path.read_text(encoding="utf-8")
+    found = {".py": _python, ".md": _markdown}.get(path.suffix, _comments)(source)
+    for line, text in found:
+        if clean := _CODE.sub(" ", text).strip():
+            yield Text(name, line, clean)
+
+
+def marks_in(texts: Iterable[Text]) -> Iterator[Mark]:
+    """Every marked construct."""
+    for text in texts:
+        for kind, pattern in MARKS.items():
+            for _ in pattern.finditer(text.text):
+                yield Mark(text.file, text.line, kind, text.text)
+
+
+def words_in(texts: Iterable[Text]) -> int:
+    """How many words."""
+    return sum(len(_WORD.findall(text.text)) for text in texts)
+
+
+def sources() -> list[Path]:
+    """The Python and pipeline files of the product."""
+    folders = ("pathfinder", "stages", "flows", "infra")
+    code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [*code, ROOT / "dvc.yaml", ROOT / "infra/pretraining/dvc.yaml", ROOT / "Makefile"]
+
+
+def pages() -> list[Path]:
+    """The README and the documentation, without its notes."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def _python(source: str) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string.lstrip("# ")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
+            for offset, line in enumerate(node.value.splitlines()):
+                yield node.lineno + offset, line
+
+
+def _markdown(source: str) -> Iterator[tuple[int, str]]:
+    fenced = False
+    for number, line in enumerate(source.splitlines(), start=1):
+        if line.startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            yield number, line
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(source.splitlines(), start=1):
+        if (found := re.search(r"#\s?(.*)", line)) is not None:
+            yield number, found[1]
+        elif (found := re.search(r"\bdesc: (.*)", line)) is not None:
+            yield number, found[1]
+
+
+def main() -> None:
+    """List the marks and the rate."""
+    named = [Path(word).resolve() for word in sys.argv[1:]]
+    paths = [file for path in named for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
+    texts = [text for path in paths or [*sources(), *pages()] for text in prose_of(path)]
+    marks = list(marks_in(texts))
+    for mark in marks:
+        print(f"{mark.file}:{mark.line}: {mark.kind}: {mark.text[:110]}")
+    words = words_in(texts)
+    print(f"{len(marks)} marks in {words:,} words, {1000 * len(marks) / max(words, 1):.2f} per 1,000")
+
+
+if __name__ == "__main__":
+    main()
