@@ -83,7 +83,7 @@ def _memory_plan(memory: float) -> None:
 
     with plain_errors():
         params = load_params()
-        device = footprint.Device("cuda", memory * footprint.GIB) if memory else footprint.here()
+        device = footprint.Device("cuda", memory * footprint.GIB) if memory else footprint.this_device()
         found = {stage: footprint.verdict(stage, params, device) for stage in footprint.STAGES}
     size = f"{device.memory / footprint.GIB:.0f} GiB"
     place = "a GPU" if device.kind == "cuda" else "the CPU"
@@ -94,7 +94,7 @@ def _memory_plan(memory: float) -> None:
             continue
         fits = "fits" if verdict.fits else f"does not fit; {verdict.remedy}"
         total = f"{verdict.need.total / footprint.GIB:.1f}"
-        table.add_row(stage, total, Text(footprint.said(verdict.need)), Text(fits), Text(verdict.need.model))
+        table.add_row(stage, total, Text(footprint.describe(verdict.need)), Text(fits), Text(verdict.need.model))
     Console().print(table)
     if not all(verdict.fits for verdict in found.values() if verdict is not None):
         raise typer.Exit(1)

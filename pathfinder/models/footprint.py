@@ -264,7 +264,7 @@ def _halved(changes: _Changes, key: str, value: int, least: int) -> Iterator[_Ch
         yield changes | {key: value}
 
 
-def here() -> Device:
+def this_device() -> Device:
     """The GPU of this process, or the memory that this machine (or its container) gives to processes."""
     import torch  # seconds; a plan for a named size does without
 
@@ -282,17 +282,17 @@ def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
 
     ``folders`` are the models that it is about to load, by the names of ``stage_need``.
     """
-    device = here()
+    device = this_device()
     found = verdict(stage, params, device, lambda name: fetched_shape(folders[name]))
     if found is not None and not found.fits:
         raise DataError(
             f"{stage} ({found.need.model}) needs about {found.need.total / GIB:.1f} GiB, this "
-            f"{'GPU' if device.kind == 'cuda' else 'machine'} has {device.memory / GIB:.1f} GiB ({said(found.need)}). "
+            f"{'GPU' if device.kind == 'cuda' else 'machine'} has {device.memory / GIB:.1f} GiB ({describe(found.need)}). "
             f"Nearest: {found.remedy}"
         )
 
 
-def said(need: Need) -> str:
+def describe(need: Need) -> str:
     """The parts of a need in GiB, largest first, without those that hardly count."""
     parts = sorted(need.parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size > need.total / 100)

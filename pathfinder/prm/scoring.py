@@ -23,6 +23,7 @@ from pathfinder.models.description import variant_of
 from pathfinder.models.model import DTYPES, load_model, resolve
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.tree.attention import read_logits, use_trees
+from pathfinder.tree.inference import KVCache
 from pathfinder.tree.layout import (
     Backend,
     Suffix,
@@ -31,13 +32,12 @@ from pathfinder.tree.layout import (
     batch_below,
     batch_onto,
     batch_trees,
-    grown,
-    known_nodes,
+    cached_nodes,
+    extend_trunks,
     pack,
 )
-from pathfinder.tree.lean import Kept
-from pathfinder.tree.passes import PRESETS, Encoded, Mode, Prompter, Query, Reading, asked_in, averaged
-from pathfinder.tree.tree import Tree, build_tree, common
+from pathfinder.tree.passes import PRESETS, Encoded, Mode, Prompter, Query, Reading, expected_reward, passes_for
+from pathfinder.tree.tree import Tree, build_tree, shared_prefix
 
 _CHUNK = 256
 """Solutions whose prompts are held at once."""
@@ -125,7 +125,7 @@ class Scorer:
         # Two passes: the second goes on below the first. Every other mode, and labels one by one: all in one tree.
         passes, self._mode = self._prompter.passes, mode
         self._later = mode is Mode.BOTH and len(passes) == 2
-        self._together = asked_in(mode, passes)[:1] if self._later else asked_in(mode, passes)
+        self._together = passes_for(mode, passes)[:1] if self._later else passes_for(mode, passes)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
 
     def score(
@@ -201,7 +201,7 @@ class Scorer:
         before = {key: trunks.get(key) or self._opening for key in keys}
         trunks.clear()
         out: dict[str, list[StepScore]] = {key: [] for key in groups}
-        for chosen in pack([len(made[k].tree) - known_nodes(made[k].tree, before[k].ids) for k in keys], self._budget):
+        for chosen in pack([len(made[k].tree) - cached_nodes(made[k].tree, before[k].ids) for k in keys], self._budget):
             names = [keys[item] for item in chosen]
             onto = [before[name] for name in names]
             out |= zip(names, self._answer([made[name] for name in names], onto), strict=True)
@@ -212,16 +212,16 @@ class Scorer:
     def _opening(self) -> Trunk:
         """What every prompt begins with, the system text: the trunk of a problem of which nothing else is known."""
         one, other = (self._prompter.encode([Query("", text, (), text)])[0][0] for text in "PQ")
-        ids = one[: common(one, other)]
+        ids = one[: shared_prefix(one, other)]
         config: Any = self._model.config
         size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
         empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
         tree = build_tree([ids], [(0, len(ids) - 1)])
         batch = batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
-        kept: Kept = {}
+        kept: KVCache = {}
         read_logits(self._model, batch, kept)
-        return grown([tree], [empty], batch, kept)[0]
+        return extend_trunks([tree], [empty], batch, kept)[0]
 
     def _encode(self, queries: list[Query]) -> list[Encoded]:
         """Raises ``DataError`` naming the first query that is longer than the model's context."""
@@ -241,7 +241,7 @@ class Scorer:
     def _answer(self, asked: Sequence[_Asked], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
         """Both passes over a group; ``trunks`` are taken as known and replaced by what is known afterwards."""
         trees = [one.tree for one in asked]
-        kept: Kept | None = {} if self._later or trunks is not None else None
+        kept: KVCache | None = {} if self._later or trunks is not None else None
         batch = batch_trees(trees, self._backend) if trunks is None else batch_onto(trees, trunks, self._backend)
         batch = batch.to(self._model.device, self._dtype)
         logits = self._log_probabilities(batch, kept)
@@ -252,7 +252,7 @@ class Scorer:
         if self._later and kept is not None:
             self._second_pass(asked, found, batch, kept, trunks or ())
         if trunks is not None and kept is not None:
-            trunks[:] = grown(trees, trunks, batch, kept)
+            trunks[:] = extend_trunks(trees, trunks, batch, kept)
         return [
             [
                 step_score(self._prompter, query.name, number, answers, self._mode)
@@ -262,7 +262,7 @@ class Scorer:
         ]
 
     def _second_pass(
-        self, asked: Sequence[_Asked], found: list[_Found], batch: TreeBatch, kept: Kept, trunks: Sequence[Trunk]
+        self, asked: Sequence[_Asked], found: list[_Found], batch: TreeBatch, kept: KVCache, trunks: Sequence[Trunk]
     ) -> None:
         """Read the later pass given the predicted labels, below the nodes where its prompts leave the first one's."""
         (first, later), places = self._prompter.passes, [one.tree.reads for one in asked]
@@ -285,7 +285,7 @@ class Scorer:
             for mark in later.asked:
                 found[index][number, given, mark] = next(rows)
 
-    def _log_probabilities(self, batch: TreeBatch, kept: Kept | None = None) -> npt.NDArray[np.float64]:
+    def _log_probabilities(self, batch: TreeBatch, kept: KVCache | None = None) -> npt.NDArray[np.float64]:
         """Per reading: log-probabilities (whole vocabulary) of ``<+>`` and ``<->``, and of the most likely token."""
         logits = read_logits(self._model, batch, kept)
         logits = logits if logits.dtype == torch.float64 else logits.float()
@@ -338,7 +338,7 @@ def step_score(
 
     predicted: list[bool] = []
     stated: dict[str, float] = {}
-    for step in asked_in(mode, prompter.passes):
+    for step in passes_for(mode, prompter.passes):
         given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
             good, bad, top = (float(value) for value in found[number, given, mark])
@@ -347,7 +347,7 @@ def step_score(
             predicted.append(good >= bad)
             stated[labels[mark]] = positive(given, mark)
     if mode is Mode.ALL:
-        stated["correctness"] = averaged(prompter.passes, positive)
+        stated["correctness"] = expected_reward(prompter.passes, positive)
     return StepScore(
         stated.get("math"), stated.get("consistency"), stated.get("error_free"), stated.get("correctness", math.nan)
     )

@@ -28,7 +28,7 @@ from pathfinder.prm.scoring import (
     queries_of,
     step_score,
 )
-from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, asked_in
+from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, passes_for
 
 LOGS = Path(".pathfinder/vllm")
 _TIMEOUT_S = 600.0
@@ -129,7 +129,7 @@ class ServedScorer:
         Step by step, each with its marks in order: a prompt finds in the cache what the one before left there.
         """
         prompter, mode = self._prompter, self._mode
-        encoded, passes = prompter.encode(queries), asked_in(mode, prompter.passes)
+        encoded, passes = prompter.encode(queries), passes_for(mode, prompter.passes)
         numbers = range(len(queries))
         found: dict[FoundAt, list[float]] = {}
 

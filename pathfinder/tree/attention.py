@@ -25,7 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pathfinder.tree.lean import Kept, last_states, suits
+from pathfinder.tree.inference import KVCache, final_states, supports
 
 NAME = "tree"
 
@@ -68,7 +68,7 @@ class BinPlan:
     """Bins in the order in which they fill the row."""
 
     bins: tuple[Bin, ...]
-    slabs: tuple[Kept, ...] = ()
+    slabs: tuple[KVCache, ...] = ()
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> BinPlan:
         """On ``device``, the masks additive in ``dtype`` (converted once, not in every layer)."""
@@ -136,7 +136,7 @@ class FlexPlan:
     order: torch.Tensor
     key_order: torch.Tensor
     key_end: torch.Tensor
-    slabs: tuple[Kept, ...] = ()
+    slabs: tuple[KVCache, ...] = ()
     block_mask: Any = None
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> FlexPlan:
@@ -190,7 +190,7 @@ def tree_attention(
     scaling: float,
     dropout: float = 0.0,
     tree: Plan | None = None,
-    kept: Kept | None = None,
+    kept: KVCache | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """The attention function of a switched model; needs the keyword ``tree``, leaves keys and values in ``kept``."""
@@ -213,7 +213,7 @@ def use_trees(model: PreTrainedModel) -> None:
     model.config._attn_implementation = NAME
 
 
-def read_logits(model: Any, batch: Any, kept: Kept | None = None) -> torch.Tensor:
+def read_logits(model: Any, batch: Any, kept: KVCache | None = None) -> torch.Tensor:
     """Logits at the batch's readings only: (readings, vocabulary). ``batch`` is a ``layout.TreeBatch``.
 
     ``kept``, where given, is filled with every layer's keys and values. Raises ``ValueError`` for a model that is not
@@ -222,8 +222,8 @@ def read_logits(model: Any, batch: Any, kept: Kept | None = None) -> torch.Tenso
     used = getattr(getattr(model, "config", None), "_attn_implementation", NAME)
     if used != NAME:
         raise ValueError(f"attention {used!r} would treat a tree as a plain text; switch the model with use_trees")
-    if suits(model):
-        found: torch.Tensor = model.get_output_embeddings()(last_states(model, batch, kept))
+    if supports(model):
+        found: torch.Tensor = model.get_output_embeddings()(final_states(model, batch, kept))
         return found
     output = model(
         input_ids=batch.input_ids,

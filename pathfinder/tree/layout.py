@@ -17,8 +17,8 @@ import torch
 
 from pathfinder.models.tokens import Ids
 from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, Part, Plan
-from pathfinder.tree.lean import Kept
-from pathfinder.tree.tree import Split, Tree, common
+from pathfinder.tree.inference import KVCache
+from pathfinder.tree.tree import Split, Tree, shared_prefix
 
 Backend = Literal["auto", "cascade", "dense", "flex"]
 """``dense``: a mask over every whole tree, the reference. ``auto``: flex where there is a GPU, else the cascade."""
@@ -42,7 +42,7 @@ class Trunk:
     """What a model knows of a trunk: its ids and every layer's keys and values over them."""
 
     ids: Ids
-    kept: Kept
+    kept: KVCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +114,14 @@ def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
 
 def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk], backend: Backend = "auto") -> TreeBatch:
     """Lay trees out without the nodes that their ``trunks`` know (at the start of each tree's own trunk)."""
-    known = [known_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
+    known = [cached_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
     return _lay(trees, known, backend, tuple(trunk.kept for trunk in trunks))
 
 
 def batch_below(
     trees: Sequence[Tree],
     batch: TreeBatch,
-    kept: Kept,
+    kept: KVCache,
     suffixes: Sequence[Suffix],
     trunks: Sequence[Trunk] = (),
     backend: Backend = "auto",
@@ -163,19 +163,19 @@ def batch_below(
     return TreeBatch(_row(ids), _row(positions), torch.tensor(reads), _plan(backend, sight, cuts, before, slabs), ())
 
 
-def known_nodes(tree: Tree, ids: Ids) -> int:
+def cached_nodes(tree: Tree, ids: Ids) -> int:
     """How many of the trunk's first nodes an earlier pass over ``ids`` (a trunk too) leaves nothing to ask of."""
-    shared = common(tree.ids[tree.split.trunk], ids)
+    shared = shared_prefix(tree.ids[tree.split.trunk], ids)
     read = np.flatnonzero(np.isin(tree.split.trunk[:shared], tree.reads))
     return int(read[0]) if len(read) else shared
 
 
-def grown(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept: Kept) -> list[Trunk]:
+def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept: KVCache) -> list[Trunk]:
     """The trunks after a pass over ``batch_onto(trees, trunks)``: each tree's own, whole."""
     out = []
     for tree, trunk, slots in zip(trees, trunks, batch.slots, strict=True):
         nodes = tree.split.trunk
-        known = known_nodes(tree, trunk.ids)
+        known = cached_nodes(tree, trunk.ids)
         new = (
             slice(int(slots[nodes[known]]), int(slots[nodes[known]]) + len(nodes) - known)
             if len(nodes) > known
@@ -192,7 +192,7 @@ def grown(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept
     return out
 
 
-def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: tuple[Kept, ...]) -> TreeBatch:
+def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: tuple[KVCache, ...]) -> TreeBatch:
     slots: list[_Numbers] = []
     cuts: list[_Cut] = []
     count = 0
@@ -279,7 +279,7 @@ def _trunk_sights(trees: Sequence[Tree], slabs: Sequence[object], known: Sequenc
 
 
 def _plan(
-    backend: Backend, row: _Sight, cuts: Sequence[_Cut], before: Sequence[_Sight], slabs: tuple[Kept, ...]
+    backend: Backend, row: _Sight, cuts: Sequence[_Cut], before: Sequence[_Sight], slabs: tuple[KVCache, ...]
 ) -> Plan:
     if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
         keys = (*before, row)

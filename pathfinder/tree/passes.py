@@ -78,7 +78,7 @@ def passes(variant: Variant) -> tuple[Pass, ...]:
     return (head, Pass(head.asked, tuple(range(first, marks)))) if variant.second else (head,)
 
 
-def averaged(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...], int], float]) -> float:
+def expected_reward(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...], int], float]) -> float:
     """Correctness averaged over the labels before it, each combination by its probability."""
     weights: dict[tuple[bool, ...], float] = {(): 1.0}
     for step in passes[:-1]:
@@ -93,7 +93,7 @@ def averaged(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...], int],
     return sum(weight * positive(labels[: len(passes[-1].given)], last) for labels, weight in weights.items())
 
 
-def asked_in(mode: Mode, passes: Sequence[Pass]) -> Sequence[Pass]:
+def passes_for(mode: Mode, passes: Sequence[Pass]) -> Sequence[Pass]:
     """The passes that a mode runs: the last, which asks for Correctness, is left out where labels alone are wanted."""
     return passes[:-1] if mode is Mode.FIRST and len(passes) > 1 else passes
 

@@ -88,7 +88,7 @@ def build_tree(sequences: Sequence[Ids], reads: Sequence[tuple[int, int]]) -> Tr
     nodes, before, found = 0, np.empty(0, dtype=np.int32), np.empty(len(reads), dtype=np.int32)
     for index in order:
         prompt = cut[index]
-        shared = common(before, prompt)
+        shared = shared_prefix(before, prompt)
         if shared < len(prompt):
             end[path[shared : len(before)]] = nodes
             fresh = len(prompt) - shared
@@ -102,7 +102,7 @@ def build_tree(sequences: Sequence[Ids], reads: Sequence[tuple[int, int]]) -> Tr
     return Tree(ids[:nodes].copy(), depth[:nodes].copy(), end[:nodes].copy(), found)
 
 
-def common(left: Ids, right: Ids) -> int:
+def shared_prefix(left: Ids, right: Ids) -> int:
     """How many tokens two sequences share from their starts on."""
     length = min(len(left), len(right))
     differ = np.flatnonzero(left[:length] != right[:length])

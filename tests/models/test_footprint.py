@@ -133,7 +133,7 @@ def test_a_stage_refuses_before_it_starts(root: Path, tmp_path: Path, monkeypatc
     model.config.save_pretrained(tmp_path)
     params = profile(root, "quickstart", train=settings().model_dump() | {"lora": settings().lora})
     footprint.require("train", params, {"base": tmp_path})
-    monkeypatch.setattr(footprint, "here", lambda: Device("cpu", 0.6 * GIB))
+    monkeypatch.setattr(footprint, "this_device", lambda: Device("cpu", 0.6 * GIB))
     big = model.config.to_dict() | {"hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 40}
     (tmp_path / "config.json").write_text(json.dumps(big))
     with pytest.raises(DataError, match=r"^train \(.*\) needs about \d+\.\d GiB, this machine has 0\.6 GiB"):

@@ -12,19 +12,19 @@ from typing import Any
 import torch
 from torch.nn.functional import silu
 
-Kept = dict[int, tuple[torch.Tensor, torch.Tensor]]
+KVCache = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Layer -> keys and values of a pass: (key heads, slots, head size) each."""
 
 _KNOWN = {"Qwen2ForCausalLM", "LlamaForCausalLM"}
 
 
-def suits(model: torch.nn.Module) -> bool:
-    """Is the model one that ``last_states`` can run, and is no gradient wanted?"""
+def supports(model: torch.nn.Module) -> bool:
+    """Is the model one that ``final_states`` can run, and is no gradient wanted?"""
     config: Any = getattr(model, "config", None)
     return not torch.is_grad_enabled() and type(model).__name__ in _KNOWN and config.hidden_act == "silu"
 
 
-def last_states(model: torch.nn.Module, batch: Any, kept: Kept | None) -> torch.Tensor:
+def final_states(model: torch.nn.Module, batch: Any, kept: KVCache | None) -> torch.Tensor:
     """The normed last hidden states at the batch's readings: (readings, width). Fills ``kept``."""
     core: Any = model.model
     reads, place = torch.unique(batch.reads, return_inverse=True)
