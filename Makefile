@@ -1,5 +1,5 @@
 # make run    set up the environment, run the pipeline, print the results
-# make test   the tests, in the same environment
+# make test   run style checks, type checks and tests
 # make help   everything else
 #
 # BUILD=cuda takes PyTorch's CUDA build from the package index instead of the CPU build.
@@ -11,14 +11,14 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BUILD ?= cpu
 LEVEL ?= quickstart
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
-# Where uv looks for PyTorch's CPU build when it renews the locks: where pip is told to look, or on that index.
+# uv looks for PyTorch's CPU build in pip's find-links, if configured, and otherwise on TORCH_INDEX.
 LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
 CPU_TORCH = $(if $(LINKS),--find-links $(LINKS),--extra-index-url $(TORCH_INDEX) --index-strategy unsafe-best-match)
 COMPILE = uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-find-links
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-# uv installs a lock in seconds; where it does not reach the index that pip is configured for, pip takes minutes.
+# uv installs a lock in seconds; if uv cannot reach pip's index, pip installs it in minutes.
 INDEX = $(addprefix --default-index ,$(or $(PIP_INDEX_URL),$(shell $(BIN)/python -m pip config get global.index-url 2>/dev/null)))
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 LOCKED := --no-deps --require-hashes
@@ -26,24 +26,24 @@ install = $(UV) $(INDEX) $(LOCKED) -r $(1) 2>/dev/null || $(PIP) install $(LOCKE
 STAMP := $(VENV)/.installed-$(BUILD)
 DEV_STAMP := $(VENV)/.installed-dev
 
-# Stages and tests find this environment's python, dvc and prefect; nothing phones home.
+# Stages and tests use this environment's python, dvc and prefect. Telemetry is off.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export DO_NOT_TRACK := 1
 export DVC_NO_ANALYTICS := 1
 export GX_ANALYTICS_ENABLED := false
 export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export PYTHONHASHSEED := 0
-# Python keeps what it compiled: without that every process compiles torch and Great Expectations anew (5 s each).
+# Bytecode caching stays on: without it every process compiles torch and Great Expectations again (5 s each).
 export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
 .PHONY: help env run world results test check lock deploy undeploy bench clean
 
-help:  ## this list
+help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-env: $(STAMP)  ## set up .venv from the hash-locked requirements
+env: $(STAMP)  ## install the hash-locked requirements into .venv
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
@@ -65,29 +65,29 @@ $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
 	@$(call install,infra/requirements-dev.lock)
 	@touch $@
 
-data: data.dvc | $(STAMP)  ## fetch the small world and its models from the remote that travels with the repository
+data: data.dvc | $(STAMP)  ## restore the shipped world and its models from infra/world
 	@dvc pull --quiet data.dvc
 	@touch $@
 
 run: $(STAMP) data  ## run the pipeline of the active profile and print the results
 	@pathfinder run
 
-world: $(STAMP)  ## make what data/ ships from a seed (LEVEL=replica-small: the richer world); a good hour, resumable
+world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 70 minutes, resumable
 	@nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL)
 
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from pathfinder.reporting.results import results_table; print(results_table(), end="")'
 
-test: $(DEV_STAMP) data  ## style, types and tests
+test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
 	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks"
 
-check: $(DEV_STAMP)  ## style and types alone
+check: $(DEV_STAMP)  ## run style and type checks only
 	@ruff check .
 	@ruff format --check .
 	@mypy
 
-lock: $(STAMP)  ## renew the lock files from infra/requirements*.in (UPGRADE=--upgrade takes newer versions)
+lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRADE=--upgrade: newer versions)
 	@echo uv | uv pip compile --quiet --generate-hashes --no-header --no-annotate $(UPGRADE) - -o infra/uv.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/locks/cuda.lock
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) --no-emit-package torch \
@@ -96,14 +96,14 @@ lock: $(STAMP)  ## renew the lock files from infra/requirements*.in (UPGRADE=--u
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
-deploy: $(STAMP)  ## put up the Prefect deployment (process pool, nightly schedule, inactive until asked for)
+deploy: $(STAMP)  ## start the Prefect deployment (process pool; its nightly schedule is inactive)
 	@python -m flows.deploy up
 
-undeploy: $(STAMP)  ## take the deployment down
+undeploy: $(STAMP)  ## stop the Prefect deployment
 	@python -m flows.deploy down
 
-bench: $(DEV_STAMP) data  ## benchmarks, side by side in one run
+bench: $(DEV_STAMP) data  ## run the benchmarks
 	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s
 
-clean:  ## remove what the pipeline made here (not .venv, not the remote storage)
+clean:  ## remove the pipeline's outputs (keeps .venv and the remote storage)
 	@git clean -fdXq -- artifacts models metrics reports dvc_plots

@@ -1,4 +1,4 @@
-"""What the README says works: its quick commands are run in a fresh copy, and what it names exists."""
+"""The README works: its quick commands run in a fresh copy, and everything that it names exists."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPOKEN = "\n".join([*BLOCKS, *INLINE])
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a clone of the present state would hold, as a repository of its own."""
+    """A repository with the files that a clone of the present state would contain."""
     folder = tmp_path_factory.mktemp("readme") / "clone"
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -38,8 +38,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(folder: Path, *words: str) -> str:
-    """A README command there, with this environment's interpreter and the copy's code."""
-    python, cli = sys.executable, "import sys; from flows.cli import main; sys.exit(main())"
+    """Run a README command there, with this environment's interpreter and the copy's code."""
+    python, cli = sys.executable, "import sys; from pathfinder.cli import main; sys.exit(main())"
     if words[0] == "pathfinder":
         words = (python, "-c", cli, *words[1:])
     elif words[0] in ("python", "dvc"):
@@ -96,7 +96,7 @@ def test_pathfinder_verbs_exist(copy: Path) -> None:
 
 
 def test_modules_exist() -> None:
-    named = set(re.findall(r"\bpython -m ((?:stages|flows|infra)\.[a-z.]*[a-z])\b", SPOKEN))
+    named = set(re.findall(r"\bpython -m ((?:pathfinder|stages|flows|infra)\.[a-z.]*[a-z])\b", SPOKEN))
     assert {"flows.reproduce", "infra.deps", "pathfinder.lineage"} <= named
     for module in named:
         stem = ROOT / module.replace(".", "/")
@@ -116,11 +116,11 @@ def test_paths_of_the_map_exist(copy: Path) -> None:
 def test_variables_are_read_somewhere() -> None:
     named = set(re.findall(r"\b(PATHFINDER_[A-Z_]+|TORCH_INDEX)\b", SPOKEN))
     assert len(named) >= 3
-    folders = ("stages", "flows", "tests")
+    folders = ("pathfinder", "stages", "flows", "tests")
     sources = [ROOT / "Makefile", *(path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py"))]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     assert [name for name in named if name not in text] == []
 
 
-def test_no_machine_path_or_word_of_the_workshop_in_the_readme() -> None:
+def test_no_machine_path_in_the_readme() -> None:
     assert not re.search(r"/(work|root|tmp|opt|home)/", README)

@@ -1,7 +1,7 @@
-"""Reading and writing files so that nothing half-written is ever seen and every error names its file and row.
+"""Files: atomic writers, and readers whose errors name the file and the row.
 
-Outputs appear by one rename after an fsync; the same rows give the same bytes. ``.gz`` names are read and written
-compressed (no time stamp inside, so digests repeat).
+An output appears by one rename after an fsync, so no reader sees half of it. Equal rows give equal bytes. Names that
+end in ``.gz`` are read and written compressed, without a time stamp.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ class TransientError(PathfinderError, RuntimeError):
 
 
 def sha256_file(path: Path) -> str:
-    """Hexadecimal sha256 of a file's bytes."""
+    """The hexadecimal sha256 of a file."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def md5_file(path: Path) -> str:
-    """Hexadecimal md5 of a file's bytes (DVC's name for its content)."""
+    """The hexadecimal md5 of a file, by which DVC names its content."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def digest_of(value: Any) -> str:
-    """sha256 of a JSON value in canonical form; raises ``TypeError`` on anything that JSON cannot say exactly."""
+    """The sha256 of a JSON value in canonical form; raises ``TypeError`` for a value that JSON cannot represent."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well and vanishes otherwise."""
+    """Yield a temporary path that replaces ``path`` if the block succeeds and is removed if it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     os.close(descriptor)
@@ -76,7 +76,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside ``path`` that takes its place when the block ends well and vanishes otherwise."""
+    """Yield a temporary folder that replaces ``path`` if the block succeeds and is removed if it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
     try:
@@ -91,7 +91,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open for reading, decompressing ``.gz``."""
+    """Open a file for reading and decompress it if its name ends in ``.gz``."""
     with path.open("rb") as raw:
         if path.suffix == ".gz":
             with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
@@ -101,7 +101,7 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write atomically; a ``.gz`` name compresses without a time stamp."""
+    """Write atomically, compressed if the name ends in ``.gz``."""
     with atomic_file(path) as temporary:
         temporary.write_bytes(gzip.compress(content, 9, mtime=0) if path.suffix == ".gz" else content)
 
@@ -112,29 +112,29 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write one JSON value atomically: sorted keys, two spaces, final newline, NaN refused."""
+    """Write one JSON value atomically, with sorted keys and two spaces; raises ``ValueError`` for NaN."""
     write_text(path, json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Read one JSON value; a broken file is a ``DataError`` that names the place."""
+    """Read one JSON value; raises ``DataError`` if it is not valid."""
     with open_bytes(path) as handle:
         try:
             return json.loads(handle.read())
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: not valid JSON ({error}); fetch or make the file again") from error
+            raise DataError(f"{path}: not valid JSON ({error}); fetch or create the file again") from error
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
-    """Write one JSON value a line, atomically; keys keep their order."""
+    """Write one JSON value per line, atomically; keys keep their order."""
     text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
     write_text(path, text)
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line number from 1, value)``; blank lines are passed over; a broken line is a ``DataError``.
+    """Yield ``(line number from 1, value)`` and skip blank lines; raises ``DataError`` for a broken line.
 
-    Lines end at ``\\n`` alone, so separators inside the JSON text never split a record.
+    Only ``\\n`` ends a line, so separators inside the JSON text never split a record.
     """
     with open_bytes(path) as handle:
         for number, line in enumerate(handle, start=1):
@@ -142,20 +142,22 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
                 try:
                     yield number, json.loads(line)
                 except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                    raise DataError(f"{path}:{number}: not valid JSON ({error}); mend or remove the line") from error
+                    raise DataError(f"{path}:{number}: not valid JSON ({error}); correct or remove the line") from error
 
 
 def write_parquet(path: Path, frame: pl.DataFrame) -> None:
-    """Write a frame atomically, zstd-compressed; equal frames give equal bytes."""
+    """Write a frame atomically, compressed with zstd."""
     with atomic_file(path) as temporary:
         frame.write_parquet(temporary, compression="zstd", statistics=True)
 
 
 def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
-    """Read a frame and, given ``schema``, check column names and types exactly."""
+    """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly those of ``schema``."""
     if not path.exists():
-        raise DataError(f"{path}: no such file; run the stage that makes it (`dvc repro` finds out which)")
+        raise DataError(
+            f"{path}: no such file; run the stage that writes it (`dvc repro` runs every stage that is needed)"
+        )
     frame = pl.read_parquet(path)
     if schema is not None and dict(frame.schema) != schema:
-        raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that makes it")
+        raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that writes it")
     return frame

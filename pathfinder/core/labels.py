@@ -1,4 +1,4 @@
-"""The label algebra: what a rating says by itself, when judge and rating disagree, what a step is worth.
+"""The label rules: scores implied by a rating, disagreement of judge and rating, and correctness.
 
 Source: paper section 3.3; ``run_inference.py``, ``run_inference_mistral.py`` and ``build_dataset.py`` of the published
 code. Ratings are -1, 0, 1 for PRM800K; a Monte-Carlo "+" is 1 and "-" is -1.
@@ -27,7 +27,7 @@ class Scores:
 
     @property
     def all_ones(self) -> bool:
-        """No error found."""
+        """Whether the judge found no error."""
         return (self.math, self.consistency, self.optimality) == (1, 1, 1)
 
 
@@ -35,26 +35,26 @@ _GIVEN = {1: Scores(1, 1, 1), 0: Scores(1, 1, 0)}
 
 
 def given_scores(source: str, rating: int | None) -> Scores | None:
-    """The scores that a rating gives without a judge: PRM800K 1 and 0; ``None`` for everything else."""
+    """The scores that a rating implies without a judge (PRM800K 1 and 0), or ``None``."""
     return _GIVEN.get(rating) if source == HUMAN and rating is not None else None
 
 
 def needs_judge(source: str, rating: int | None) -> bool:
-    """Whether the labels of a step with this rating are the judge's to give."""
+    """Whether the judge has to label a step with this rating."""
     return rating is not None and given_scores(source, rating) is None
 
 
 def disagrees(source: str, rating: int, scores: Scores) -> bool:
-    """Whether the scores contradict the rating: all ones against -1, or not all ones against a Monte-Carlo "+"."""
+    """Whether the scores contradict the rating: all ones for a -1, or an error for a Monte-Carlo "+"."""
     if rating == -1:
         return scores.all_ones
     return source in MONTE_CARLO and rating == 1 and not scores.all_ones
 
 
 def drop_reason() -> pl.Expr:
-    """Why a labelled record is dropped, or null where it is kept; over columns of STEPS joined with LABELS.
+    """The reason to drop a labelled record, or null to keep it. Reads the columns of STEPS joined with LABELS.
 
-    A record without scores is dropped under its outcome's name, a contradiction as "disagrees".
+    A record without scores is dropped under the name of its outcome, a contradiction as "disagrees".
     """
     all_ones = (pl.col("math") == 1) & (pl.col("consistency") == 1) & (pl.col("optimality") == 1)
     monte_carlo = pl.col("source").is_in(MONTE_CARLO)
@@ -69,5 +69,5 @@ def drop_reason() -> pl.Expr:
 
 
 def correctness() -> pl.Expr:
-    """1 exactly where math, consistency and optimality are all 1 (paper section 3.2; a neutral PRM800K step is 0)."""
+    """1 if math, consistency and optimality are all 1, else 0 (paper section 3.2; a neutral PRM800K step is 0)."""
     return pl.min_horizontal("math", "consistency", "optimality").cast(pl.Int8)

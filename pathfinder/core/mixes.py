@@ -1,7 +1,7 @@
-"""Data mixes: all human ratings with a share of the built Monte-Carlo records.
+"""Data mixes: all human ratings and a share of the built Monte-Carlo records.
 
-Trees are taken in an order that seed and id alone decide, so that a smaller mix is a prefix of a larger one, and one
-build serves all of them.
+Seed and id decide the order in which trees are taken. A smaller mix is therefore a prefix of a larger one, and one
+build serves all mixes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ HUMAN = pl.col("source") == "prm800k"
 
 
 def draw(seed: int, key: str) -> float:
-    """A number in [0, 1) that depends on seed and key alone."""
+    """A number in [0, 1) that depends only on seed and key."""
     return int.from_bytes(hashlib.sha256(f"{seed}:{key}".encode()).digest()[:8], "big") / 2**64
 
 
 def take(trees: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
-    """Whole trees in a seeded order until about ``limit`` records; their own order is kept."""
+    """Whole trees, chosen in a seeded order up to ``limit`` records and returned in their own order."""
     size = trees["branches"].list.len()
     if size.sum() <= limit:
         return trees
@@ -33,20 +33,22 @@ def take(trees: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
 
 
 def records_of(trees: pl.DataFrame) -> int:
-    """How many records the trees hold."""
+    """The number of records in the trees."""
     return int(trees["branches"].list.len().sum())
 
 
 def share_of(mixes: Iterable[Mix], name: str) -> float:
-    """The share of the Monte-Carlo records that a mix takes; raises ``DataError`` where the profile has no such mix."""
+    """The share of the Monte-Carlo records in a mix; raises ``DataError`` if the profile has no such mix."""
     known = {mix.name: mix.share for mix in mixes}
     if name not in known:
-        raise DataError(f"params.yaml: no mix {name!r} in `mixes`; there are {', '.join(known) or 'none'}")
+        raise DataError(
+            f"params.yaml: no mix {name!r} in `mixes`; expected one of {', '.join(known) or '(none defined)'}"
+        )
     return known[name]
 
 
 def select(trees: pl.DataFrame, share: float, seed: int) -> pl.DataFrame:
-    """The trees of a mix, in their own order: every human one and a share of the others, counted in records."""
+    """The trees of a mix, in their own order: all human trees and a share of the others, counted in records."""
     if share >= 1:
         return trees
     others = trees.filter(~HUMAN)

@@ -1,6 +1,6 @@
-"""The strict reader of ``params.yaml``: every unknown, missing or ill-typed key is refused by name.
+"""The strict reader of ``params.yaml``: it names every unknown, missing or ill-typed key.
 
-One class per section; a stage reads its own sections and DVC tracks exactly those.
+There is one class per section. A stage reads its own sections, and DVC tracks exactly those.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# Part of a shell command in dvc.yaml and of paths: nothing but these characters. `pathfinder.core.runs` reads the parts.
+# Names become part of commands in dvc.yaml and of paths, so only these characters are allowed; core/runs.py parses them.
 RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
 SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
@@ -44,7 +44,7 @@ class Source(_Section):
 
 
 class Download(_Section):
-    """Where the raw files come from; ``world`` is the folder that the shipped sources lie in."""
+    """Where the raw files come from; ``world`` is the folder of the shipped sources."""
 
     world: Annotated[str, Field(pattern=r"^(data|artifacts/pretraining/[a-z0-9]+(-[a-z0-9]+)*)$")]
     retries: Count
@@ -67,7 +67,7 @@ class Prepare(_Section):
 
 
 class Vllm(_Section):
-    """A vLLM server that a stage starts and ends."""
+    """A vLLM server that a stage starts and stops."""
 
     command: Annotated[list[str], Field(min_length=1)]
     replicas: Positive
@@ -167,7 +167,7 @@ class Train(_Section):
 
 
 class Score(_Section):
-    """The PRM as a scorer: in this process, or behind a vLLM server."""
+    """Scoring with the PRM, in this process or behind a vLLM server."""
 
     engine: Literal["local", "vllm"]
     base_url: str
@@ -179,14 +179,14 @@ class Score(_Section):
 
 
 class ProcessBench(_Section):
-    """First wrong step."""
+    """Finding the first wrong step."""
 
     limit: Count
     early_stop: bool
 
 
 class PRMBench(_Section):
-    """Typed errors."""
+    """Judging steps by error type."""
 
     threshold: Share
     limit: Count
@@ -212,7 +212,7 @@ class Search(_Section):
 
 
 class CriticSettings(_Section):
-    """How LLM judges of whole solutions are asked."""
+    """Calls to LLM judges of whole solutions."""
 
     base_urls: Annotated[list[str], Field(min_length=1)]
     votes: Count
@@ -264,7 +264,7 @@ class Params(_Section):
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
-    """Read and check ``params.yaml``; raises ``DataError`` that lists every wrong key by its dotted name."""
+    """Read and check ``params.yaml``; raises ``DataError`` with the dotted name of every wrong key."""
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar with the time left on a terminal, a line now and then everywhere else."""
+"""Progress of long work: a bar with the time left on a terminal, occasional lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _EVERY_S = 10.0
 
 
 class Progress:
-    """Count towards ``total`` under a ``label``; written to standard error.
+    """Counts towards ``total`` on standard error.
 
-    On a terminal a live bar; elsewhere (logs, a flow run) a line at most every ten seconds, and a last one for work
-    that took over two seconds.
+    A terminal shows a live bar. A log gets a line at most every ten seconds, and a last line if the work took more than
+    two seconds.
     """
 
     def __init__(self, label: str, total: int, unit: str = "it") -> None:
@@ -46,13 +46,13 @@ class Progress:
             self._say()
 
     def begin(self) -> None:
-        """Start the clock of the rate now: what came before (a server's start) was preparation."""
+        """Start measuring the rate now, after preparation such as the start of a server."""
         self._start = time.monotonic()
         if self._bar is not None:
             self._bar.unpause()
 
     def resume(self, done: int) -> None:
-        """Count ``done`` items that an earlier run finished; they do not enter the rate."""
+        """Count ``done`` items that an earlier run finished, without including them in the rate."""
         self._resumed += done
         self.done += done
         if self._bar is not None:
@@ -60,7 +60,7 @@ class Progress:
             self._bar.update(done)
 
     def advance(self, count: int = 1, note: str = "") -> None:
-        """Count ``count`` more; ``note`` stands behind the figures."""
+        """Count ``count`` more items; ``note`` is shown after the figures."""
         self.done += count
         self._note = note or self._note
         if self._bar is not None:
@@ -81,7 +81,7 @@ class Progress:
 
 
 def track(items: Iterable[T], label: str, total: int, unit: str = "it") -> Iterator[T]:
-    """Yield ``items`` and count them."""
+    """Yield ``items`` and show progress."""
     with Progress(label, total, unit) as progress:
         for item in items:
             yield item

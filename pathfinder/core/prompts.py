@@ -1,7 +1,7 @@
 """The prompts of the method, word for word, pinned by digest.
 
-Every text that reaches a model is made here: the judge's grading prompt, the policy's prompt and the PRM's two-pass
-prompt, in the wording of each published script. ``DIGESTS`` pins the constants; a test compares them.
+Every text sent to a model is written here: the judge's grading prompt, the policy's prompt and the PRM's two-pass
+prompt, each in the wording of its published script. ``DIGESTS`` pins the constants; a test compares them.
 
 Source: paper sections 3.2-3.4 and appendix "Data Annotation Prompt"; declare-lab/PathFinder-PRM at 2f80ed4
 (``src/data_generation/prompt.py``, ``build_dataset.py``, ``src/evaluation/**``).
@@ -18,7 +18,7 @@ GOOD = "<+>"
 BAD = "<->"
 MASK = "<extra>"
 LABEL_TOKENS: tuple[str, str, str] = (GOOD, BAD, MASK)
-"""The tokens that the method adds to the vocabulary, in the order in which they get their ids."""
+"""The tokens that the method adds to the vocabulary, in the order of their ids."""
 
 STEP_SEPARATOR = "\n\n"
 END_OF_TURN = "<|im_end|>"
@@ -130,14 +130,15 @@ def judge_context(problem: str, prefix: Sequence[str], step: str, indent: int = 
 
 
 def judge_prompt(problem: str, prefix: Sequence[str], step: str, indent: int = 0) -> str:
-    """The judge's whole user turn for one step (paper appendix "Data Annotation Prompt")."""
+    """The judge's complete user turn for one step (paper appendix "Data Annotation Prompt")."""
     return JUDGE_PROMPT.format(context=judge_context(problem, prefix, step, indent))
 
 
 def policy_prompt(problem: str, steps: Sequence[str]) -> str:
-    """Raw chat text from which the policy writes the next step (published search prompt, braces repaired).
+    """The raw chat text that the policy continues with the next step (published search prompt, braces repaired).
 
-    The published script also rewrites the words "left-brackets" inside the problem; here only the template's own.
+    The published script also replaces the words "left-brackets" inside the problem; this function replaces only those
+    of the template.
     """
     template = POLICY_PROMPT.replace("left-brackets", "{{").replace("right-brackets", "}}")
     done = STEP_SEPARATOR.join(steps) + STEP_SEPARATOR if steps else ""
@@ -149,7 +150,7 @@ Label = Literal["math", "consistency", "error_free", "correctness"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One label slot of a PRM prompt: the caption printed before it and the label that stands there."""
+    """One label slot of a PRM prompt: the caption before it, and the label."""
 
     caption: str
     label: Label
@@ -157,10 +158,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """How a PRM states its labels: ``first`` are predicted without knowing each other, then ``second`` given them.
+    """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given those.
 
-    ``sequential`` makes every mark see the labels before it in one pass (the autoregressive alternative of the
-    paper's appendix "Design Choice").
+    With ``sequential``, every label sees the labels before it in one pass (the autoregressive alternative of the paper's
+    appendix "Design Choice").
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""What travels between the stages: table schemas, row types and the ids that tie them together.
+"""The tables that pass between stages: their schemas, and the ids that link their rows.
 
-A *trajectory* is one upstream line read as a problem and the steps that were followed. A *record* is one rated step
-(or alternative) standing after a trajectory's first ``step_index`` steps. Its id says where it came from:
-``<dataset>-<first 8 of the file's sha256>-<line>-<step>-<completion>``; every later table names records by it.
+A *trajectory* is one upstream line, read as a problem and the steps that were followed. A *record* is one rated step, or
+alternative step, after the first ``step_index`` steps of a trajectory. Its id names its origin:
+``<dataset>-<first 8 digits of the file's sha256>-<line>-<step>-<completion>``. Every later table refers to this id.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ STEPS: dict[str, Any] = {
     "id": pl.String(),
     "trajectory_id": pl.String(),
     "source": pl.String(),
-    "step_index": pl.Int64(),  # from 0: how many trunk steps stand before this one
+    "step_index": pl.Int64(),  # from 0: the number of trunk steps before this one
     "completion": pl.Int64(),  # from 0: which alternative
     "step": pl.String(),
-    "rating": pl.Int8(),  # -1, 0, 1; null where the source has none. Monte-Carlo "+" is 1 and "-" is -1
+    "rating": pl.Int8(),  # -1, 0, 1; null if the source has none. Monte-Carlo "+" is 1 and "-" is -1
 }
 QUARANTINE: dict[str, Any] = {
     "source": pl.String(),  # folder below artifacts/raw
     "file": pl.String(),
     "line": pl.Int64(),
-    "id": pl.String(),  # the record's; null where the whole line is set aside
+    "id": pl.String(),  # the record's id; null if the whole line is quarantined
     "reason": pl.String(),
     "detail": pl.String(),
 }
@@ -43,7 +43,7 @@ LABELS: dict[str, Any] = {
     "id": pl.String(),
     "math": pl.Int8(),  # 0, 1 or null
     "consistency": pl.Int8(),
-    "optimality": pl.Int8(),  # criterion C of the judge; 0/1 from the rating where no judge is asked
+    "optimality": pl.Int8(),  # criterion C of the judge; from the rating if no judge is asked
     "origin": pl.String(),  # rating | judge | none
     "outcome": pl.String(),  # given | parsed | unparsed | too_long | refused | engine_error | not_sampled | unrated
     "attempts": pl.Int64(),  # judge answers used; 0 without a judge
@@ -53,14 +53,14 @@ ANSWERS: dict[str, Any] = {
     "attempt": pl.Int64(),  # from 0, over all rounds
     "round": pl.Int64(),  # 0, then one for each re-ask after a disagreement
     "prompt_digest": pl.String(),  # sha256 of the judge's user turn
-    "answer": pl.String(),  # null where the engine gave none
+    "answer": pl.String(),  # null if the engine gave none
     "outcome": pl.String(),  # parsed | unparsed | too_long | refused | engine_error
 }
 CLEAN: dict[str, Any] = {
     "id": pl.String(),
     "math": pl.Int8(),
     "consistency": pl.Int8(),
-    "correctness": pl.Int8(),  # 1 only where math, consistency and optimality are all 1
+    "correctness": pl.Int8(),  # 1 only if math, consistency and optimality are all 1
 }
 DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
 
@@ -82,12 +82,14 @@ TREES: dict[str, Any] = {
 }
 SOFT_TREES: dict[str, Any] = {
     **TREES,
-    "branches": pl.List(pl.Struct({**_BRANCH, "mc_value": pl.Float32()})),  # share of good roll-outs; null: none made
+    "branches": pl.List(
+        pl.Struct({**_BRANCH, "mc_value": pl.Float32()})
+    ),  # share of correct roll-outs; null if none were made
 }
 
 
 def record_id(trajectory: str, step: int, completion: int) -> str:
-    """The stable id of a rated step of the trajectory with this id."""
+    """The stable id of a rated step."""
     return f"{trajectory}-{step}-{completion}"
 
 
@@ -97,10 +99,10 @@ def trajectory_id(dataset: str, file_sha256: str, line: int) -> str:
 
 
 def normalise(text: str) -> str:
-    """Text for comparing problems: NFKC, lower case, runs of white space as one space."""
+    """The form in which problems are compared: NFKC, lower case, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
 
 def problem_id(problem: str) -> str:
-    """First 16 hexadecimal digits of the sha256 of the normalised problem: equal for equal problems of any source."""
+    """The first 16 hexadecimal digits of the sha256 of the normalised problem, the same for every source."""
     return hashlib.sha256(normalise(problem).encode()).hexdigest()[:16]

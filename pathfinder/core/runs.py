@@ -1,7 +1,7 @@
-"""A run: one variant of the PRM, trained on one mix of the data with one seed. Its name says all three.
+"""A run is one variant of the PRM, trained on one data mix with one seed. Its name contains all three.
 
-``VARIANT[-MIX][-sSEED]``: ``full``, ``no_subtasks-prm800k``, ``full-550k-s2``. What is not said is the paper's main
-setting: mix ``400k``, seed 1. Each run has one name only, so that its files are found by it.
+``VARIANT[-MIX][-sSEED]``, for example ``full``, ``no_subtasks-prm800k`` or ``full-550k-s2``. The defaults are the
+paper's main setting, mix ``400k``, and seed 1. A run has exactly one name, because the name locates its files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _NAME = re.compile(r"([a-z_]+)(?:-([0-9a-z]*k))?(?:-s([1-9][0-9]*))?")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """``seed`` counts from 1, the profile's own seed."""
+    """A parsed run name; ``seed`` counts from 1, which is the seed of the profile."""
 
     name: str
     variant: str
@@ -28,31 +28,31 @@ class Run:
 
     @property
     def system(self) -> str:
-        """The run's name without its seed: runs that differ in the seed alone measure one system."""
+        """The run's name without its seed. Runs that differ only in the seed measure one system."""
         return _name_of(self.variant, self.mix, 1)
 
 
 def parse_run(name: str) -> Run:
-    """Read a run's name; raises ``DataError`` where it is none, or not the shortest one of its run."""
+    """Parse a run's name; raises ``DataError`` if it is invalid or not the shortest name of the run."""
     found = _NAME.fullmatch(name)
     if found is None or found[1] not in VARIANTS:
         raise DataError(
             f"run {name!r}: expected VARIANT[-MIX][-sSEED], as in no_subtasks-prm800k-s2, with a variant of "
-            f"{', '.join(VARIANTS)}; mend `runs` in params.yaml"
+            f"{', '.join(VARIANTS)}; correct `runs` in params.yaml"
         )
     run = Run(name, found[1], found[2] or MAIN_MIX, int(found[3] or 1))
     if (short := _name_of(run.variant, run.mix, run.seed)) != name:
-        raise DataError(f"run {name!r}: its name is {short!r}; mend `runs` in params.yaml")
+        raise DataError(f"run {name!r}: the name of this run is {short!r}; correct `runs` in params.yaml")
     return run
 
 
 def parse_runs(names: Iterable[str]) -> tuple[Run, ...]:
-    """Every run of a profile, in its order."""
+    """The runs of a profile, in order."""
     return tuple(parse_run(name) for name in names)
 
 
 def systems(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each system, in the order of first appearance, the lowest seed first."""
+    """The runs of each system, systems in order of first appearance, the lowest seed first."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.system, []).append(run)

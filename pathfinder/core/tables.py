@@ -1,4 +1,4 @@
-"""Writing tables that need not fit into memory: rows in, one atomic Parquet file out."""
+"""Writes a table that does not fit into memory to one Parquet file, atomically."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CHARS = 64_000_000
 
 
 class TableWriter:
-    """Rows of ``schema``, held until a row group is full. Equal rows give equal bytes."""
+    """Collects rows of ``schema`` and writes them one row group at a time. Equal rows give equal bytes."""
 
     def __init__(self, schema: dict[str, Any], writer: pyarrow.parquet.ParquetWriter) -> None:
         self.rows = 0
@@ -29,7 +29,7 @@ class TableWriter:
         self._chars = 0
 
     def add(self, *row: Any) -> None:
-        """Add one row, its values in the schema's order."""
+        """Add one row, with its values in the order of the schema."""
         self._pending.append(row)
         for place in self._texts:
             self._chars += len(row[place] or "")
@@ -47,7 +47,7 @@ class TableWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is held as one row group."""
+        """Write the collected rows as one row group."""
         if self._pending:
             self._tables.append(arrow_table(self._schema, self._pending))
             self._pending, self._chars = [], 0
@@ -58,7 +58,7 @@ class TableWriter:
 
 @contextmanager
 def table_writer(path: Path, schema: dict[str, Any]) -> Iterator[TableWriter]:
-    """A writer whose file appears at ``path`` when the block ends well."""
+    """Yield a writer; the file appears at ``path`` if the block succeeds."""
     with atomic_file(path) as temporary:
         arrow_schema = arrow_table(schema, []).schema
         with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
@@ -68,6 +68,6 @@ def table_writer(path: Path, schema: dict[str, Any]) -> Iterator[TableWriter]:
 
 
 def arrow_table(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:
-    """Rows, their values in the schema's order, as the writer takes them."""
+    """Rows as an Arrow table that ``TableWriter`` accepts."""
     frame = pl.DataFrame(rows, schema=schema, orient="row", strict=True)
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -38,7 +38,7 @@ def test_every_run_has_one_name_that_says_what_it_is(variant: str, mix: str, see
     "name", ["", "fuller", "full-", "full-s", "full-s02", "full-s0", "full; ls", "../full", "full\n"]
 )
 def test_what_is_no_run_is_refused_by_name(name: str) -> None:
-    with pytest.raises(DataError, match=r"mend `runs` in params\.yaml"):
+    with pytest.raises(DataError, match=r"correct `runs` in params\.yaml"):
         parse_run(name)
 
 

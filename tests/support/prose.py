@@ -2,8 +2,8 @@
 
 Run     python -m tests.support.prose [PATH …]   list them; default: the code, the README and docs/
 
-Prose is read from Markdown outside code blocks, and from the comments, docstrings and messages of Python and YAML files.
-The list grew from this project's own text. It catches habits, not every clumsy sentence.
+Prose means Markdown outside code blocks, and the comments, docstrings and messages of Python and YAML files. The list
+grew from this project's own text. It catches habits, not every clumsy sentence.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 _UNIT = "core|step|label|line|row|record|problem|epoch|token|item|file|stage|run|page|solution|server|prompt|call|bit"
+_COUNT = r"one|two|three|\d+|rows?|lines?|trees?|files?|calls?|loss|tokens|seconds|bytes|entry|passes"
 _MARKS = {
     "stand / lie": r"\b(stands?|stood|standing|lies|lie|lay)\b(?! (for|in for)\b)(?<!-stand)",
     "go on": r"\b(go|goes|went|gone|going) on\b",
@@ -27,12 +28,15 @@ _MARKS = {
     "somebody": r"\b(somebody|anybody|other people's)\b",
     "where there is none": r"\bwhere (there )?(is|are|was|were) (none|no such|any)\b|\bwhere it has none\b",
     "alone": r"(?<![-\w])alone\b",
-    "a for per": rf"\b(one|two|three|\d+|rows?|lines?|trees?|files?|calls?|loss|tokens|seconds|bytes|entry|passes) an? ({_UNIT})\b",
+    "a for per": rf"\b({_COUNT}) an? ({_UNIT})\b",
     "come to / of": r"\b(comes?|came) (to|of|out|from it|as|with it)\b|\bwhat (became|becomes) of\b",
     "is there": r"\b(is|are|was|were|be) (not )?there\b(?! (is|are|was|were|a|an|any|no)\b)",
     "pass over": r"\bpass(es|ed)? over\b",
     "told / said": r"\b(is|are|was|were) (told|said)\b|\bsays so\b|\btells the whole\b|\bsay(s|ing)? so\b",
-    "headless clause": r"(?:^|[.;:] )(What|Whatever|Whoever) (?!is |are |does |do |if |to )[a-z][^?.]*\b(is|are|was|has|have|makes?|stays?|needs?)\b[^?]*$",
+    "headless clause": (
+        r"(?:^|[.;:] )(What|Whatever|Whoever) (?!is |are |does |do |if |to )"
+        r"[a-z][^?.]*\b(is|are|was|has|have|makes?|stays?|needs?)\b[^?]*$"
+    ),
     "of first": r"(?:^|[.;:] )Of (its|the|these|those|which|each|all|both) ",
     "lacks, alone": r"\black(s|ed)?[,.;:)]",
     "but for": r"\b(but for|all but|nothing but)\b",
@@ -118,9 +122,7 @@ def _markdown(source: str) -> Iterator[tuple[int, str]]:
 
 def _comments(source: str) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(source.splitlines(), start=1):
-        if (found := re.search(r"#\s?(.*)", line)) is not None:
-            yield number, found[1]
-        elif (found := re.search(r"\bdesc: (.*)", line)) is not None:
+        if (found := re.search(r"(?:#|\bdesc:)\s?(.*)", line)) is not None:
             yield number, found[1]
 
 

@@ -1,0 +1,59 @@
+"""The prose is plain English: no marked constructs in what users read, and next to none in the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pathfinder.cli import app
+from tests.support.prose import Text, marks_in, pages, prose_of, sources, words_in
+
+
+def listed(texts: list[Text]) -> str:
+    return "\n".join(f"{mark.file}:{mark.line}: {mark.kind}: {mark.text}" for mark in marks_in(texts))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_pages_have_no_marked_construct(page: Path) -> None:
+    texts = list(prose_of(page))
+    assert words_in(texts) > 30
+    assert not listed(texts)
+
+
+def test_help_has_no_marked_construct() -> None:
+    import flows.cli  # noqa: F401  (adds its verbs to the app)
+
+    cli = CliRunner()
+    verbs = [command.name or command.callback.__name__ for command in app.registered_commands if command.callback]
+    assert len(verbs) > 6
+    texts = [
+        Text("pathfinder", number, line.strip(" │"))
+        for verb in ([], *([verb] for verb in verbs), ["lineage"])
+        for number, line in enumerate(cli.invoke(app, [*verb, "--help"], env={"COLUMNS": "200"}).output.splitlines())
+    ]
+    assert words_in(texts) > 300
+    assert not listed(texts)
+
+
+def test_code_has_at_most_one_marked_construct_per_two_thousand_words() -> None:
+    texts = [text for path in sources() for text in prose_of(path)]
+    assert words_in(texts) > 25_000
+    assert len(list(marks_in(texts))) <= words_in(texts) / 2000, listed(texts)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Nothing is written while an answer lacks.",
+        "The file lies in the folder.",
+        "Loss a label, and tokens an epoch.",
+        "Mend it and go on.",
+        "Of its labels most are right.",
+        "What answers without a model is read from any file.",
+        "An absent one is passed over.",
+    ],
+)
+def test_marked_constructs_are_found(sentence: str) -> None:
+    assert list(marks_in([Text("", 1, sentence)]))
