@@ -51,5 +51,5 @@ def test_a_smaller_mix_lies_within_a_larger_and_all_human_ratings_are_in_each(
 def test_a_mix_that_the_profile_does_not_have_is_named() -> None:
     mixes = [Mix(name="400k", share=0.5)]
     assert share_of(mixes, "400k") == 0.5
-    with pytest.raises(DataError, match=r"no mix '550k' in `mixes`; there are 400k"):
+    with pytest.raises(DataError, match=r"no mix '550k' in `mixes`; expected one of 400k"):
         share_of(mixes, "550k")

@@ -30,7 +30,7 @@ def test_every_run_has_one_name_that_says_what_it_is(variant: str, mix: str, see
     assert run.system == short.removesuffix(f"-s{seed}") or seed == 1
     assert re.search(get_args(RunName)[1].metadata[0].pattern, short)
     if long != short:
-        with pytest.raises(DataError, match=f"its name is '{short}'"):
+        with pytest.raises(DataError, match=f"the name of this run is '{short}'"):
             parse_run(long)
 
 
