@@ -1,11 +1,11 @@
-"""Fetch every source of the catalogue, check its sha256, write a manifest with revisions and licences.
+"""Fetch the sources of the catalogue, check their sha256, and write a manifest with revisions and licences.
 
-Reads   data (the shipped world) and whatever the catalogue names; params: download
+Reads   data (the shipped world) and the sources that the catalogue names; params: download
 Writes  artifacts/raw/<source>/…, artifacts/raw/manifest.json
 Run     python -m stages.download
 
-Files arrive in .pathfinder/download/ and move to artifacts/raw together, so an interrupted run goes on where it was.
-``PATHFINDER_MIRROR`` names the root of sources of kind ``mirror``. Exit status 75: the network failed, try again.
+Files arrive in .pathfinder/download/ and move to artifacts/raw together. An interrupted run resumes from that folder.
+``PATHFINDER_MIRROR`` is the root of ``mirror`` sources. Exit status 75 means that the network failed; try again.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import atomic_folder, digest_of, write_json
-from pathfinder.core.params import Download, load_params
+from pathfinder.core.params import Download, Source, load_params
 from pathfinder.provenance.stage import stage
-from pathfinder.sources.catalogue import MIRROR_VARIABLE, Place, fetch_source
+from pathfinder.sources.catalogue import MIRROR_VARIABLE, Destination, fetch_source
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
@@ -29,18 +29,25 @@ def fetch_all(params: Download, mirror: Path | None) -> dict[str, Any]:
     """Fetch every source into its work folder; returns the manifest."""
     manifest: dict[str, Any] = {}
     for source in params.sources:
-        entry = source.model_dump(include={"kind", "location", "revision", "licence"})
-        fetched = fetch_source(source, Place(work_folder(entry, source.name), params, mirror))
-        manifest[source.name] = entry | {"revision": fetched.revision, "files": fetched.files}
+        fetched = fetch_source(source, Destination(work_folder(source), params, mirror))
+        manifest[source.name] = described(source) | {"revision": fetched.revision, "files": fetched.files}
         if source.kind == "hub" and fetched.revision != source.revision:
-            moves = f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
-            print(f"{moves}revision: {fetched.revision} keeps what came now", file=sys.stderr)
+            print(
+                f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
+                f"revision: {fetched.revision} pins this download",
+                file=sys.stderr,
+            )
     return manifest
 
 
-def work_folder(entry: dict[str, Any], name: str) -> Path:
-    """Where a source is gathered: another location or revision starts from nothing."""
-    return WORK / digest_of({**entry, "name": name})[:16]
+def described(source: Source) -> dict[str, Any]:
+    """The fields of the catalogue that the manifest repeats."""
+    return source.model_dump(include={"kind", "location", "revision", "licence"})
+
+
+def work_folder(source: Source) -> Path:
+    """The folder to collect a source in; another location or revision has another folder."""
+    return WORK / digest_of(described(source) | {"name": source.name})[:16]
 
 
 @stage
@@ -51,11 +58,10 @@ def main() -> None:
     manifest = fetch_all(params, Path(root) if root else None)
     with atomic_folder(RAW) as raw:
         for source in params.sources:
-            gathered = work_folder(source.model_dump(include={"kind", "location", "revision", "licence"}), source.name)
             for name in manifest[source.name]["files"]:
                 target = raw / source.name / name
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (gathered / name).replace(target)
+                (work_folder(source) / name).replace(target)
         write_json(raw / "manifest.json", manifest)
     shutil.rmtree(WORK)
 

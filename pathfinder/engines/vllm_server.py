@@ -19,14 +19,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from pathfinder.core.io import DataError, TransientError, read_json
+from pathfinder.core.hub import read_hub_model
+from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Vllm
 from pathfinder.core.progress import Progress
 
 _POLL_S = 0.5
 _GRACE_S = 20.0
 _TAIL_BYTES = 2000
-_HUB_FILE = "hub.json"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 # The watcher: runs the command in its own group and ends that group when the pipe that it holds is closed.
 _WATCHER = """
@@ -78,9 +78,8 @@ def _model_flags(folder: Path, logs: Path) -> list[str]:
     Beside a qwen2 configuration vLLM's ``AutoTokenizer`` takes ``Qwen2Tokenizer`` whatever class the folder names, and
     that splits digits in its own way; from a folder without a configuration it reads tokenizer.json as it stands.
     """
-    if (folder / _HUB_FILE).exists():
-        pinned = read_json(folder / _HUB_FILE)
-        return [pinned["repo"], "--revision", pinned["revision"], "--tokenizer-revision", pinned["revision"]]
+    if (model := read_hub_model(folder)) is not None:
+        return [model.repo, "--revision", model.revision, "--tokenizer-revision", model.revision]
     tokenizer = logs / "tokenizer"
     shutil.rmtree(tokenizer, ignore_errors=True)
     tokenizer.mkdir()

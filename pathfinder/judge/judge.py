@@ -15,7 +15,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from pathfinder.core.io import DataError, digest_of, read_json, sha256_file
+from pathfinder.core.hub import read_hub_model
+from pathfinder.core.io import DataError, digest_of, sha256_file
 from pathfinder.core.params import Label
 from pathfinder.core.prompts import LABEL_TOKENS
 from pathfinder.engines.journal import Journal
@@ -54,10 +55,8 @@ class Judge(Protocol):
 
 def model_identity(folder: Path) -> dict[str, Any]:
     """What names a model folder's content: repository and revision, or the digest of its files."""
-    reference = folder / "hub.json"
-    if reference.exists():
-        pinned = read_json(reference)
-        return {"repo": pinned["repo"], "revision": pinned["revision"]}
+    if (model := read_hub_model(folder)) is not None:
+        return {"repo": model.repo, "revision": model.revision}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if not files:
         raise DataError(f"{folder}: no model here; run `dvc repro download`, or correct download.sources")

@@ -14,14 +14,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
-from pathfinder.core.io import DataError, read_json
+from pathfinder.core.hub import read_hub_model
+from pathfinder.core.io import DataError
 from pathfinder.core.prompts import MASK
 from pathfinder.models.tokens import add_label_tokens
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show progress of their own
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
-HUB_FILE = "hub.json"
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
     "bfloat16": torch.bfloat16,
@@ -40,13 +40,12 @@ def device() -> Device:
 
 def resolve(folder: Path) -> Path:
     """The folder with the files; one that only names a hub repository and revision leads to the hub's cache."""
-    pointer = folder / HUB_FILE
-    if not pointer.exists():
+    model = read_hub_model(folder)
+    if model is None:
         if not (folder / "config.json").exists():
             raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
         return folder
-    named = read_json(pointer)
-    found = cached_file(named["repo"], "config.json", revision=named["revision"], local_files_only=True)
+    found = cached_file(model.repo, "config.json", revision=model.revision, local_files_only=True)
     return Path(str(found)).parent
 
 

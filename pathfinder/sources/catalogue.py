@@ -1,15 +1,14 @@
-"""The source catalogue: bringing one source's files into a folder, from wherever it lies.
+"""The source catalogue: fetch the files of one source into a folder and check their digests.
 
 | kind | location | revision |
 | --- | --- | --- |
 | shipped | a folder of the project (``data/…``) | - |
 | mirror | a folder below the environment's ``PATHFINDER_MIRROR`` | - |
-| https | the address that file names are put behind | path segment between the two |
-| hub | ``owner/name``, with ``datasets/`` before a data set | branch, tag or commit; the commit is what is recorded |
+| https | the start of the address, before revision and file name | path segment between the two |
+| hub | ``owner/name``, with ``datasets/`` before a data set | branch, tag or commit; the commit is recorded |
 | s3 | ``s3://bucket/prefix`` | - |
 
-Files that an interrupted run finished or began stay in the work folder; HTTP goes on with a range request. Every
-digest that the catalogue gives is checked, every digest found is returned.
+Files that an interrupted run fetched stay in the work folder and are not fetched again.
 """
 
 from __future__ import annotations
@@ -22,45 +21,51 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pathfinder.core.io import DataError, TransientError, atomic_file, sha256_file, write_json
+from pathfinder.core.hub import HUB_FILE, HubModel, write_hub_model
+from pathfinder.core.io import DataError, TransientError, atomic_file, sha256_file
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.http_fetch import Fetcher
+from pathfinder.sources.http_fetch import fetch_file
 
-_Brought = tuple[str | None, list[str]]  # the revision that was read, and the names of the files
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
+_Listing = tuple[str | None, list[str]]  # the revision that was fetched, and the names of the files
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one source brought: the revision that was really read, and per file its sha256 and size in bytes."""
+    """The files of one source: the revision that was fetched, and the sha256 and size in bytes of each file."""
 
     revision: str | None
     files: dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a source is fetched to, how patiently, and the mirror's root where the environment names one."""
+class Destination:
+    """The folder to fetch a source into, the network settings, and the root of the mirror, if there is one."""
 
     folder: Path
     settings: Download
     mirror: Path | None
 
 
-def fetch_source(source: Source, place: Place) -> Fetched:
-    """Bring ``source`` into ``place.folder`` and check it; raises ``DataError`` for a wrong digest or setting."""
+def fetch_source(source: Source, destination: Destination) -> Fetched:
+    """Fetch ``source`` into the folder of ``destination`` and check its digests.
+
+    Raises ``DataError`` for a wrong digest or setting, ``TransientError`` if the network fails.
+    """
     for name in source.files:
         _check_name(source, name)
-    place.folder.mkdir(parents=True, exist_ok=True)
-    revision, names = _KINDS[source.kind](source, place)
-    files = {name: place.folder / name for name in sorted(names)}
-    if not files:
+    folder = destination.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    revision, names = _KINDS[source.kind](source, destination)
+    if not names:
         raise DataError(f"source {source.name}: {source.location} holds no file; correct download.sources")
-    found = {name: {"sha256": sha256_file(path), "bytes": path.stat().st_size} for name, path in files.items()}
-    for name, expected in source.files.items():
-        if expected is not None and name in found and found[name]["sha256"] != expected:
-            files[name].unlink()
+    found: dict[str, dict[str, Any]] = {}
+    for name in sorted(names):
+        path, expected = folder / name, source.files.get(name)
+        found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        if expected is not None and found[name]["sha256"] != expected:
+            path.unlink()
             raise DataError(
                 f"source {source.name}: {name} has sha256 {found[name]['sha256']}, expected {expected}. If upstream "
                 "changed on purpose, review the change and put the new digest into download.sources; otherwise fetch "
@@ -69,37 +74,51 @@ def fetch_source(source: Source, place: Place) -> Fetched:
     return Fetched(revision, found)
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in Path(name).parts)
 
 
 def _check_name(source: Source, name: str) -> None:
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts or _hidden(Path(name)) or "\\" in name:
-        raise DataError(f"source {source.name}: {name!r} is no file name below the source; correct download.sources")
+    if path.is_absolute() or ".." in path.parts or not path.parts or _hidden(name) or "\\" in name:
+        raise DataError(f"source {source.name}: {name!r} is not a file name below the source; correct download.sources")
 
 
-def _shipped(source: Source, place: Place) -> _Brought:
-    if Path(source.location).is_absolute() or ".." in Path(source.location).parts:
+def _visible(source: Source, names: Iterable[str]) -> list[str]:
+    kept = sorted(name for name in names if not _hidden(name))
+    for name in kept:
+        _check_name(source, name)
+    return kept
+
+
+def _missing(target: Path, expected: str | None) -> bool:
+    """Whether to fetch a file: it does not exist, or has another digest than the expected one."""
+    return not target.exists() or (expected is not None and sha256_file(target) != expected)
+
+
+def _shipped(source: Source, destination: Destination) -> _Listing:
+    origin = Path(source.location)
+    if origin.is_absolute() or ".." in origin.parts:
         raise DataError(f"source {source.name}: {source.location} is not a folder of the project")
     remedy = "fetch the shipped world with `dvc pull data`, or make it with `make world`"
-    return _copy(source, Path(source.location), place.folder, remedy)
+    return _copy(source, origin, destination.folder, remedy)
 
 
-def _mirror(source: Source, place: Place) -> _Brought:
-    if place.mirror is None:
+def _mirror(source: Source, destination: Destination) -> _Listing:
+    if destination.mirror is None:
         raise DataError(
             f"source {source.name}: {MIRROR_VARIABLE} is not set; set it to the folder that holds {source.location}/"
         )
-    return _copy(source, place.mirror / source.location, place.folder, f"correct {MIRROR_VARIABLE} or download.sources")
+    remedy = f"correct {MIRROR_VARIABLE} or download.sources"
+    return _copy(source, destination.mirror / source.location, destination.folder, remedy)
 
 
-def _copy(source: Source, origin: Path, folder: Path, remedy: str) -> _Brought:
-    """Copy the listed files, or all but hidden ones."""
+def _copy(source: Source, origin: Path, folder: Path, remedy: str) -> _Listing:
+    """Copy the listed files, or every visible file if none is listed."""
     if not origin.is_dir():
         raise DataError(f"source {source.name}: no folder {source.location}; {remedy}")
-    every = (path.relative_to(origin) for path in sorted(origin.rglob("*")) if path.is_file())
-    names = [Path(name) for name in source.files] or [path for path in every if not _hidden(path)]
+    files = (path.relative_to(origin).as_posix() for path in origin.rglob("*") if path.is_file())
+    names = list(source.files) or sorted(name for name in files if not _hidden(name))
     shutil.rmtree(folder)
     for name in names:
         if not (origin / name).is_file():
@@ -107,52 +126,39 @@ def _copy(source: Source, origin: Path, folder: Path, remedy: str) -> _Brought:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / name, target)
-    return source.revision, [name.as_posix() for name in names]
+    return source.revision, names
 
 
-def _https(source: Source, place: Place) -> _Brought:
+def _https(source: Source, destination: Destination) -> _Listing:
     if not source.files:
         raise DataError(f"source {source.name}: an https source cannot be listed; name its files in download.sources")
     base = "/".join(part.strip("/") for part in (source.location, source.revision) if part)
-    fetcher = Fetcher(place.folder / ".partial", place.settings.retries, place.settings.timeout_s)
+    folder = destination.folder
     for name, expected in source.files.items():
-        target = place.folder / name
-        if _missing(target, expected):
-            fetcher.fetch(f"{base}/{urllib.parse.quote(name)}", target)
+        if _missing(folder / name, expected):
+            url = f"{base}/{urllib.parse.quote(name)}"
+            fetch_file(url, folder / name, folder / ".partial", destination.settings)
     return source.revision, list(source.files)
 
 
-def _missing(target: Path, expected: str | None) -> bool:
-    """Whether a file must be fetched; what an earlier run finished is taken where its digest fits or none is known."""
-    return not target.exists() or (expected is not None and sha256_file(target) != expected)
-
-
-def _s3(source: Source, place: Place) -> _Brought:
+def _s3(source: Source, destination: Destination) -> _Listing:
     from pathfinder.sources.remote import open_store
 
     store = open_store(source.location)
-    names = list(source.files) or _listed(source, (found.key for found in store.objects()))
+    names = list(source.files) or _visible(source, (found.key for found in store.objects()))
     for name in names:
-        if _missing(place.folder / name, source.files.get(name)):
-            with atomic_file(place.folder / name) as temporary:
+        if _missing(destination.folder / name, source.files.get(name)):
+            with atomic_file(destination.folder / name) as temporary:
                 store.fetch(name, temporary)
     return source.revision, names
 
 
-def _listed(source: Source, names: Iterable[str]) -> list[str]:
-    kept = sorted(name for name in names if not _hidden(Path(name)))
-    for name in kept:
-        _check_name(source, name)
-    return kept
-
-
-def _hub(source: Source, place: Place) -> _Brought:
-    """Files of a Hub repository at one commit; for a model, its name and commit alone: weights stay in the cache."""
+def _hub(source: Source, destination: Destination) -> _Listing:
     import httpx
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return _from_hub(source, place)
+        return _from_hub(source, destination)
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         message = f"source {source.name}: {source.location} at {source.revision}: {error}"
@@ -161,7 +167,8 @@ def _hub(source: Source, place: Place) -> _Brought:
         raise TransientError(message) from error
 
 
-def _from_hub(source: Source, place: Place) -> _Brought:
+def _from_hub(source: Source, destination: Destination) -> _Listing:
+    """Fetch the files of a repository at one commit. Of a model, record only name and commit."""
     import huggingface_hub
 
     kind = "dataset" if source.location.startswith("datasets/") else "model"
@@ -171,20 +178,21 @@ def _from_hub(source: Source, place: Place) -> _Brought:
     if not _COMMIT.fullmatch(revision):
         revision = str(api.repo_info(repo, repo_type=kind, revision=revision).sha)
     if source.name.startswith("models/"):
-        write_json(place.folder / "hub.json", {"repo": repo, "revision": revision})
-        return revision, ["hub.json"]
-    folder = place.folder / ".hub" / revision  # a branch that moved since an interrupted run starts anew
-    names = list(source.files) or _listed(source, api.list_repo_files(repo, repo_type=kind, revision=revision))
+        write_hub_model(destination.folder, HubModel(repo, revision))
+        return revision, [HUB_FILE]
+    cache = destination.folder / ".hub" / revision  # a folder per commit: a branch may move between two runs
+    names = list(source.files) or _visible(source, api.list_repo_files(repo, repo_type=kind, revision=revision))
     for name in names:
-        if _missing(place.folder / name, source.files.get(name)) or not (folder / name).exists():
-            huggingface_hub.hf_hub_download(repo, name, repo_type=kind, revision=revision, local_dir=folder)
-            (place.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (place.folder / name).unlink(missing_ok=True)
-            (place.folder / name).hardlink_to(folder / name)
+        target = destination.folder / name
+        if _missing(target, source.files.get(name)) or not (cache / name).exists():
+            huggingface_hub.hf_hub_download(repo, name, repo_type=kind, revision=revision, local_dir=cache)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+            target.hardlink_to(cache / name)
     return revision, names
 
 
-_KINDS: dict[str, Callable[[Source, Place], _Brought]] = {
+_KINDS: dict[str, Callable[[Source, Destination], _Listing]] = {
     "shipped": _shipped,
     "mirror": _mirror,
     "https": _https,

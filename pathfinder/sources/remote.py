@@ -1,8 +1,7 @@
-"""Objects behind ``s3://bucket/prefix`` or a local folder, and a log of manifests that several runs may extend.
+"""Object stores (``s3://bucket/prefix`` or a local folder), and a log of manifests that several runs may extend.
 
-The one importer of boto3. ``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS; credentials come
-from the usual ``AWS_*`` variables and are never written anywhere. DVC moves the bulk; this module moves source files
-and small manifests.
+``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS. Credentials come from the usual ``AWS_*``
+variables and are never written. DVC transfers the artefacts; this module transfers source files and small manifests.
 """
 
 from __future__ import annotations
@@ -40,7 +39,11 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """One entry of a store's log: its number from 1, the manifest's sha256, whether the store creates exclusively."""
+    """One entry of a store's log: its number from 1, and the manifest's sha256.
+
+    ``exclusive`` is False if the store cannot create objects exclusively, so that a simultaneous writer could overwrite
+    the entry.
+    """
 
     number: int
     manifest: str
@@ -56,23 +59,23 @@ class Store(Protocol):
         """Every object whose key starts with ``prefix``, sorted by key."""
 
     def read(self, key: str) -> bytes:
-        """An object's bytes; ``DataError`` where there is none."""
+        """The bytes of an object; raises ``DataError`` if it does not exist."""
 
     def fetch(self, key: str, path: Path) -> None:
-        """Copy an object to ``path``, which appears only when it is whole."""
+        """Copy an object to ``path``, atomically; raises ``DataError`` if it does not exist."""
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object, replacing what was there."""
+        """Write an object, replacing an earlier one."""
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write an object only where there is none; False where there is one."""
+        """Write a new object; False, without writing, if it exists already."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; none there is no error."""
+        """Remove an object, if it exists."""
 
 
 def open_store(url: str) -> Store:
-    """The store behind ``s3://bucket[/prefix]``, ``file:///folder`` or a plain folder name."""
+    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return FolderStore(Path(url))
@@ -81,31 +84,18 @@ def open_store(url: str) -> Store:
     if scheme == "s3" and rest.strip("/"):
         bucket, _, prefix = rest.partition("/")
         return S3Store(bucket, prefix.strip("/"))
-    raise DataError(f"{url}: not a store that can be opened; expected s3://bucket/prefix or file:///folder")
-
-
-def list_objects(url: str) -> list[StoredObject]:
-    """Every object below ``url``, sorted by key; keys are relative to it."""
-    return list(open_store(url).objects())
-
-
-def fetch_object(url: str, path: Path) -> None:
-    """Copy the one object at ``url`` to ``path``."""
-    parent, _, key = url.rpartition("/")
-    if not key or parent.endswith(("/", ":")):
-        raise DataError(f"{url}: names no object; expected s3://bucket/key or file:///folder/name")
-    open_store(parent).fetch(key, path)
+    raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
 
 
 class FolderStore:
-    """A folder as a store."""
+    """A folder as a store; see ``Store``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = folder.absolute().as_uri()
 
     def objects(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every file below the folder; what is being written (``.part``) is no object."""
+        """Every file below the folder, except unfinished ones (``.part``)."""
         found = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".part")
         keyed = sorted((path.relative_to(self.folder).as_posix(), path) for path in found)
         yield from (StoredObject(key, path.stat().st_size) for key, path in keyed if key.startswith(prefix))
@@ -125,7 +115,7 @@ class FolderStore:
         write_bytes(self._path(key), content)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write beside the name and link into place: the link exists for exactly one writer, and is whole."""
+        """Write a temporary file and link it into place: only one writer can create the link."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
@@ -157,7 +147,7 @@ class FolderStore:
 
 
 class S3Store:
-    """A prefix of a bucket as a store."""
+    """A prefix of a bucket as a store; see ``Store``."""
 
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
@@ -165,11 +155,11 @@ class S3Store:
         self._client = _client()
 
     def objects(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every object below the prefix, page by page."""
+        """Every object below the prefix."""
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
         contents = self._do("", lambda: [item for page in pages for item in page.get("Contents", [])])
         for item in sorted(contents, key=lambda item: str(item["Key"])):
-            if not item["Key"].endswith("/"):  # consoles leave empty objects as folders
+            if not item["Key"].endswith("/"):  # consoles create empty objects for folders
                 yield StoredObject(item["Key"][len(self.prefix) :], int(item["Size"]))
 
     def read(self, key: str) -> bytes:
@@ -177,7 +167,7 @@ class S3Store:
         return self._do(key, lambda: bytes(self._client.get_object(**self._at(key))["Body"].read()))
 
     def fetch(self, key: str, path: Path) -> None:
-        """Download, in parts where it is large."""
+        """Download; large objects in parts."""
         with atomic_file(path) as temporary:
             self._do(key, lambda: self._client.download_file(self.bucket, self.prefix + key, str(temporary)))
 
@@ -208,7 +198,7 @@ class S3Store:
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def _do(self, key: str, action: Callable[[], T]) -> T:
-        """Run one call; what may pass by itself is a ``TransientError``, everything else a ``DataError``."""
+        """Run one call; raises ``TransientError`` for a failure that a retry may solve, ``DataError`` for others."""
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
@@ -219,7 +209,7 @@ class S3Store:
             code = str(error.response.get("Error", {}).get("Code", ""))
             status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
             if status >= _SERVER_ERROR or code in _TRANSIENT_CODES:
-                raise TransientError(f"{where}: the store answers {code or status} for now ({error})") from error
+                raise TransientError(f"{where}: the store answered {code or status} ({error})") from error
             raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
         except (ConnectionError, HTTPClientError, Boto3Error) as error:
             raise TransientError(f"{where}: no answer from the store ({error})") from error
@@ -243,9 +233,9 @@ def _client() -> Any:
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:
-    """Race ``writers`` for one new key, ``rounds`` times: True where every round had exactly one winner.
+    """Let ``writers`` create the same key at once, ``rounds`` times: True if exactly one succeeds in every round.
 
-    Some servers accept ``If-None-Match`` and let several writers win, or ignore it; only a race tells.
+    Some servers accept ``If-None-Match`` but ignore it, or let several writers succeed. Only a race reveals that.
     """
     with ThreadPoolExecutor(writers) as pool:
         for _ in range(rounds):
@@ -260,11 +250,12 @@ def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool
 
 
 def commit_manifest(store: Store, manifest: Any, exclusive: bool | None = None) -> Commit:
-    """Store ``manifest`` under its sha256 and append it to the store's log; the newest entry again is no new entry.
+    """Store ``manifest`` under its sha256 and append it to the store's log, unless it is the newest entry already.
 
-    ``manifests/<sha256>.json`` holds the content, ``log/<number>.json`` names it and the entry before. Where the store
-    creates exclusively (``exclusive``; None probes), writers queue up. Elsewhere an entry can be overwritten by a
-    simultaneous writer; what is read back decides, and ``Commit.exclusive`` is False so that the caller can say so.
+    ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry.
+    ``exclusive`` says whether the store creates objects exclusively; None finds out with ``creates_exclusively``. Such
+    a store serialises the writers. In another store the entry is read back, to notice a simultaneous writer. Raises
+    ``TransientError`` if other writers keep coming first.
     """
     content = _canonical(manifest)
     digest = hashlib.sha256(content).hexdigest()

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError, write_json
+from pathfinder.core.io import DataError, write_json
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.catalogue import Fetched, Place, fetch_source
+from pathfinder.sources.catalogue import Destination, Fetched, fetch_source
 from tests.support.servers import FileServer, file_server
 
 BODY = bytes(range(256)) * 5000
@@ -26,7 +26,7 @@ def source(kind: str, location: str, files: dict[str, str | None] | None = None,
 
 def fetch(entry: Source, folder: Path, mirror: Path | None = None, retries: int = 3) -> Fetched:
     settings = Download(world="data", retries=retries, timeout_s=5.0, sources=[entry])
-    return fetch_source(entry, Place(folder, settings, mirror))
+    return fetch_source(entry, Destination(folder, settings, mirror))
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def origin(tmp_path: Path) -> Path:
     return root.parent
 
 
-def test_a_mirror_without_a_list_brings_every_visible_file(origin: Path, tmp_path: Path) -> None:
+def test_a_mirror_without_a_list_copies_every_visible_file(origin: Path, tmp_path: Path) -> None:
     fetched = fetch(source("mirror", "set"), tmp_path / "out", origin)
     assert fetched.files == {
         "a.bin": {"sha256": DIGEST, "bytes": len(BODY)},
@@ -68,7 +68,7 @@ def test_a_wrong_digest_names_file_expected_found_and_remedy(origin: Path, tmp_p
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "a/../../b", "", ".hidden", "a\\b"])
 def test_file_names_cannot_leave_the_source(origin: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(DataError, match="no file name below the source"):
+    with pytest.raises(DataError, match="not a file name below the source"):
         fetch(source("mirror", "set", {name: None}), tmp_path / "out", origin)
 
 
@@ -95,37 +95,15 @@ def test_https_checks_and_records(tmp_path: Path) -> None:
         fetched = fetch(entry, tmp_path / "out")
         assert fetched == Fetched("rev", {"d/a.bin": {"sha256": DIGEST, "bytes": len(BODY)}})
         fetch(entry, tmp_path / "out")
-        assert server.ranges == [None]  # what is there with the right digest is not fetched again
+        assert server.ranges == [None]  # an existing file with the right digest is not fetched again
 
 
-def test_https_goes_on_where_it_was_cut_off(tmp_path: Path) -> None:
-    with file_server(FileServer({"/a.bin": BODY}, cuts=[1000, 700_000], statuses=[503])) as server:
-        fetch(source("https", server.url, {"a.bin": DIGEST}), tmp_path / "out")
-        assert server.ranges == [None, None, "bytes=1000-", "bytes=700000-"]
-    assert (tmp_path / "out" / "a.bin").read_bytes() == BODY
-
-
-def test_https_goes_on_in_the_next_run_and_starts_anew_when_the_file_changed(tmp_path: Path) -> None:
-    with file_server(FileServer({"/a.bin": BODY}, cuts=[1000, 1000])) as server:
-        entry = source("https", server.url, {"a.bin": None})
-        with pytest.raises(TransientError, match="goes on from there"):
-            fetch(entry, tmp_path / "out", retries=0)
-        server.files["/a.bin"] = changed = BODY[::-1]
-        with pytest.raises(TransientError):
-            fetch(entry, tmp_path / "out", retries=0)
-        fetch(entry, tmp_path / "out", retries=0)
-        assert server.ranges == [None, "bytes=1000-", "bytes=1000-"]
-    assert (tmp_path / "out" / "a.bin").read_bytes() == changed
-
-
-def test_https_refuses_what_is_not_there_or_cannot_be_listed(tmp_path: Path) -> None:
+def test_https_refuses_a_missing_file_and_an_unlisted_source(tmp_path: Path) -> None:
     with file_server(FileServer({})) as server:
         with pytest.raises(DataError, match="404"):
             fetch(source("https", server.url, {"a.bin": None}), tmp_path / "out")
         with pytest.raises(DataError, match="cannot be listed"):
             fetch(source("https", server.url), tmp_path / "out")
-    with pytest.raises(DataError, match="expected an http or https address"):
-        fetch(source("https", "file:///etc", {"passwd": None}), tmp_path / "out")
 
 
 def test_a_store_is_listed_and_fetched(origin: Path, tmp_path: Path) -> None:
@@ -137,10 +115,10 @@ HUB = """
 import json, sys
 from pathlib import Path
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.catalogue import Place, fetch_source
+from pathfinder.sources.catalogue import Destination, fetch_source
 source = Source.model_validate(json.loads(sys.argv[1]))
 download = Download(world="data", retries=1, timeout_s=5.0, sources=[source])
-fetched = fetch_source(source, Place(Path(sys.argv[2]), download, None))
+fetched = fetch_source(source, Destination(Path(sys.argv[2]), download, None))
 print(json.dumps({"revision": fetched.revision, "files": fetched.files}))
 """
 COMMIT = "c" * 40
@@ -157,7 +135,7 @@ def from_hub(server: FileServer, entry: Source, folder: Path) -> subprocess.Comp
     return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
 
 
-def test_hub_files_come_at_one_commit(tmp_path: Path) -> None:
+def test_hub_files_are_fetched_at_one_commit(tmp_path: Path) -> None:
     info = {"id": "o/n", "sha": COMMIT, "siblings": [{"rfilename": "d/a.bin"}, {"rfilename": ".gitattributes"}]}
     described = json.dumps(info).encode()
     tree = json.dumps([{"type": "file", "path": "d/a.bin", "size": len(BODY), "oid": "1"}]).encode()

@@ -1,4 +1,4 @@
-"""Stores: a folder and S3 (moto) behave alike; the log of manifests; the race that tells good stores from bad ones."""
+"""A folder and S3 (moto) behave alike as stores; the log of manifests; the race for one key."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ from pathfinder.sources.remote import (
     StoredObject,
     commit_manifest,
     creates_exclusively,
-    fetch_object,
-    list_objects,
     open_store,
 )
 
@@ -51,10 +49,10 @@ def test_put_list_read_fetch_and_delete(store: Store, tmp_path: Path) -> None:
     store.put("b/two.txt", b"22")
     store.put("one.txt", b"1")
     assert list(store.objects()) == [StoredObject("b/two.txt", 2), StoredObject("one.txt", 1)]
-    assert list_objects(store.url) == list(store.objects())
+    assert list(open_store(store.url).objects()) == list(store.objects())
     assert [item.key for item in store.objects("b/")] == ["b/two.txt"]
     assert store.read("b/two.txt") == b"22"
-    fetch_object(f"{store.url}/b/two.txt", tmp_path / "got" / "two.txt")
+    store.fetch("b/two.txt", tmp_path / "got" / "two.txt")
     assert (tmp_path / "got" / "two.txt").read_bytes() == b"22"
     store.delete("one.txt")
     store.delete("one.txt")
@@ -80,7 +78,7 @@ def test_the_race_has_one_winner(store: Store) -> None:
     assert list(store.objects()) == []
 
 
-def test_a_store_that_lets_everybody_win_is_found_out(tmp_path: Path) -> None:
+def test_a_store_that_lets_every_writer_win_is_detected(tmp_path: Path) -> None:
     class Careless(FolderStore):
         def create(self, key: str, content: bytes) -> bool:
             self.put(key, content)
@@ -101,7 +99,7 @@ def test_the_log_numbers_manifests_and_does_not_repeat_the_newest(store: Store) 
     assert f'"previous":"{previous}"'.encode() in store.read("log/00000002.json")
 
 
-def test_writers_at_once_all_enter_the_log(store: Store) -> None:
+def test_simultaneous_writers_all_enter_the_log(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
         commits = list(pool.map(lambda run: commit_manifest(store, {"run": run}, exclusive=True), range(4)))
     assert sorted(commit.number for commit in commits) == [1, 2, 3, 4]

@@ -45,7 +45,7 @@ def catalogue(folder: Path, url: str, digest: str | None = DIGEST) -> None:
     write_params(folder, download={"retries": 0, "timeout_s": 5.0, "sources": sources})
 
 
-def test_every_source_lands_under_its_name_with_a_manifest(project: Path) -> None:
+def test_every_source_is_stored_under_its_name_with_a_manifest(project: Path) -> None:
     with file_server(FileServer({"/a.bin": BODY})) as server:
         catalogue(project, server.url)
         main()
@@ -63,7 +63,7 @@ def test_every_source_lands_under_its_name_with_a_manifest(project: Path) -> Non
     assert not Path(".pathfinder/download").exists()
 
 
-def test_a_network_failure_keeps_what_came_and_asks_for_another_try(project: Path) -> None:
+def test_a_network_failure_keeps_the_received_part_for_the_next_run(project: Path) -> None:
     with file_server(FileServer({"/a.bin": BODY}, cuts=[4000])) as server:
         catalogue(project, server.url)
         with pytest.raises(TransientError):
@@ -74,7 +74,7 @@ def test_a_network_failure_keeps_what_came_and_asks_for_another_try(project: Pat
     assert (RAW / "prm800k" / "a.bin").read_bytes() == BODY
 
 
-def test_a_wrong_digest_leaves_the_old_files_alone(project: Path) -> None:
+def test_a_wrong_digest_keeps_the_old_files(project: Path) -> None:
     with file_server(FileServer({"/a.bin": BODY})) as server:
         catalogue(project, server.url)
         main()
@@ -84,7 +84,9 @@ def test_a_wrong_digest_leaves_the_old_files_alone(project: Path) -> None:
     assert (RAW / "prm800k" / "a.bin").read_bytes() == BODY
 
 
-def test_the_real_files_come_through_the_mirror(project: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_files_are_fetched_from_the_mirror(
+    project: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATHFINDER_MIRROR", str(mirror))
     known = {"phase1_train.jsonl": "23a1a6d6619c486984608be379c28bf52f50b5420b4fbba30629270bdce511c8"}
     sources = [source("prm800k", "mirror", "prm800k", dict(known)), source("mistral", "mirror", "mistral", {})]
@@ -95,14 +97,14 @@ def test_the_real_files_come_through_the_mirror(project: Path, mirror: Path, mon
     assert list(manifest["mistral"]["files"]) == ["math_shepherd_samples.jsonl"]
 
 
-def test_a_branch_of_the_hub_is_told_as_the_commit_that_came(project: Path) -> None:
+def test_a_branch_of_the_hub_is_reported_with_its_commit(project: Path) -> None:
     commit = "c" * 40
     described = json.dumps({"id": "o/n", "sha": commit, "siblings": []}).encode()
     program = "from stages.download import main; main()"
-    said = []
+    noted = []
     with file_server(FileServer({"/api/models/o/n/revision/main": described})) as server:
         settings = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(project / "hf")}
-        settings |= {"PYTHONPATH": str(Path(__file__).parents[1])}
+        settings |= {"PYTHONPATH": str(Path(__file__).parents[2])}
         for revision in ("main", commit):
             model = source("models/mine", "hub", "o/n", {}) | {"revision": revision}
             write_params(project, download={"retries": 0, "timeout_s": 5.0, "sources": [model]})
@@ -110,5 +112,5 @@ def test_a_branch_of_the_hub_is_told_as_the_commit_that_came(project: Path) -> N
                 [sys.executable, "-c", program], env=os.environ | settings, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
-            said.append([line for line in done.stderr.splitlines() if "can move" in line])
-    assert said == [[f"download: models/mine: main of o/n can move; revision: {commit} keeps what came now"], []]
+            noted.append([line for line in done.stderr.splitlines() if "can move" in line])
+    assert noted == [[f"download: models/mine: main of o/n can move; revision: {commit} pins this download"], []]

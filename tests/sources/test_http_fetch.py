@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.params import Download
+from pathfinder.sources.http_fetch import fetch_file
+from tests.support.servers import FileServer, file_server
+
+BODY = bytes(range(256)) * 5000
+
+
+@pytest.fixture
+def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds that the fetcher would have waited."""
+    seconds: list[float] = []
+    monkeypatch.setattr("pathfinder.sources.http_fetch.time.sleep", seconds.append)
+    return seconds
+
+
+def fetch(url: str, folder: Path, retries: int = 0) -> Path:
+    settings = Download(world="data", retries=retries, timeout_s=5.0, sources=[])
+    fetch_file(url, folder / "a.bin", folder / ".partial", settings)
+    return folder / "a.bin"
+
+
+def test_a_download_that_was_cut_off_is_resumed(tmp_path: Path, waits: list[float]) -> None:
+    with file_server(FileServer({"/a.bin": BODY}, cuts=[1000, 700_000], statuses=[503])) as server:
+        target = fetch(f"{server.url}/a.bin", tmp_path, retries=3)
+        assert server.ranges == [None, None, "bytes=1000-", "bytes=700000-"]
+    assert target.read_bytes() == BODY
+    assert len(waits) == 3
+    assert all(0 < wait <= 3 for wait in waits)
+    assert list((tmp_path / ".partial").iterdir()) == []
+
+
+def test_the_next_run_resumes_and_starts_again_if_the_file_changed(tmp_path: Path) -> None:
+    with file_server(FileServer({"/a.bin": BODY}, cuts=[1000, 1000])) as server:
+        url = f"{server.url}/a.bin"
+        with pytest.raises(TransientError, match="same command to resume"):
+            fetch(url, tmp_path)
+        server.files["/a.bin"] = changed = BODY[::-1]
+        with pytest.raises(TransientError):
+            fetch(url, tmp_path)
+        assert not (tmp_path / "a.bin").exists()
+        target = fetch(url, tmp_path)
+        assert server.ranges == [None, "bytes=1000-", "bytes=1000-"]
+    assert target.read_bytes() == changed
+
+
+def test_a_refusal_is_not_retried(tmp_path: Path, waits: list[float]) -> None:
+    with file_server(FileServer({})) as server:
+        with pytest.raises(DataError, match=r"404 Not Found; correct download\.sources"):
+            fetch(f"{server.url}/a.bin", tmp_path, retries=3)
+        assert len(server.ranges) == 1
+    assert waits == []
+
+
+def test_a_server_that_does_not_answer_is_transient(tmp_path: Path, waits: list[float]) -> None:
+    with file_server(FileServer({})) as server:
+        url = f"{server.url}/a.bin"
+    with pytest.raises(TransientError, match="3 attempts"):
+        fetch(url, tmp_path, retries=2)
+    assert len(waits) == 2
+
+
+def test_other_schemes_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected an http or https address"):
+        fetch("file:///etc/passwd", tmp_path)
