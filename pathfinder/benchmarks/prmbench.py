@@ -152,7 +152,7 @@ def with_interval(
     return evaluate(items, predictions) | {"interval": list(bounds)}
 
 
-def baselines(items: Sequence[PRMBenchItem], report: Report) -> dict[str, Any]:
+def trivial_predictors(items: Sequence[PRMBenchItem], report: Report) -> dict[str, Any]:
     """What answers without a model score: ``chance`` calls each step sound or not by a coin with the share of sound
     steps, ``coin`` by an even one, ``majority`` calls every step sound. Each with its interval, without details."""
     rng = np.random.Generator(np.random.Philox(report.seed))

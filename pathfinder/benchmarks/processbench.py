@@ -115,20 +115,21 @@ def by_generator(items: Sequence[ProcessBenchItem], predictions: Mapping[Key, in
     return out
 
 
-def baselines(items: Sequence[ProcessBenchItem], report: Report) -> dict[str, Any]:
+def first_error(verdicts: Sequence[bool]) -> int:
+    """The index of the first step whose verdict is false (incorrect), or -1."""
+    return next((place for place, correct in enumerate(verdicts) if not correct), NO_ERROR)
+
+
+def trivial_predictors(items: Sequence[ProcessBenchItem], report: Report) -> dict[str, Any]:
     """What answers without a model score: ``chance`` draws a place or none alike; ``majority`` says "no error";
     ``first_step`` blames the first step. Each with its interval."""
     rng = np.random.Generator(np.random.Philox(report.seed))
     draws = {
-        "chance": {_key(item): int(rng.integers(NO_ERROR, len(item.steps))) for item in items},
-        "majority": {_key(item): NO_ERROR for item in items},
-        "first_step": {_key(item): 0 for item in items},
+        "chance": {item.key: int(rng.integers(NO_ERROR, len(item.steps))) for item in items},
+        "majority": {item.key: NO_ERROR for item in items},
+        "first_step": {item.key: 0 for item in items},
     }
     return {name: with_interval(items, drawn, report) for name, drawn in draws.items()}
-
-
-def _key(item: ProcessBenchItem) -> Key:
-    return item.subset, item.id
 
 
 def _f1(accuracies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

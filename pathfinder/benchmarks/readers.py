@@ -57,6 +57,11 @@ class ProcessBenchItem:
     final_answer_correct: bool | None
     generator: str
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The key of the item's prediction: an id is unique within its subset only."""
+        return self.subset, self.id
+
 
 @dataclass(frozen=True, slots=True)
 class PRMBenchItem:
@@ -70,6 +75,16 @@ class PRMBenchItem:
     problem: str
     steps: tuple[str, ...]
     error_steps: tuple[int, ...]
+
+    @property
+    def id(self) -> str:
+        """``idx``, under the name that items of both benchmarks have."""
+        return self.idx
+
+    @property
+    def key(self) -> str:
+        """The key of the item's prediction."""
+        return self.idx
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.benchmarks.prmbench import baselines, evaluate, with_interval
+from pathfinder.benchmarks.prmbench import evaluate, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
@@ -178,7 +178,7 @@ def test_interval_and_baselines() -> None:
     right = {i.idx: [place + 1 not in i.error_steps or place == 0 for place in range(5)] for i in items}
     found = with_interval(items, right, REPORT)
     assert found["interval"][0] < found["overall"] < found["interval"][1]
-    known = baselines(items, REPORT)
+    known = trivial_predictors(items, REPORT)
     assert known["majority"]["overall"] == pytest.approx(100 * (8 / 9) / 2)  # F1 2 * .8 / 1.8, negative F1 0
     assert 40 < known["chance"]["overall"] < 60
     assert known["coin"]["interval"][0] < known["coin"]["overall"] < known["coin"]["interval"][1]

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pathfinder.benchmarks.processbench import baselines, by_generator, evaluate, with_interval
+from pathfinder.benchmarks.processbench import by_generator, evaluate, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.params import Report
 
@@ -103,7 +103,7 @@ def test_interval_holds_the_figure_and_repeats() -> None:
 
 def test_baselines_know_nothing() -> None:
     items = [item("math", str(i), [-1, -1, 0, 1, 2, 3][i % 6]) for i in range(600)]
-    found = baselines(items, REPORT)
+    found = trivial_predictors(items, REPORT)
     assert found["majority"]["mean_f1"] == 0.0
     assert found["majority"]["subsets"]["math"]["correct_acc"] == 100.0
     assert found["first_step"]["subsets"]["math"]["error_acc"] == 25.0

@@ -81,7 +81,7 @@ def write_evaluation(run: str) -> None:
     items = read_processbench(Path("artifacts/raw/processbench")).items
     said = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
     found = processbench.with_interval(items, said, REPORT)
-    metrics = found | {"rules": {"both": found}, "baselines": processbench.baselines(items, REPORT)}
+    metrics = found | {"rules": {"both": found}, "baselines": processbench.trivial_predictors(items, REPORT)}
     metrics["generators"] = processbench.by_generator(items, said)
     one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
     never = one | {"threshold": None}
@@ -98,7 +98,7 @@ def write_evaluation(run: str) -> None:
     typed = read_prmbench(Path("artifacts/raw/prmbench")).items
     labels = {i.idx: [(n + 1 in i.error_steps) != skilled() for n in range(len(i.steps))] for i in typed}
     scores = prmbench.with_interval(typed, labels, REPORT)
-    write_json(Path(f"metrics/prmbench/{run}.json"), scores | {"baselines": prmbench.baselines(typed, REPORT)})
+    write_json(Path(f"metrics/prmbench/{run}.json"), scores | {"baselines": prmbench.trivial_predictors(typed, REPORT)})
     write_jsonl(
         Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
         [

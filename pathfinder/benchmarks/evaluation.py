@@ -1,0 +1,186 @@
+"""One frame for every system on ProcessBench and PRMBench: our PRMs, published PRMs and LLM judges.
+
+    evaluation = read_evaluation("processbench", folder, limit)
+    answers = {"both": evaluation.answers(verdicts)}  # a list of answers per decision rule, the main rule first
+    evaluation.write("full", evaluation.rows(answers, columns), evaluation.metrics(answers, report))
+
+An answer to a ProcessBench item is the index of the first incorrect step, -1 for none. An answer to a PRMBench item is
+one label per step, true for a correct step. ``None`` is no answer: ProcessBench counts a miss, PRMBench an invalid row.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
+
+from pathfinder.benchmarks import prmbench, processbench
+from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.params import Report
+
+BenchmarkName = Literal["processbench", "prmbench"]
+BENCHMARKS: tuple[BenchmarkName, ...] = get_args(BenchmarkName)
+PREDICTIONS, METRICS = Path("artifacts/predictions"), Path("metrics")
+
+Item = TypeVar("Item", ProcessBenchItem, PRMBenchItem)
+Answer = TypeVar("Answer")
+
+
+class Evaluation(ABC, Generic[Item, Answer]):
+    """The items of one benchmark and everything that is computed from a system's answers to them.
+
+    ``answers`` arguments hold one answer per item, in the order of ``items``.
+    """
+
+    benchmark: ClassVar[BenchmarkName]
+    headline_key: ClassVar[str]
+    """The metric that sums up a result."""
+    _headline_title: ClassVar[str]
+
+    def __init__(self, loaded: Loaded[Item]) -> None:
+        self.loaded = loaded
+
+    @property
+    def items(self) -> list[Item]:
+        """The items to answer, in the order of the files; each has ``id``, ``problem`` and ``steps``."""
+        return self.loaded.items
+
+    def answers(self, verdicts: Iterable[list[bool] | None]) -> list[Answer | None]:
+        """Turn each item's verdicts on its steps (true: correct) into an answer; ``None`` stays ``None``."""
+        return [None if steps is None else self._answer(steps) for steps in verdicts]
+
+    def rows(
+        self, rules: Mapping[str, Sequence[Answer | None]], columns: Sequence[Mapping[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """Build one prediction row per item, in the form that ``pathfinder grade`` reads.
+
+        ``rules`` maps decision rules to their answers. The first rule fills the standard key, the others the same key
+        with ``_<rule>`` appended. ``columns`` holds further columns of each row.
+        """
+        main = next(iter(rules))
+        suffixes = {rule: "" if rule == main else f"_{rule}" for rule in rules}
+        return [
+            self._row(item, {suffixes[rule]: answers[number] for rule, answers in rules.items()}, more)
+            for number, (item, more) in enumerate(zip(self.items, columns, strict=True))
+        ]
+
+    def metrics(self, rules: Mapping[str, Sequence[Answer | None]], report: Report) -> dict[str, Any]:
+        """Compute the metrics of all decision rules and of the trivial predictors, in percent.
+
+        The first rule's figures are at the top level, every rule's under ``rules``.
+        """
+        figures = {rule: self._figures(answers, report) for rule, answers in rules.items()}
+        main, answers = next(iter(rules.items()))
+        return self._summary(figures[main], answers) | {"rules": figures, "baselines": self._trivial(report)}
+
+    def summary(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
+        """Compute the metrics of a system with a single rule: figures, interval, accounting and defects."""
+        return self._summary(self._figures(answers, report), answers)
+
+    @abstractmethod
+    def official(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
+        """Compute the figures with the published evaluator's arithmetic, without details."""
+
+    def headline(self, system: str, metrics: Mapping[str, Any]) -> str:
+        """Format the main metric, its interval, and the other rules' and the paper's values as one line."""
+        low, high = metrics["interval"]
+        other_rules = list(metrics.get("rules", {}).items())[1:]
+        others = {rule: figures[self.headline_key] for rule, figures in other_rules}
+        others |= {"paper": value for key, value in metrics.get("published", {}).items() if key == self.headline_key}
+        note = ", ".join(f"{name} {value:.1f}" for name, value in others.items())
+        line = f"{self.benchmark} {system}: {self._headline_title} {metrics[self.headline_key]:.1f}"
+        return f"{line} [{low:.1f}, {high:.1f}]" + (f" ({note})" if note else "")
+
+    def write(self, system: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> None:
+        """Write the predictions and the metrics of a system."""
+        write_jsonl(PREDICTIONS / self.benchmark / f"{system}.jsonl", rows)
+        write_json(METRICS / self.benchmark / f"{system}.json", metrics)
+
+    def _by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Answer | None]:
+        return {item.key: answer for item, answer in zip(self.items, answers, strict=True)}
+
+    def _summary(self, figures: dict[str, Any], answers: Sequence[Answer | None]) -> dict[str, Any]:
+        del answers
+        return self.loaded.accounting() | figures | {"defects": self.loaded.defects}
+
+    @abstractmethod
+    def _answer(self, verdicts: list[bool]) -> Answer: ...
+
+    @abstractmethod
+    def _row(self, item: Item, answers: Mapping[str, Answer | None], columns: Mapping[str, Any]) -> dict[str, Any]:
+        """``answers`` maps the suffixes of keys to answers; the main one has the suffix ""."""
+
+    @abstractmethod
+    def _figures(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _trivial(self, report: Report) -> dict[str, Any]: ...
+
+
+class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
+    """ProcessBench: the first incorrect step of every solution."""
+
+    benchmark, headline_key, _headline_title = "processbench", "mean_f1", "mean F1"
+
+    def official(self, answers: Sequence[int | None]) -> dict[str, Any]:
+        """Compute the figures as published; an F1 over nothing is ``None``."""
+        return processbench.evaluate(self.items, self._by_key(answers), "official")
+
+    def _answer(self, verdicts: list[bool]) -> int:
+        return processbench.first_error(verdicts)
+
+    def _row(
+        self, item: ProcessBenchItem, answers: Mapping[str, int | None], columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        predictions = {f"prediction{suffix}": answer for suffix, answer in answers.items()}
+        return {"subset": item.subset, "id": item.id} | predictions | {"label": item.label, **columns}
+
+    def _figures(self, answers: Sequence[int | None], report: Report) -> dict[str, Any]:
+        return processbench.with_interval(self.items, self._by_key(answers), report)
+
+    def _summary(self, figures: dict[str, Any], answers: Sequence[int | None]) -> dict[str, Any]:
+        generators = processbench.by_generator(self.items, self._by_key(answers))
+        return super()._summary(figures, answers) | {"generators": generators}
+
+    def _trivial(self, report: Report) -> dict[str, Any]:
+        return processbench.trivial_predictors(self.items, report)
+
+
+class PRMBenchEvaluation(Evaluation[PRMBenchItem, prmbench.Labels]):
+    """PRMBench: a label for every step of every solution."""
+
+    benchmark, headline_key, _headline_title = "prmbench", "overall", "PRMScore"
+
+    def official(self, answers: Sequence[prmbench.Labels | None]) -> dict[str, Any]:
+        """Compute the figures as published; a share over nothing is -1."""
+        figures = prmbench.evaluate(self.items, self._by_key(answers), "official")
+        return {name: value for name, value in figures.items() if name != "details"}
+
+    def _answer(self, verdicts: list[bool]) -> prmbench.Labels:
+        return verdicts
+
+    def _row(
+        self, item: PRMBenchItem, answers: Mapping[str, prmbench.Labels | None], columns: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        labels = {
+            f"step_level_validity_labels{suffix}": given for suffix, given in answers.items() if given is not None
+        }
+        row = {"idx": item.idx, "classification": item.classification, "scores": labels, **columns}
+        return row | ({"validity": False} if answers[""] is None else {})
+
+    def _figures(self, answers: Sequence[prmbench.Labels | None], report: Report) -> dict[str, Any]:
+        return prmbench.with_interval(self.items, self._by_key(answers), report)
+
+    def _trivial(self, report: Report) -> dict[str, Any]:
+        return prmbench.trivial_predictors(self.items, report)
+
+
+def read_evaluation(
+    benchmark: BenchmarkName, folder: Path, limit: int = 0
+) -> ProcessBenchEvaluation | PRMBenchEvaluation:
+    """Read a benchmark's folder, ``limit`` items per subset or class (0: all); raises ``DataError`` for bad rows."""
+    if benchmark == "processbench":
+        return ProcessBenchEvaluation(read_processbench(folder, limit))
+    return PRMBenchEvaluation(read_prmbench(folder, limit))
