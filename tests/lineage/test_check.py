@@ -12,7 +12,7 @@ from pathfinder.lineage.__main__ import main
 from pathfinder.lineage.check import check
 from pathfinder.lineage.history import read_lock, read_records
 from pathfinder.provenance.hashing import digest_path
-from tests.lineage.conftest import dvc
+from tests.support.miniature import dvc
 
 
 def errors(project: Path, path: str | None = None) -> list[str]:
@@ -60,9 +60,9 @@ def edit_manifest(project: Path) -> str:
 
 
 def edit_code(project: Path) -> str:
-    path = project / "stages/core/mixing.py"
+    path = project / "pathfinder/mixing/mix.py"
     path.write_text(path.read_text() + "# changed\n")
-    return "stages/core/mixing.py: md5 is"
+    return "pathfinder/mixing/mix.py: md5 is"
 
 
 def edit_params(project: Path) -> str:

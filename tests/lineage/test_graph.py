@@ -19,7 +19,7 @@ def test_up_goes_from_a_model_to_the_source_files(made: Path) -> None:
         "train@full  $ python -m stages.train full",
         record.digest[:16],
         '"rate": 0.5',
-        "stages/core/mixing.py",
+        "pathfinder/mixing",
         "shipped data/corpus, licence Apache-2.0",
         hashlib.sha256(b"one\n").hexdigest(),
         "download  $ python -m stages.download",

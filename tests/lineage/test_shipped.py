@@ -10,19 +10,22 @@ import pytest
 from pathfinder.lineage.check import check
 from pathfinder.lineage.graph import up
 from pathfinder.provenance.hashing import digest_listing, digest_path
-from tests.lineage.conftest import dvc
+from tests.support.miniature import dvc
 
 PRETRAIN = """
-import sys
 from pathlib import Path
 import yaml
 from pathfinder.core.io import write_text
-from pathfinder.provenance.record import recorded
+from pathfinder.provenance.stage import stage
 
-with recorded("corpus", sys.argv[1]):
-    level = yaml.safe_load(Path("infra/pretraining/params.yaml").read_text())["levels"][sys.argv[1]]
-    for name, text in level["texts"].items():
-        write_text(Path("artifacts/pretraining", sys.argv[1], "corpus", name), text)
+@stage
+def main(level: str) -> None:
+    content = yaml.safe_load(Path("infra/pretraining/params.yaml").read_text())["levels"][level]
+    for name, text in content["texts"].items():
+        write_text(Path("artifacts/pretraining", level, "corpus", name), text)
+
+if __name__ == "__main__":
+    main()
 """
 DVC_YAML = """
 stages:
@@ -30,7 +33,7 @@ stages:
     wdir: ../..
     matrix: {level: [quickstart, other]}
     cmd: python -m pathfinder.world.pretrain ${item.level}
-    deps: [pathfinder/world/pretrain.py, pathfinder/core/io.py]
+    deps: [pathfinder/core, pathfinder/world, infra/locks]
     params:
     - infra/pretraining/params.yaml: ['levels.${item.level}.texts']
     outs: ['artifacts/pretraining/${item.level}/corpus']
@@ -55,6 +58,8 @@ def linked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir(parents=True)
     (folder / "dvc.yaml").write_text(DVC_YAML)
     (folder / "params.yaml").write_text(PARAMS)
+    (project / "pathfinder/world").mkdir()
+    (project / "pathfinder/world/__init__.py").touch()
     (project / "pathfinder/world/pretrain.py").write_text(PRETRAIN)
     dvc(project, "repro", "-q", "infra/pretraining/dvc.yaml")
     return project
@@ -77,7 +82,7 @@ def test_the_way_back_goes_on_to_the_pretraining_stage(linked: Path, path: str) 
         "data.dvc",
         "artifacts/pretraining/quickstart/corpus  md5",
         "corpus@quickstart  $",
-        "pathfinder/world/pretrain.py",
+        "pathfinder/world",
     ):
         assert text in tree
     assert '"one.txt": "one\\n"' in tree

@@ -9,12 +9,14 @@ from pathfinder.provenance.closure import import_closure, module_of
 
 FILES = {
     "stages/__init__.py": "",
-    "stages/train.py": "import os\nfrom stages.core import model\n\ndef main():\n    from .core.lazy import thing\n",
-    "stages/core/__init__.py": "",
-    "pathfinder/models/model.py": "import torch\nimport stages.core.deep as deep\n",
-    "stages/core/deep.py": "from pathfinder.models.model import again\n",
-    "stages/core/lazy.py": "",
-    "stages/core/unused.py": "",
+    "stages/train.py": "import os\nfrom pathfinder.models import model\n\ndef main():\n    from .parts.lazy import thing\n",
+    "pathfinder/__init__.py": "",
+    "pathfinder/models/__init__.py": "",
+    "stages/parts/__init__.py": "",
+    "pathfinder/models/model.py": "import torch\nimport pathfinder.models.deep as deep\n",
+    "pathfinder/models/deep.py": "from pathfinder.models.model import again\n",
+    "stages/parts/lazy.py": "",
+    "pathfinder/models/unused.py": "",
 }
 
 
@@ -27,7 +29,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_closure_follows_lazy_relative_and_circular_imports(project: Path) -> None:
-    assert import_closure("stages.train", project) == tuple(sorted(set(FILES) - {"stages/core/unused.py"}))
+    assert import_closure("stages.train", project) == tuple(sorted(set(FILES) - {"pathfinder/models/unused.py"}))
 
 
 def test_module_that_does_not_exist_is_an_error(project: Path) -> None:
@@ -36,7 +38,7 @@ def test_module_that_does_not_exist_is_an_error(project: Path) -> None:
 
 
 def test_file_that_cannot_be_parsed_is_named(project: Path) -> None:
-    (project / "stages/core/deep.py").write_text("def (:\n")
+    (project / "pathfinder/models/deep.py").write_text("def (:\n")
     with pytest.raises(DataError, match=r"deep\.py: cannot be parsed"):
         import_closure("stages.train", project)
 

@@ -39,7 +39,7 @@ def test_record_names_files_code_parameters_and_environment(made: Path) -> None:
     assert isinstance(code, dict)
     assert {
         "stages/train.py",
-        "stages/core/mixing.py",
+        "pathfinder/mixing/mix.py",
         "pathfinder/core/io.py",
         "pathfinder/provenance/record.py",
     } <= set(code)

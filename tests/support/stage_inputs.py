@@ -10,7 +10,7 @@ import yaml
 
 from pathfinder.core.io import write_jsonl
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_params(folder: Path, **sections: dict[str, Any]) -> None:
