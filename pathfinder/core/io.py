@@ -45,12 +45,6 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def md5_file(path: Path) -> str:
-    """The hexadecimal md5 of a file, by which DVC names its content."""
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-
-
 def digest_of(value: Any) -> str:
     """The sha256 of a JSON value in canonical form; raises ``TypeError`` for a value that JSON cannot represent."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -39,11 +39,6 @@ def given_scores(source: str, rating: int | None) -> Scores | None:
     return _GIVEN.get(rating) if source == HUMAN and rating is not None else None
 
 
-def needs_judge(source: str, rating: int | None) -> bool:
-    """Whether the judge has to label a step with this rating."""
-    return rating is not None and given_scores(source, rating) is None
-
-
 def disagrees(source: str, rating: int, scores: Scores) -> bool:
     """Whether the scores contradict the rating: all ones for a -1, or an error for a Monte-Carlo "+"."""
     if rating == -1:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from tqdm import tqdm
 
-T = TypeVar("T")
 _QUIET_S = 2.0
 _EVERY_S = 10.0
 
@@ -78,11 +76,3 @@ class Progress:
         note = f" {self._note}" if self._note else ""
         text = f"{self.label}: {self.done}/{self.total} {self.unit} ({share:.0f} %), {rate:.1f}/s, {left}{note}"
         print(text, file=sys.stderr, flush=True)
-
-
-def track(items: Iterable[T], label: str, total: int, unit: str = "it") -> Iterator[T]:
-    """Yield ``items`` and show progress."""
-    with Progress(label, total, unit) as progress:
-        for item in items:
-            yield item
-            progress.advance()

@@ -5,7 +5,7 @@ from itertools import product
 import polars as pl
 import pytest
 
-from pathfinder.core.labels import Scores, correctness, disagrees, drop_reason, given_scores, needs_judge
+from pathfinder.core.labels import Scores, correctness, disagrees, drop_reason, given_scores
 from pathfinder.core.records import LABELS
 
 SOURCES = ("prm800k", "rlhflow_mistral", "math_shepherd")
@@ -19,9 +19,11 @@ def test_ratings_that_speak_for_themselves() -> None:
     assert given_scores("rlhflow_mistral", 1) is None
 
 
-def test_the_judge_is_asked_for_every_other_rating() -> None:
-    asked = {(source, rating) for source, rating in product(SOURCES, (-1, 0, 1, None)) if needs_judge(source, rating)}
-    assert asked == {("prm800k", -1)} | {(source, rating) for source in SOURCES[1:] for rating in (-1, 0, 1)}
+def test_only_prm800k_ratings_of_1_and_0_imply_scores() -> None:
+    implied = {
+        (source, rating) for source, rating in product(SOURCES, (-1, 0, 1, None)) if given_scores(source, rating)
+    }
+    assert implied == {("prm800k", 1), ("prm800k", 0)}
 
 
 @pytest.mark.parametrize("source", SOURCES)

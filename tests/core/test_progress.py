@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pathfinder.core import progress
-from pathfinder.core.progress import Progress, track
+from pathfinder.core.progress import Progress
 
 
 @pytest.fixture
@@ -52,7 +52,3 @@ def test_preparation_does_not_count_towards_the_rate(clock: list[float], capsys:
         clock[0] += 10.0
         bar.advance(10)
     assert "10/20 calls (50 %), 1.0/s, 10 s left" in capsys.readouterr().err
-
-
-def test_track_yields_every_item() -> None:
-    assert list(track(iter("abc"), "letters", 3)) == ["a", "b", "c"]
