@@ -21,7 +21,7 @@ Count = Annotated[int, Field(ge=0)]
 Seconds = Annotated[float, Field(gt=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# Names become part of commands in dvc.yaml and of paths, so only these characters are allowed; core/runs.py parses them.
+# Names become part of commands in dvc.yaml and of paths, hence these characters only; core/runs.py parses them.
 RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
 SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]

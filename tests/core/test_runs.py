@@ -57,7 +57,7 @@ stages:
 """
 
 
-def test_the_graph_has_a_stage_a_run_of_the_parameters(tmp_path: Path) -> None:
+def test_the_graph_has_one_stage_per_run(tmp_path: Path) -> None:
     (tmp_path / "dvc.yaml").write_text(DVC_YAML)
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"runs": ["full", "full-550k-s2"]}))
     stages = read_pipeline(tmp_path)
@@ -70,7 +70,7 @@ def test_an_axis_may_name_a_list_within_a_section(tmp_path: Path) -> None:
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"critics": {"systems": ["critic-a"]}}))
     assert list(read_pipeline(tmp_path)) == ["train@critic-a"]
     (tmp_path / "params.yaml").write_text(yaml.safe_dump({"critics": ["critic-a"]}))
-    with pytest.raises(DataError, match=r"its list `critics\.systems`"):
+    with pytest.raises(DataError, match=r"list `critics\.systems`"):
         read_pipeline(tmp_path)
 
 
