@@ -1,7 +1,7 @@
 """The tables that pass between stages: their schemas, and the ids that link their rows.
 
-A *trajectory* is one upstream line, read as a problem and the steps that were followed. A *record* is one rated step (or
-alternative step) after the first ``step_index`` steps of a trajectory. Its id names its origin:
+A *trajectory* is one upstream line, read as a problem and the steps followed. A *record* is one rated step (or
+an alternative to it) after the first ``step_index`` steps of a trajectory. Its id names its origin:
 ``<dataset>-<first 8 digits of the file's sha256>-<line>-<step>-<completion>``. Every later table refers to this id.
 """
 
