@@ -1,1 +1,1 @@
-"""What a stage is made of and what it did: the stage graph, code identity, digests, records."""
+"""The stage graph, code identity, content digests and lineage records."""

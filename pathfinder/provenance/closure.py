@@ -1,6 +1,6 @@
-"""The project files that a module runs: its import closure, found by reading the source, without importing anything.
+"""The import closure of a module: the project files that it can run, found by reading the source, not by importing it.
 
-Imports inside functions count too, so the closure names everything that can take part in a stage's result.
+Imports inside functions count, so the closure contains every file that can affect a stage's result.
 """
 
 from __future__ import annotations
@@ -23,30 +23,33 @@ def module_of(cmd: str) -> str | None:
 
 
 def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
-    """Every project file that importing ``module`` can run, packages' ``__init__.py`` included, sorted.
+    """Every project file that importing ``module`` can run, including each package's ``__init__.py``, sorted.
 
-    Raises ``DataError`` when the module is not below ``root`` or a file of the closure cannot be parsed.
+    Raises ``DataError`` if ``root`` does not contain the module or a file of the closure cannot be parsed.
     """
-    open_files = _files_of(module, root)
+    waiting = _files_of(module, root)
     stem = module.replace(".", "/")
-    if not {f"{stem}.py", f"{stem}/__init__.py"} & set(open_files):
+    if not {f"{stem}.py", f"{stem}/__init__.py"} & set(waiting):
         raise DataError(f"{module}: no such module below {root.resolve().name}/; correct the stage's cmd in dvc.yaml")
-    found = set(open_files)
-    while open_files:
-        path = open_files.pop()
+    found = set(waiting)
+    while waiting:
+        path = waiting.pop()
         for name in imported_names(root / path, root):
-            fresh = [file for file in _files_of(name, root) if file not in found]
-            found.update(fresh)
-            open_files += fresh
+            new = [file for file in _files_of(name, root) if file not in found]
+            found.update(new)
+            waiting += new
     return tuple(sorted(found))
 
 
 def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
-    """Dotted names that a source file imports; for ``from a import b`` both ``a`` and ``a.b``."""
+    """Dotted names that a source file imports; for ``from a import b`` both ``a`` and ``a.b``.
+
+    Raises ``DataError`` if the file cannot be parsed.
+    """
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except SyntaxError as error:
-        raise DataError(f"{path}: cannot be parsed ({error}); mend it first") from error
+        raise DataError(f"{path}: cannot be parsed ({error}); fix the syntax error") from error
     package = path.relative_to(root).parent.parts
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -59,10 +62,10 @@ def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
 
 
 def _files_of(module: str, root: Path) -> list[str]:
-    """The module's own file and every package above it; empty where the project has no such module."""
+    """The module's own file and the packages above it; empty for a module outside the project."""
     parts = module.split(".")
     if parts[0] not in PACKAGES:
         return []
-    below = ["/".join(parts[: i + 1]) for i in range(len(parts))]
-    candidates = [*(f"{name}/__init__.py" for name in below), f"{below[-1]}.py"]
+    levels = ["/".join(parts[: i + 1]) for i in range(len(parts))]
+    candidates = [*(f"{name}/__init__.py" for name in levels), f"{levels[-1]}.py"]
     return [name for name in candidates if (root / name).is_file()]

@@ -1,4 +1,4 @@
-"""What a stage ran on: interpreter, machine, package versions, git commit. No host names, no paths, no secrets."""
+"""The environment of a run: interpreter, machine, package versions, git commit. No host names, paths or secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ VARIABLES = ("OMP_NUM_THREADS", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "CUBLA
 
 
 def describe_environment() -> dict[str, Any]:
-    """A JSON value; what cannot be found out is ``None``."""
+    """Interpreter, machine, variables and packages as a JSON value; unknown facts are ``None``."""
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -48,13 +48,13 @@ def describe_environment() -> dict[str, Any]:
 
 
 def peak_rss_bytes() -> int:
-    """The most memory that this process, or its largest child that ended, has held."""
+    """Peak resident memory of this process or of its largest finished child, whichever is larger."""
     kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return kib * 1024
 
 
 def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
-    """The commit checked out, and which of ``paths`` differ from it; ``None`` outside a repository."""
+    """The commit checked out, and the ``paths`` that differ from it; ``None`` values outside a repository."""
     commit = _git("rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None, "changed": None}
@@ -87,7 +87,7 @@ def _cpu() -> str | None:
 
 
 def _cuda() -> dict[str, Any] | None:
-    torch = sys.modules.get("torch")  # a stage that never imported it does not use it
+    torch = sys.modules.get("torch")  # never import it here: a stage that has not done so does not use it
     if torch is None or not torch.cuda.is_available():
         return None
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]

@@ -1,4 +1,4 @@
-"""Content digests as DVC names them (md5) and as we check them (sha256), in one pass over the bytes."""
+"""Content digests, both from one read of the bytes: md5, which DVC uses, and sha256, which the audit compares."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CHUNK = 1 << 20
-_CACHE = "__pycache__"  # .dvcignore leaves it out too
+_CACHE = "__pycache__"  # .dvcignore excludes it too
 
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, and the files of a folder."""
+    """Digests of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, files of a folder."""
 
     md5: str
     sha256: str
@@ -26,7 +26,7 @@ class Digest:
         return self.md5.endswith(".dir")
 
     def as_json(self) -> dict[str, object]:
-        """A JSON value; files of a folder by their path below it."""
+        """A JSON value; the files of a folder by relative path."""
         value: dict[str, object] = {"md5": self.md5, "sha256": self.sha256, "size": self.size}
         if self.is_folder:
             value["files"] = {name: file.as_json() for name, file in self.files.items()}
@@ -34,10 +34,10 @@ class Digest:
 
 
 def digest_path(path: Path) -> Digest:
-    """Digest a file or a folder; raises ``FileNotFoundError``.
+    """Digest a file or a folder; raises ``FileNotFoundError`` if it does not exist.
 
-    A folder's md5 is the md5 of DVC's ``.dir`` object (the JSON list of its files, sorted by path); its sha256 is that
-    of the same list with sha256 in place of md5.
+    The md5 of a folder is that of DVC's ``.dir`` object, the JSON list of its files sorted by path. Its sha256 is that
+    of the same list with sha256 instead of md5.
     """
     if not path.is_dir():
         return _digest_file(path)
@@ -54,7 +54,7 @@ def digest_path(path: Path) -> Digest:
 
 
 def digest_listing(files: dict[str, str], part: str) -> str:
-    """The md5 that DVC has for a file or folder of a listing (md5 by path); empty where the listing has no such."""
+    """The md5 that DVC computes for a path of a listing (md5 by file); empty if the listing has no such path."""
     below = {path.removeprefix(f"{part}/"): md5 for path, md5 in files.items() if path.startswith(f"{part}/")}
     return _md5_of(dict(sorted(below.items()))) if below else files.get(part, "")
 

@@ -1,9 +1,9 @@
-"""The code that decides a stage's result, as dvc.yaml lists it: one definition for the pipeline and for saved progress.
+"""The code that determines a stage's result, as listed in dvc.yaml: one definition for DVC and for saved progress.
 
-A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. DVC re-runs
-the stage when one of them changes. Unfinished training, search and pretraining is filed under the same digest, so an
-interrupted run never resumes with other code. Two things are left out because they cannot change a result:
-``pathfinder/provenance`` only reads what a stage reads and writes, and ``pathfinder/__init__.py`` only names modules.
+A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. DVC
+re-runs the stage if one of them changes. Unfinished training, search and pretraining is stored under the same digest,
+so an interrupted run never resumes with other code. Two parts are excluded because they cannot change a result:
+``pathfinder/provenance`` only reads the inputs and outputs of a stage, ``pathfinder/__init__.py`` only names modules.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from pathfinder.provenance.pipeline import read_pipelines
 PROJECT = Path(__file__).resolve().parents[2]
 LOCKS = "infra/locks"
 """The hash-locked packages: a dependency of every stage."""
-LIBRARY = "pathfinder"
-_OUTSIDE = ("pathfinder/provenance",)
+_EXCLUDED = "pathfinder/provenance"
 
 
 def is_code(path: str) -> bool:
     """Whether a dependency in dvc.yaml is code or a lock file rather than data."""
-    return path == LOCKS or PurePosixPath(path).parts[0] in (LIBRARY, "stages")
+    return path == LOCKS or PurePosixPath(path).parts[0] in ("pathfinder", "stages")
 
 
 def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:
     """The code dependencies that a stage with this command must list: its module, the rooms it imports, the locks.
 
-    Raises ``DataError`` when the command names no module below ``root``.
+    Raises ``DataError`` if ``root`` does not contain the module of the command.
     """
     module = module_of(cmd)
     if module is None:
         raise DataError(f"{cmd!r} runs no module of the project; write `python -m stages.NAME`")
-    files = import_closure(module, root)
     own = f"{module.replace('.', '/')}.py"
-    rooms = sorted({"/".join(PurePosixPath(file).parts[:2]) for file in files if file.count("/") > 1} - {*_OUTSIDE})
+    folders = ["/".join(PurePosixPath(file).parts[:2]) for file in import_closure(module, root) if file.count("/") > 1]
+    rooms = sorted({*folders} - {_EXCLUDED})
     return [*([] if any(own.startswith(f"{room}/") for room in rooms) else [own]), *rooms, LOCKS]
 
 
 @cache
 def code_digest(stage: str, root: Path = PROJECT) -> str:
-    """sha256 of the code that ``dvc.yaml`` lists for a stage, given with or without its variant (``train``).
+    """sha256 of the code that ``dvc.yaml`` lists for a stage, named with or without its variant (``train``).
 
-    The files below ``root`` are read: by default those of the code that is running. Raises ``DataError``.
+    By default, ``root`` is the project that is running. Raises ``DataError`` if ``root`` has no such stage or a listed
+    file does not exist.
     """
     stages = read_pipelines(root).values()
     found = next((entry for entry in stages if stage in (entry.name, entry.name.partition("@")[0])), None)
     if found is None:
-        raise DataError(f"{root / 'dvc.yaml'}: lists no stage {stage}; run from a clone of the project")
+        raise DataError(f"{root / 'dvc.yaml'}: no stage {stage}; run from a clone of the project")
     try:
         return digest_of({path: digest_path(root / path).sha256 for path in found.deps if is_code(path)})
     except FileNotFoundError as error:
-        raise DataError(f"dvc.yaml: {stage} lists {error.filename}, which does not exist; run infra.deps") from error
+        raise DataError(
+            f"dvc.yaml: {stage} lists {error.filename}, which does not exist; run `python -m infra.deps --write`"
+        ) from error

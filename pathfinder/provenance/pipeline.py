@@ -1,7 +1,7 @@
-"""The stage graph as dvc.yaml states it, ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
+"""The stage graph of dvc.yaml, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
 
-A matrix axis may name a list of params.yaml (``${runs}``), a path a value of it (``${download.world}``), as DVC reads
-them. There are two pipelines: the project's, and the one that makes what data/ ships.
+As in DVC, a matrix axis can refer to a list in params.yaml (``${runs}``) and a path to a value (``${download.world}``).
+There are two pipelines: the project's own, and the one that generates the shipped data/.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pathfinder.core.io import DataError
 
 MAIN, PRETRAINING = Path("dvc.yaml"), Path("infra/pretraining/dvc.yaml")
 PIPELINES = (MAIN, PRETRAINING)
-"""Stage names differ between the two; every path in them is relative to the project's root."""
+"""Stage names differ between the two. All paths in both are relative to the project's root."""
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 _PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
 _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
@@ -46,116 +47,121 @@ class Stage:
 
 
 def read_pipelines(root: Path = Path(".")) -> dict[str, Stage]:
-    """The stages of both pipelines by name; the second may be missing. Raises ``DataError``."""
+    """The stages of both pipelines by name; the second pipeline is optional. Raises ``DataError`` if invalid."""
     found = [file for file in PIPELINES if file == MAIN or (root / file).exists()]
     return {name: stage for file in found for name, stage in read_pipeline(root, file).items()}
 
 
 def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]:
-    """Every stage of a ``dvc.yaml`` by name (``train@full``), in the file's order; raises ``DataError``."""
-    path = root / file
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, yaml.YAMLError) as error:
-        raise DataError(f"{path}: cannot read the stage graph ({error}); run from the project's root") from error
-    bodies = (content or {}).get("stages", {})
+    """Every stage of a ``dvc.yaml`` by name (``train@full``), in the file's order.
+
+    Raises ``DataError`` if the file or the parameters that it refers to cannot be read or are not as expected.
+    """
+    bodies = read_yaml(root / file).get("stages") or {}
     params = file.with_name("params.yaml")
-    lists = _Params(root / params)
-    stages = [stage for name, body in bodies.items() for stage in _expand(name, body, lists)]
+    values = _Params(root / params)
+    stages = [stage for name, body in bodies.items() for stage in _expand(name, body, values)]
     return {stage.name: replace(stage, file=file.as_posix(), params_file=params.as_posix()) for stage in stages}
 
 
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file; raises ``DataError`` if the file is missing or holds anything else."""
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; run this in the project's root folder") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: not valid YAML ({error}); restore it with `git checkout -- {path.name}`") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a mapping; restore it with `git checkout -- {path.name}`")
+    return content
+
+
+def value_at(content: Any, key: str, default: Any = None) -> Any:
+    """The value under a dotted key of nested mappings, or ``default``."""
+    for part in key.split("."):
+        if not isinstance(content, Mapping) or part not in content:
+            return default
+        content = content[part]
+    return content
+
+
 class _Params:
-    """What of params.yaml axes and paths name; the file is read when one does."""
+    """The params.yaml of a pipeline, read only if an axis or a path refers to it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._content: Any = None
 
-    def __call__(self, axis: Any) -> list[Any]:
-        """The values of an axis; those of params.yaml are plain words, for they become part of commands and paths."""
-        if not isinstance(axis, str):
-            return list(axis)
-        key = found[1] if (found := _ITEM.fullmatch(axis)) else axis
-        values = self.value(key)
-        if not isinstance(values, list):
-            raise DataError(f"{self._path}: dvc.yaml makes stages of its list `{key}`, which is not there")
-        wrong = [value for value in values if not isinstance(value, str) or not _WORD.fullmatch(value)]
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        return read_yaml(self._path)
+
+    def axis(self, values: Any) -> list[Any]:
+        """The values of a matrix axis; those of params.yaml must be plain words, as they enter commands and paths."""
+        if not isinstance(values, str):
+            return list(values)
+        key = match[1] if (match := _ITEM.fullmatch(values)) else values
+        found = value_at(self.content, key)
+        if not isinstance(found, list):
+            raise DataError(f"{self._path}: no list `{key}`, which dvc.yaml expands into stages; add it")
+        wrong = [value for value in found if not isinstance(value, str) or not _WORD.fullmatch(value)]
         if wrong:
             raise DataError(f"{self._path}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
-        return values
-
-    def value(self, key: str) -> Any:
-        """The value under a dotted key, or ``None``."""
-        if self._content is None:
-            try:
-                self._content = yaml.safe_load(self._path.read_text(encoding="utf-8"))
-            except (FileNotFoundError, yaml.YAMLError) as error:
-                raise DataError(
-                    f"{self._path}: dvc.yaml takes `{key}` from it, and it cannot be read: {error}"
-                ) from error
-        values = self._content
-        for part in key.split("."):
-            values = values.get(part) if isinstance(values, dict) else None
-        return values
+        return found
 
 
-def _expand(name: str, body: Mapping[str, Any], lists: _Params) -> Iterator[Stage]:
+def _expand(name: str, body: Mapping[str, Any], params: _Params) -> Iterator[Stage]:
     if "matrix" in body:
-        axes = {axis: lists(values) for axis, values in body["matrix"].items()}
+        axes = {axis: params.axis(values) for axis, values in body["matrix"].items()}
         for values in itertools.product(*axes.values()):
             item = dict(zip(axes, values, strict=True))
-            # DVC numbers the values of an axis that are no plain scalars.
+            # DVC numbers the values of an axis that are not scalars.
             key = "-".join(
                 f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
                 for axis, value in item.items()
             )
-            yield _stage(f"{name}@{key}", body, {"item": item, "key": key}, lists)
+            yield _stage(f"{name}@{key}", body, {"item": item, "key": key}, params)
     elif "foreach" in body:
         items = body["foreach"]
         pairs = items.items() if isinstance(items, dict) else ((_text(item), item) for item in items)
         for key, item in pairs:
-            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key}, lists)
+            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key}, params)
     else:
-        yield _stage(name, body, {}, lists)
+        yield _stage(name, body, {}, params)
 
 
 def _stage(name: str, body: Mapping[str, Any], items: Mapping[str, Any], params: _Params) -> Stage:
     def fill(text: str, given: _Params | None = None) -> str:
         return _ITEM.sub(lambda match: _value(name, match[1], items, given), text)
 
-    def names(*keys: str) -> tuple[str, ...]:
+    def paths(*keys: str) -> tuple[str, ...]:
         entries = [entry for key in keys for entry in body.get(key, ())]
         return tuple(fill(str(next(iter(entry)) if isinstance(entry, dict) else entry), params) for entry in entries)
 
-    def keys_read() -> Iterator[str]:
-        for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
-            yield from map(
-                fill, (key for keys in entry.values() for key in keys) if isinstance(entry, dict) else [entry]
-            )
-
     cmd = body["cmd"]
+    keys: list[str] = []
+    for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
+        keys += itertools.chain(*entry.values()) if isinstance(entry, dict) else [entry]
     return Stage(
         name,
         fill("\n".join(cmd) if isinstance(cmd, list) else cmd),
         body.get("desc", ""),
-        names("deps"),
-        names("outs", "plots"),
-        tuple(keys_read()),
-        names("metrics"),
+        paths("deps"),
+        paths("outs", "plots"),
+        tuple(map(fill, keys)),
+        paths("metrics"),
     )
 
 
 def _value(stage: str, expression: str, items: Mapping[str, Any], params: _Params | None) -> str:
-    value: Any = items
-    for part in expression.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = value_at(items, expression)
     if value is None:
-        value = params.value(expression) if params else None  # never in a command: the shell would run it
+        # Never fill a command from params.yaml: the shell would execute the value.
+        value = value_at(params.content, expression) if params else None
         if not isinstance(value, str) or not _PATH.fullmatch(value):
             raise DataError(
-                f"dvc.yaml: {stage} uses ${{{expression}}}; only items of matrix and foreach, and in paths names "
-                "that params.yaml gives, are understood"
+                f"dvc.yaml: {stage} uses ${{{expression}}}; expected an item of matrix or foreach, or, in a path, "
+                "a value of params.yaml that is a plain path"
             )
     return _text(value)
 

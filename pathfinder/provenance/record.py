@@ -1,7 +1,7 @@
-"""The record of an executed stage: what it read, ran on and wrote, with digests, written after it succeeded.
+"""The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
-Records lie in ``.pathfinder/lineage/<stage>/<sha256 of the file>.json``, outside the outs (they hold times); the name
-shows when somebody edits one.
+A record is written after the stage succeeds, to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json``. It is not a
+DVC out because it contains times. Its name reveals any later edit.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from pathfinder.core.io import DataError, write_text
 from pathfinder.provenance.closure import import_closure, module_of
 from pathfinder.provenance.environment import describe_commit, describe_environment, peak_rss_bytes
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
-from pathfinder.provenance.pipeline import Stage, read_pipelines
+from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, read_yaml, value_at
 
 RECORDS = Path(".pathfinder/lineage")
 _RECORDING = "PATHFINDER_RECORDING"
@@ -33,99 +31,83 @@ _RECORDING = "PATHFINDER_RECORDING"
 
 @contextmanager
 def recorded(cmd: str) -> Iterator[None]:
-    """Run a stage's work and record it under the stage of dvc.yaml with this command; no record if the work raises.
+    """Record the work of the ``with`` block under the stage of dvc.yaml that has this command.
 
-    Paths are those of dvc.yaml, relative to the current folder. A command that dvc.yaml does not list (a module run by
-    hand elsewhere) runs unrecorded and says so. Of several processes of one stage only the first records. Raises
-    ``DataError`` when the stage did not write a declared out.
+    Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
+    does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records.
+    Raises ``DataError`` if an input is missing or the stage did not write a declared out.
     """
     if _RECORDING in os.environ or int(os.environ.get("RANK", "0")) > 0:
         yield
         return
-    definition = find_stage(cmd)
-    if definition is None:
-        print(f"{cmd}: dvc.yaml here does not list this command; no lineage record is kept", file=sys.stderr)
+    stage = _find_stage(cmd)
+    if stage is None:
+        print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
         yield
         return
+    before = _before(stage)
+    start, clock = datetime.now(UTC), time.monotonic()
     os.environ[_RECORDING] = cmd
     try:
-        yield from _recorded(definition)
+        yield
     finally:
         del os.environ[_RECORDING]
-
-
-def _recorded(definition: Stage) -> Iterator[None]:
-    before = _before(definition)
-    start, clock = datetime.now(UTC), time.monotonic()
-    yield
     seconds = time.monotonic() - clock
-    record = before | {
-        "outputs": {path: _digest(definition, path) for path in definition.all_outs},
-        "environment": describe_environment(),
-        "times": {
-            "start": start.isoformat(timespec="seconds"),
-            "end": datetime.now(UTC).isoformat(timespec="seconds"),
-            "seconds": round(seconds, 3),
-            "peak_rss_bytes": peak_rss_bytes(),
-        },
+    times = {
+        "start": start.isoformat(timespec="seconds"),
+        "end": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 3),
+        "peak_rss_bytes": peak_rss_bytes(),
     }
-    write_record(record)
+    after = {"outputs": _digests(stage, stage.all_outs), "environment": describe_environment(), "times": times}
+    _write(before | after)
 
 
-def find_stage(cmd: str) -> Stage | None:
-    """The stage of dvc.yaml here with this command."""
-    if not Path("dvc.yaml").exists():
+def _find_stage(cmd: str) -> Stage | None:
+    """The stage with this command in the dvc.yaml of the current folder."""
+    if not MAIN.exists():
         return None
-    return next((entry for entry in read_pipelines().values() if entry.cmd == cmd), None)
-
-
-def write_record(record: dict[str, Any], root: Path = Path(".")) -> Path:
-    """Store a record under the digest of its own bytes; returns where."""
-    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    path = root / RECORDS / str(record["stage"]) / f"{digest}.json"
-    write_text(path, text)
-    return path
+    return next((stage for stage in read_pipelines().values() if stage.cmd == cmd), None)
 
 
 def _before(stage: Stage) -> dict[str, Any]:
     """The part of the record that must be taken before the work starts."""
     module = module_of(stage.cmd)
     code = import_closure(module) if module else ()
-    inputs = [path for path in stage.deps if not is_code(path)]
     return {
         "stage": stage.name,
         "cmd": stage.cmd,
-        "inputs": {path: _digest(stage, path) for path in inputs},
+        "inputs": _digests(stage, [path for path in stage.deps if not is_code(path)]),
         "params": _params(stage),
-        "code": {path: _digest(stage, path) for path in code},
+        "code": _digests(stage, code),
         "git": describe_commit([*code, LOCKS, stage.file, stage.params_file]),
-        "rooms": {path: _digest(stage, path) for path in stage.deps if is_code(path)},
+        "rooms": _digests(stage, [path for path in stage.deps if is_code(path)]),
     }
 
 
-def _digest(stage: Stage, path: str) -> dict[str, Any]:
+def _digests(stage: Stage, paths: Iterable[str]) -> dict[str, Any]:
     try:
-        return digest_path(Path(path)).as_json()
+        return {path: digest_path(Path(path)).as_json() for path in paths}
     except FileNotFoundError as error:
         raise DataError(
-            f"stage {stage.name}: {path} is not there although dvc.yaml names it; `dvc repro {stage.name}` makes what "
-            "the stage reads, and the stage must write every out that it declares"
+            f"stage {stage.name}: {error.filename} does not exist although dvc.yaml names it; `dvc repro {stage.name}` "
+            "makes the inputs of the stage, and the stage must write every out that it declares"
         ) from error
 
 
 def _params(stage: Stage) -> dict[str, Any]:
-    """The values of the keys (sections, or dotted names below them) that dvc.yaml says the stage reads."""
-    if not stage.params:
-        return {}
-    content = yaml.safe_load(Path(stage.params_file).read_text(encoding="utf-8"))
-    return {key: _value(stage, content, key) for key in stage.params}
+    """The values of the dotted keys that dvc.yaml lists for the stage."""
+    content = read_yaml(Path(stage.params_file)) if stage.params else {}
+    missing = object()
+    values = {key: value_at(content, key, missing) for key in stage.params}
+    for key, value in values.items():
+        if value is missing:
+            remedy = "write one with `pathfinder profile NAME`" if stage.file == str(MAIN) else "restore it with git"
+            raise DataError(f"{stage.params_file}: no key {key}, which {stage.file} lists; {remedy}")
+    return values
 
 
-def _value(stage: Stage, content: Any, key: str) -> Any:
-    for part in key.split("."):
-        if not isinstance(content, dict) or part not in content:
-            remedy = "Write one with `pathfinder profile NAME`" if stage.file == "dvc.yaml" else "Restore it with git"
-            raise DataError(f"{stage.params_file}: no key {key}; {stage.file} names it. {remedy}")
-        content = content[part]
-    return content
+def _write(record: dict[str, Any]) -> None:
+    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_text(RECORDS / str(record["stage"]) / f"{digest}.json", text)

@@ -1,4 +1,4 @@
-"""How every stage starts: its command line, its lineage record, and one clear error in place of a traceback."""
+"""The entry point of every stage: command line, lineage record, and a one-line error instead of a traceback."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from pathfinder.core.io import PathfinderError
 from pathfinder.provenance.record import recorded
 
-Main = Callable[..., None]
 
-
-def stage(work: Callable[..., None]) -> Main:
+def stage(work: Callable[..., None]) -> Callable[..., None]:
     """Make a stage's ``main`` from its work.
 
-    The parameters of ``work`` become positional arguments: ``Annotated[str, "help"]``, or a ``Literal`` of the allowed
-    words; one with a default may be left out. Started by ``python -m``, ``main`` reads the command line, prints a
-    ``PathfinderError`` as one line and exits with its status. Called from Python, ``main(["full"])`` raises the error.
-    Either way the run is recorded under the stage of dvc.yaml that has this command.
+    The parameters of ``work`` become positional arguments. Annotate them ``Annotated[str, "help"]``, with a ``Literal``
+    instead of ``str`` to restrict the values; a parameter with a default is optional. Started by ``python -m``, the
+    stage reads the command line, prints a ``PathfinderError`` as one line and exits with its status. Called from
+    Python, ``main(["full"])`` raises the error. Both record the run under the stage of dvc.yaml with this command.
     """
 
     def main(argv: Sequence[str] | None = None) -> None:
@@ -42,7 +40,7 @@ def stage(work: Callable[..., None]) -> Main:
 
 
 def _module_name(work: Callable[..., None]) -> str:
-    """``stages.train``, also where that module was started as ``__main__``."""
+    """``stages.train``, even if that module was started as ``__main__``."""
     spec = sys.modules[work.__module__].__spec__ if work.__module__ == "__main__" else None
     return spec.name if spec else work.__module__
 

@@ -52,14 +52,6 @@ def test_edges_are_those_of_dvc(project: Project, root: Path, which: str) -> Non
     assert {(other, name) for name, needed in graph.upstream.items() for other in needed} == theirs
 
 
-def test_expansion_fills_commands_and_paths(tmp_path: Path) -> None:
-    stages = graph_of(tmp_path, EXPANDED).stages
-    assert stages["grid@2-rule1"].cmd == "make 2 2-rule1"
-    assert stages["each@left"].deps == ("two.txt",)
-    assert stages["each@right"].metrics == ("m_right.json",)
-    assert stages["listed@true"].outs == ("listed_true.txt",)
-
-
 def test_selection_takes_what_a_target_needs(tmp_path: Path) -> None:
     graph = graph_of(tmp_path, EXPANDED)
     assert graph.select(["each@right"]) == {"each@right", "grid@1-x", "first"}
@@ -79,21 +71,7 @@ def test_longest_chain_first_and_order(tmp_path: Path) -> None:
     assert graph.descendants(["grid@1-x"]) == {"grid@1-x", "each@right"}
 
 
-def test_a_path_may_come_from_the_parameters_and_a_command_may_not(tmp_path: Path) -> None:
-    (tmp_path / "params.yaml").write_text("download: {world: artifacts/one, odd: $(rm)}\n")
-    stage = "stages: {{a: {{cmd: 'x {0}', deps: ['{1}']}}}}"
-    assert graph_of(tmp_path, stage.format("", "${download.world}")).stages["a"].deps == ("artifacts/one",)
-    for cmd, dep in (("${download.world}", "b"), ("", "${download.odd}"), ("", "${download.none}")):
-        with pytest.raises(DataError, match=r"a uses \$\{download"):
-            graph_of(tmp_path, stage.format(cmd, dep))
-
-
-def test_a_cycle_and_unknown_interpolation_are_named(tmp_path: Path) -> None:
+def test_a_cycle_is_named(tmp_path: Path) -> None:
+    text = "stages: {a: {cmd: x, deps: [b], outs: [a]}, b: {cmd: x, deps: [a], outs: [b]}}"
     with pytest.raises(DataError, match="wait for each other: a, b"):
-        list(
-            graph_of(
-                tmp_path, "stages: {a: {cmd: x, deps: [b], outs: [a]}, b: {cmd: x, deps: [a], outs: [b]}}"
-            ).ordered()
-        )
-    with pytest.raises(DataError, match=r"uses \$\{model\}"):
-        graph_of(tmp_path, 'stages: {a: {cmd: "x ${model}"}}')
+        list(graph_of(tmp_path, text).ordered())

@@ -9,7 +9,7 @@ from pathfinder.provenance.closure import import_closure, module_of
 
 FILES = {
     "stages/__init__.py": "",
-    "stages/train.py": "import os\nfrom pathfinder.models import model\n\ndef main():\n    from .parts.lazy import thing\n",
+    "stages/train.py": "import os\nfrom pathfinder.models import model\ndef main():\n    from .parts.lazy import x\n",
     "pathfinder/__init__.py": "",
     "pathfinder/models/__init__.py": "",
     "stages/parts/__init__.py": "",

@@ -69,7 +69,7 @@ def test_failed_work_leaves_no_record(project: Path, monkeypatch: pytest.MonkeyP
 def test_out_that_was_not_written_is_an_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     with (
-        pytest.raises(DataError, match=r"metrics/train/full\.json is not there"),
+        pytest.raises(DataError, match=r"metrics/train/full\.json does not exist"),
         recorded("python -m stages.train full"),
     ):
         (project / "metrics/train/full.json").unlink()
