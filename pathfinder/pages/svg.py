@@ -1,27 +1,29 @@
-"""Drawings as inline SVG: lines, values with intervals, and the flow of records. Same input, same bytes.
+"""Inline SVG charts: lines, values with intervals, scattered points and the flow of records.
 
-Colours are the page's CSS variables, so that a drawing follows light and dark. Text is escaped here.
+The same input gives the same bytes. Colours are the page's CSS variables, so charts follow the light and dark themes.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pathfinder.pages.page import PALETTE, escape
+from pathfinder.pages.page import PALETTE, escaped
 
 _WIDTH = 640
-_NARROW = 400  # what a phone shows without scrolling
+_NARROW = 400  # fits a phone without scrolling
 _FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 450, 190, 84
-_FLOW_RIGHT = _FLOW_BAR + 30  # what leaves lies 14 to the right of what stays
+_FLOW_RIGHT = _FLOW_BAR + 30  # records that leave are drawn 14 to the right of those that stay
 _COLOURS = tuple(f"var(--c{number})" for number in range(6))
-_DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4", "1 4")  # told apart without colour too
+_DASHES = ("", "6 3", "2 3", "8 3 2 3", "12 4", "1 4")  # lines also differ without colour
+
+Points = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A value with its interval; a baseline is drawn hollow."""
+    """A value with its interval; baselines are drawn hollow."""
 
     name: str
     value: float
@@ -32,7 +34,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Station:
-    """A station of the flow of records: how many arrive by source, and how many leave after it, by reason."""
+    """One station of the flow of records: arrivals by source, and departures after it by reason."""
 
     name: str
     bands: Mapping[str, int]
@@ -41,108 +43,88 @@ class Station:
 
 
 def line_chart(
-    series: Mapping[str, Sequence[tuple[float, float]]],
+    series: Mapping[str, Points],
     x_label: str,
     y_label: str,
     spans: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
     guide: str = "",
 ) -> str:
-    """One line a name; points are ``(x, y)``. An empty chart says so.
+    """One line per name, through points ``(x, y)``.
 
-    ``spans`` are intervals ``(x, low, high)`` of a line's points; with them the points are marked, and the y axis
-    starts where the values do. ``guide`` names a line that is no measurement; it is drawn faintly.
+    ``spans`` are intervals ``(x, low, high)`` of a line's points. With them, points are marked and the y axis starts
+    near the smallest value instead of at zero. ``guide`` names a reference line, drawn faintly.
     """
     points = [point for line in series.values() for point in line if math.isfinite(point[1])]
     if not points:
-        return _svg(40, [_text(8, 24, "nothing to draw yet")])
+        return _empty()
     legend = 18 * len(series)
-    left, top, bottom = 52, 16, 44 + legend
-    height = 240 + bottom
-    right = _WIDTH - 12
+    left, right, top, base, height = 52, _WIDTH - 12, 16, 240, 284 + legend
     xs, ys = [x for x, _ in points], [y for _, y in points]
-    x_of = _Scale(min(xs), max(xs), left, right)
     ends = [end for line in (spans or {}).values() for _, *ends in line for end in ends]
-    low, high, step = _ticks(min([0.0, *ys] if spans is None else [*ys, *ends]), max([*ys, *ends]))
-    y_of = _Scale(low, high, height - bottom, top)
-    parts = []
-    for tick in _range(low, high, step):
-        parts += [_rule(left, y_of(tick), right, y_of(tick)), _text(left - 6, y_of(tick) + 4, f"{tick:g}", "end")]
-    x_low, x_high, x_step = _ticks(min(xs), max(xs))
-    for tick in _range(x_low, x_high, x_step):
-        if min(xs) <= tick <= max(xs):
-            parts.append(_text(x_of(tick), height - bottom + 16, f"{tick:g}", "middle"))
+    x_of = _Axis(xs, left, right, is_round=False)
+    y_of = _Axis([*ys, *ends, *([0.0] if spans is None else [])], base, top)
+    parts = _y_grid(y_of, left, right)
+    parts += [_text(x_of(tick), base + 16, f"{tick:g}", "middle") for tick in x_of.ticks]
     for place, (name, line) in enumerate(series.items()):
         colour, dash = ("var(--dim)", "3 4") if name == guide else (_COLOURS[place % 6], _DASHES[place % 6])
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')
         for x, start, end in (spans or {}).get(name, ()):
-            line_at = f"M{x_of(x):.1f},{y_of(start):.1f} V{y_of(end):.1f}"
-            parts.append(f'<path d="{line_at}" stroke="{colour}" stroke-width="2"/>')
+            interval = f"M{x_of(x):.1f},{y_of(start):.1f} V{y_of(end):.1f}"
+            parts.append(f'<path d="{interval}" stroke="{colour}" stroke-width="2"/>')
         parts += [_mark(x_of(x), y_of(y), place) for x, y in line if spans is not None and math.isfinite(y)]
         y = height - legend + 18 * place
         parts.append(f'<polyline points="{left},{y} {left + 24},{y}" {style}/>')
         parts.append(_text(left + 30, y + 4, name))
-    parts.append(_text(right, height - bottom + 32, x_label, "end", "dim"))
+    parts.append(_text(right, base + 32, x_label, "end", "dim"))
     parts.append(_text(left, top - 4, y_label, "start", "dim"))
     return _svg(height, parts)
 
 
 def standalone(drawing: str) -> str:
-    """A drawing as a file of its own: with the page's colours, and a ground."""
+    """A drawing as a file, with the page's colours and background."""
     head, _, rest = drawing.partition(">")
     style = f"<style>{PALETTE}svg text{{fill:var(--fg);font:12px sans-serif}}svg .dim{{fill:var(--dim)}}</style>"
     return f'{head}>{style}<rect width="100%" height="100%" fill="var(--bg)"/>{rest}\n'
 
 
 def interval_chart(bars: Sequence[Bar], label: str) -> str:
-    """Each value as a dot on its interval, on one axis that starts at zero."""
+    """One row per value: a dot on its interval. The axis starts at zero."""
     if not bars:
-        return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    row, left, right = 36, 10, _NARROW - 46
-    height = row * len(bars) + 44
-    low, high, step = _ticks(0.0, max(bar.high for bar in bars) or 100.0)
-    x_of = _Scale(low, high, left, right)
-    parts = []
-    for tick in _range(low, high, step):
-        parts += [_rule(x_of(tick), 8, x_of(tick), height - 34), _text(x_of(tick), height - 20, f"{tick:g}", "middle")]
+        return _empty()
+    x_of = _Axis([0.0, max(bar.high for bar in bars) or 100.0], 10, _NARROW - 46)
+    step, top = 36, 30
+    height = step * len(bars) + 44
+    parts = _x_grid(x_of, 8, height, label)
     for place, bar in enumerate(bars):
-        y, colour = 30 + row * place, _COLOURS[1 if bar.is_baseline else 0]
+        y, colour = top + step * place, _COLOURS[1 if bar.is_baseline else 0]
         fill = "var(--bg)" if bar.is_baseline else colour
-        parts.append(_text(left, y - 12, bar.name))
-        parts.append(
-            f'<line x1="{x_of(bar.low):.1f}" y1="{y}" x2="{x_of(bar.high):.1f}" y2="{y}" '
-            f'stroke="{colour}" stroke-width="3"/>'
-        )
-        parts.append(
-            f'<circle cx="{x_of(bar.value):.1f}" cy="{y}" r="5" fill="{fill}" stroke="{colour}" stroke-width="2"/>'
-        )
+        ends = f'x1="{x_of(bar.low):.1f}" y1="{y}" x2="{x_of(bar.high):.1f}" y2="{y}"'
+        centre = f'cx="{x_of(bar.value):.1f}" cy="{y}"'
+        parts.append(_text(10, y - 12, bar.name))
+        parts.append(f'<line {ends} stroke="{colour}" stroke-width="3"/>')
+        parts.append(f'<circle {centre} r="5" fill="{fill}" stroke="{colour}" stroke-width="2"/>')
         parts.append(_text(x_of(bar.high) + 8, y + 4, f"{bar.value:.1f}"))
-    parts.append(_text(right, height - 4, label, "end", "dim"))
     return _svg(height, parts, _NARROW, "narrow")
 
 
 def dot_chart(rows: Mapping[str, Mapping[str, float]], label: str) -> str:
-    """One row a system, on it a mark for each series that has a value; series differ in colour and shape."""
+    """One row per system with a mark per series; series differ in colour and shape."""
     values = [value for row in rows.values() for value in row.values()]
     if not values:
-        return _svg(40, [_text(8, 24, "nothing to draw yet")])
+        return _empty()
     names = list(dict.fromkeys(name for row in rows.values() for name in row))
-    step, left, right, top = 34, 10, _NARROW - 16, 18 * len(names) + 18
+    x_of = _Axis(values, 10, _NARROW - 16)
+    step, top = 34, 18 * len(names) + 18
     height = top + step * len(rows) + 34
-    low, high, tick_step = _ticks(min(values), max(values))
-    x_of = _Scale(low, high, left, right)
-    parts = []
-    for tick in _range(low, high, tick_step):
-        parts += [_rule(x_of(tick), top - 8, x_of(tick), height - 34)]
-        parts.append(_text(x_of(tick), height - 20, f"{tick:g}", "middle"))
+    parts = _x_grid(x_of, top - 8, height, label)
     for place, name in enumerate(names):
-        parts += [_mark(left + 6, 10 + 18 * place, place), _text(left + 18, 14 + 18 * place, name)]
+        parts += [_mark(16, 10 + 18 * place, place), _text(28, 14 + 18 * place, name)]
     for line, (name, row) in enumerate(rows.items()):
         y = top + 20 + step * line
-        parts.append(_text(left, y - 12, name))
+        parts.append(_text(10, y - 12, name))
         parts += [_mark(x_of(row[series]), y, place) for place, series in enumerate(names) if series in row]
-    parts.append(_text(right, height - 4, label, "end", "dim"))
     return _svg(height, parts, _NARROW, "narrow")
 
 
@@ -150,26 +132,27 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
     """Named points ``(x, y, name)`` over a logarithmic x axis; series differ in colour and shape."""
     points = [point for line in series.values() for point in line]
     if not points:
-        return _svg(40, [_text(8, 24, "nothing to draw yet")])
-    left, right, top, bottom, height = 44, _WIDTH - 12, 34, 46, 360
+        return _empty()
+    left, right, top, height = 44, _WIDTH - 12, 34, 360
+    base = height - 46
     start, end = min(x for x, _, _ in points) / 1.4, 1.4 * max(x for x, _, _ in points)
-    x_of = _Scale(math.log10(start), math.log10(end), left, right)
-    low, high, step = _ticks(min(y for _, y, _ in points), max(y for _, y, _ in points))
-    y_of = _Scale(low, high, height - bottom, top)
-    parts = []
-    for tick in _range(low, high, step):
-        parts += [_rule(left, y_of(tick), right, y_of(tick)), _text(left - 6, y_of(tick) + 4, f"{tick:g}", "end")]
-    for decade in range(math.floor(math.log10(start)), math.ceil(math.log10(end)) + 1):
-        for tick in (factor * 10.0**decade for factor in (1, 2, 5)):
-            if start <= tick <= end:
-                parts.append(_text(x_of(math.log10(tick)), height - bottom + 16, _short(tick), "middle"))
-    # what a name must not cover: left, right and base of each mark and of each name before it
-    taken = [(x_of(math.log10(x)) - 5, x_of(math.log10(x)) + 5, y_of(y) + 4) for x, y, _ in points]
+    decades = range(math.floor(math.log10(start)), math.ceil(math.log10(end)) + 1)
+    log_axis = _Axis([math.log10(start), math.log10(end)], left, right, is_round=False)
+    y_of = _Axis([y for _, y, _ in points], base, top)
+
+    def x_of(value: float) -> float:
+        return log_axis(math.log10(value))
+
+    parts = _y_grid(y_of, left, right)
+    for tick in (factor * 10.0**decade for decade in decades for factor in (1, 2, 5)):
+        if start <= tick <= end:
+            parts.append(_text(x_of(tick), base + 16, _short(tick), "middle"))
+    taken = [(x_of(x) - 5, x_of(x) + 5, y_of(y) + 4) for x, y, _ in points]  # left, right and base of each mark
     for place, (name, line) in enumerate(series.items()):
         x = left + (right - left) / len(series) * place
         parts += [_mark(x + 6, 10, place), _text(x + 16, 14, name)]
         for amount, value, label in line:
-            spot = x_of(math.log10(amount)), y_of(value)
+            spot = x_of(amount), y_of(value)
             parts += [_mark(*spot, place), _label(*spot, label, right, taken)]
     parts.append(_text(right, height - 4, x_label, "end", "dim"))
     parts.append(_text(left, height - 4, y_label, "start", "dim"))
@@ -185,8 +168,8 @@ def _short(number: float) -> str:
 
 
 def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float, float, float]]) -> str:
-    """A point's name at the first of eight places around it that no name before it holds."""
-    width = 7.2 * len(text)  # of a wide face: what the reader has is not known
+    """A point's name at the first free place of ten around it; ``taken`` grows by that place."""
+    width = 7.2 * len(text)  # assumes a wide font, because the reader's font is unknown
     spots = [(side, drop) for drop in (4, -8, 16, -20, 28) for side in (9, -9 - width)]
     fits = [
         (x + dx, y + dy)
@@ -201,7 +184,7 @@ def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float,
 
 
 def _mark(x: float, y: float, place: int) -> str:
-    """A disc, a square, a triangle, a diamond: told apart without colour too."""
+    """A disc, a square, a triangle or a diamond, so that series differ without colour."""
     colour = _COLOURS[place % 6]
     corners = {1: "-5,-5 5,-5 5,5 -5,5", 2: "0,-6 6,5 -6,5", 3: "0,-7 6,0 0,7 -6,0"}.get(place % 4)
     if corners is None:
@@ -210,12 +193,12 @@ def _mark(x: float, y: float, place: int) -> str:
 
 
 def flow_chart(stations: Sequence[Station]) -> str:
-    """Records from station to station, downwards: widths are proportional, each source is a band, losses turn away.
+    """Records flowing down from station to station; widths are proportional and each source is a band.
 
-    What goes on from a station is what arrives at the next; the rest of each band leaves between the two.
+    The next station's arrivals continue downwards. The rest of each band turns away between the two.
     """
     if not stations:
-        return _svg(40, [_text(8, 24, "nothing to draw yet")])
+        return _empty()
     sources = list(dict.fromkeys(source for station in stations for source in station.bands))
     most = max(1, *(sum(station.bands.values()) for station in stations))
     colours = {source: _COLOURS[place % 6] for place, source in enumerate(sources)}
@@ -239,7 +222,7 @@ def flow_chart(stations: Sequence[Station]) -> str:
 def _flow(
     station: Station, following: Mapping[str, int] | None, y: float, scale: float, colours: Mapping[str, str]
 ) -> list[str]:
-    """A station's bar, and its bands down to the next bar: what stays side by side, what leaves to the right of it."""
+    """A station's bar and its bands down to the next bar. Departures are to the right of the records that stay."""
     parts = []
     x, onward = 4.0, 4.0
     out = 4.0 + scale * sum((following or {}).values()) + 14
@@ -256,7 +239,7 @@ def _flow(
 
 
 def _band(start: float, end: float, width: float, y1: float, y2: float, colour: str, opacity: float) -> str:
-    """A band of constant width between two heights, bent in the middle; nothing where it has no width."""
+    """A band of constant width between two heights, bent in the middle; empty if it has no width."""
     if width <= 0:
         return ""
     middle, width = (y1 + y2) / 2, max(width, 0.6)
@@ -268,7 +251,7 @@ def _band(start: float, end: float, width: float, y1: float, y2: float, colour: 
 
 
 def _losses(left: Mapping[str, int]) -> list[str]:
-    """Up to three lines: the most frequent reasons, and what is left of them together."""
+    """Up to three lines: the most frequent reasons, then the sum of the others."""
     reasons = sorted(left.items(), key=lambda item: (-item[1], item[0]))
     shown = reasons[: 3 if len(reasons) <= 3 else 2]
     lines = [f"− {count:,} {reason}" for reason, count in shown]
@@ -277,38 +260,53 @@ def _losses(left: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def _svg(height: float, parts: Sequence[str], width: int = _WIDTH, kind: str = "") -> str:
+def _empty() -> str:
+    return _svg(40, [_text(8, 24, "no data yet")])
+
+
+def _svg(height: float, parts: Iterable[str], width: int = _WIDTH, kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
     return f'<svg{name} viewBox="0 0 {width} {height:.0f}" xmlns="http://www.w3.org/2000/svg">{"".join(parts)}</svg>'
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{name}>{escape(text)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{name}>{escaped(text)}</text>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="var(--line)"/>'
 
 
-class _Scale:
-    """A linear map from a range of values to a range of places; a single value lands in the middle."""
+class _Axis:
+    """A linear map from values to places, with about five round ``ticks``; one single value maps to the middle.
 
-    def __init__(self, low: float, high: float, start: float, end: float) -> None:
-        self._low, self._span, self._start, self._end = low, high - low, start, end
+    The axis ends at round numbers around the values, or exactly at the values unless it ``is_round``.
+    """
+
+    def __init__(self, values: Sequence[float], start: float, end: float, is_round: bool = True) -> None:
+        low, high = min(values), max(values)
+        span = high - low or abs(high) or 1.0
+        power = 10.0 ** math.floor(math.log10(span / 5))
+        step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= 6)
+        first, last = math.floor(low / step), math.ceil(high / step)
+        ticks = [round(step * place, 10) for place in range(first, last + 1)]
+        self.ticks = ticks if is_round else [tick for tick in ticks if low <= tick <= high]
+        self._low, self._high = (first * step, last * step) if is_round else (low, high)
+        self._start, self._end = start, end
 
     def __call__(self, value: float) -> float:
-        share = (value - self._low) / self._span if self._span else 0.5
+        span = self._high - self._low
+        share = (value - self._low) / span if span else 0.5
         return self._start + share * (self._end - self._start)
 
 
-def _ticks(low: float, high: float) -> tuple[float, float, float]:
-    """Round bounds around a range and the step between about five ticks."""
-    span = high - low or abs(high) or 1.0
-    power = 10.0 ** math.floor(math.log10(span / 5))
-    step = next(power * factor for factor in (1, 2, 5, 10) if span / (power * factor) <= 6)
-    return math.floor(low / step) * step, math.ceil(high / step) * step, step
+def _y_grid(y_of: _Axis, left: float, right: float) -> list[str]:
+    rules = [_rule(left, y_of(tick), right, y_of(tick)) for tick in y_of.ticks]
+    return rules + [_text(left - 6, y_of(tick) + 4, f"{tick:g}", "end") for tick in y_of.ticks]
 
 
-def _range(low: float, high: float, step: float) -> list[float]:
-    return [round(low + step * i, 10) for i in range(round((high - low) / step) + 1)]
+def _x_grid(x_of: _Axis, top: float, height: float, label: str) -> list[str]:
+    rules = [_rule(x_of(tick), top, x_of(tick), height - 34) for tick in x_of.ticks]
+    ticks = [_text(x_of(tick), height - 20, f"{tick:g}", "middle") for tick in x_of.ticks]
+    return [*rules, *ticks, _text(x_of(x_of.ticks[-1]), height - 4, label, "end", "dim")]

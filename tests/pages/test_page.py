@@ -1,4 +1,4 @@
-"""The page as markup: what is filtered, what is named by digest, what untrusted text can become."""
+"""The page as markup: the filter and its digest, escaping of untrusted text, links, and contrast."""
 
 from __future__ import annotations
 
@@ -10,7 +10,19 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.pages.page import PALETTE, Browser, Fold, Listing, Page, Section, Table, Text, to_html, to_markdown
+from pathfinder.pages.page import (
+    PALETTE,
+    Browser,
+    Figure,
+    Fold,
+    Listing,
+    Page,
+    Section,
+    Table,
+    Text,
+    to_html,
+    to_markdown,
+)
 
 HOSTILE = "<script>alert('x')</script>\" onload=\"x <+> \u202e {0} \x07 \ud800"
 
@@ -47,21 +59,36 @@ def test_no_text_becomes_a_tag_or_an_attribute(text: str) -> None:
     hostile.feed(page)
     assert [tag for tag, _ in hostile.found] == [tag for tag, _ in plain.found]
     assert [sorted(given) for _, given in hostile.found] == [sorted(given) for _, given in plain.found]
-    page.encode()  # no lone surrogate is left
+    page.encode()  # fails on a lone surrogate
     assert "\u202e" not in page
     assert "<script>" not in to_markdown(_page(text))
 
 
+def test_every_block_has_its_markup() -> None:
+    figure = Figure("<svg><g/></svg>", 'a "b"', "<caption>")
+    table = Table("t", ("name", "n", "text"), [("a", "1.0", "x"), ("b", "–", "2")], frozenset([1]))
+    page = to_html(Page("t", [Text("<b>", is_notice=True), figure], [Section("One", [table, Listing("ab")])]))
+    assert '<p class="notice">&lt;b&gt;</p>' in page
+    assert 'aria-label="a &#34;b&#34;"><svg><g/></svg></div><figcaption>&lt;caption&gt;</figcaption>' in page
+    assert '<tr><th scope="row">a</th><td class="n">1.0</td><td>x</td></tr>' in page
+    assert '<tr class="strong"><th scope="row">b</th><td class="n">–</td><td>2</td></tr>' in page
+    assert "<ol><li>a</li><li>b</li></ol>" in page
+    assert "<nav" not in page, "one section needs no contents list"
+    words = to_markdown(Page("t", [figure], [Section("One", [table])]))
+    assert '_\\<caption\\>_ a "b"' in words
+    assert "| name | n | text |\n| --- | ---: | --- |\n| a | 1.0 | x |" in words
+
+
 def test_entries_carry_their_tags_and_tables_their_origin() -> None:
     page = to_html(_page("x"))
-    assert '<div class=browser data-by="kind subset"><details data-kind="x" data-subset="math">' in page
-    way = "From metrics/x.json; the way back: pathfinder lineage up metrics/x.json"
-    assert way in to_markdown(_page("x")).replace("\\", "")
-    assert 'From <a href="../metrics/x.json">metrics/x.json</a>' in page
-    assert '<a href="../.pathfinder/stages.html#metrics-x-json">what made it</a>' in page
+    assert '<div class="browser" data-by="kind subset">\n<details data-kind="x" data-subset="math">' in page
+    source = "Source: metrics/x.json; lineage: pathfinder lineage up metrics/x.json"
+    assert source in to_markdown(_page("x")).replace("\\", "")
+    assert 'Source: <a href="../metrics/x.json">metrics/x.json</a>' in page
+    assert '<a href="../.pathfinder/stages.html#metrics-x-json">the stage that wrote it</a>' in page
 
 
-def test_rows_lead_elsewhere_and_have_addresses() -> None:
+def test_rows_have_links_and_addresses() -> None:
     table = Table("t", ("a", "b"), [("x/y.json", "1"), ("<z>", "2")], links={"<z>": "../<z>"}, is_anchored=True)
     page = to_html(Page("t", [], [Section("One", [table])]))
     assert '<tr id="x-y-json"><th scope="row">x/y.json</th>' in page
@@ -75,8 +102,8 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_every_colour_of_text_stands_out_from_its_ground_in_light_and_dark() -> None:
-    """WCAG 2.2, 1.4.3 (text, 4.5 : 1) and 1.4.11 (marks of drawings and the notice's edge, 3 : 1)."""
+def test_text_has_enough_contrast_in_both_themes() -> None:
+    """WCAG 2.2, 1.4.3 (text, 4.5 : 1) and 1.4.11 (marks of charts and the edge of a notice, 3 : 1)."""
     themes = [dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})", part)) for part in PALETTE.split("@media")]
     assert len(themes) == 2
     for theme in themes:

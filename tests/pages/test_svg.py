@@ -1,4 +1,4 @@
-"""Drawings by what is in them: one mark a value, names that do not lie on each other, nothing unescaped."""
+"""Charts by their elements: one mark per value, names that do not overlap, proportional widths, escaped text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart, standalone
+from pathfinder.pages.svg import (
+    Bar,
+    Station,
+    dot_chart,
+    flow_chart,
+    interval_chart,
+    line_chart,
+    scatter_chart,
+    standalone,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -21,10 +30,10 @@ def test_a_dot_chart_marks_every_value_and_names_each_series() -> None:
     assert len(_parts(drawing, "circle")) == 1 + 1  # the legend's and one value
     assert len(_parts(drawing, "polygon")) == 1 + 2
     assert {"one", "<two> & more", "a", "b"} <= {part.text for part in _parts(drawing, "text")}
-    assert "nothing to draw yet" in dot_chart({}, "percent")
+    assert "no data yet" in dot_chart({}, "percent")
 
 
-def test_points_stand_in_the_order_of_their_logarithms_and_their_names_apart() -> None:
+def test_points_are_spaced_by_logarithm_and_their_names_do_not_overlap() -> None:
     points = [(1e3, 50.0, "small"), (1e4, 50.0, "middle"), (1e5, 50.0, "large"), (1e5, 50.2, "its neighbour")]
     drawing = scatter_chart({"all": points}, "samples", "score")
     marks = [float(part.get("cx", 0)) for part in _parts(drawing, "circle")][1:]
@@ -49,6 +58,18 @@ def test_intervals_of_a_line_are_drawn_to_scale_and_the_axis_starts_near_them() 
     assert min(tick for tick in ticks if tick > 2) >= 80
 
 
+def test_flow_widths_are_proportional_and_nothing_is_drawn_twice() -> None:
+    flow = [Station("read", {"a": 80, "b": 20}, {"lost": 40}), Station("kept", {"a": 50, "b": 10}, {})]
+    drawing = flow_chart(flow)
+    bars = [float(width) for width in re.findall(r'width="([\d.]+)" height="10" fill="var\(--c\d\)"/>', drawing)][2:]
+    assert bars == [bars[0], bars[0] / 4, bars[0] * 5 / 8, bars[0] / 8]
+    bands = re.findall(r'd="M([\d.]+),[\d.]+ C\S+ \S+ ([\d.]+),[\d.]+ L([\d.]+),', drawing)
+    widths = [float(right) - float(left) for _, left, right in bands]
+    assert sum(widths) == pytest.approx(bars[0] + bars[1], abs=0.3)
+    assert widths[0] == pytest.approx(bars[2], abs=0.2)
+    assert flow_chart([]).count("no data yet") == 1
+
+
 def test_hostile_names_stay_text() -> None:
     name = '"/><script>x</script>'
     for drawing in (
@@ -61,7 +82,7 @@ def test_hostile_names_stay_text() -> None:
         assert name in {part.text for part in _parts(drawing, "text")}
 
 
-def test_a_drawing_stands_alone_with_the_page_s_colours() -> None:
+def test_a_standalone_drawing_has_the_page_s_colours() -> None:
     drawing = line_chart({"a & <b>": [(2, 0.5), (64, 66.4)], "c": [(2, 0.1), (64, 3.2)]}, "steps", "seconds")
     alone = standalone(drawing)
     (style,) = _parts(alone, "style")

@@ -1,4 +1,4 @@
-"""The report in a real browser: it fits three widths, its filter runs under its own policy, and it reads without it."""
+"""The page in a real browser: it fits three widths, its filter runs under its own policy, and other scripts do not."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathfinder.pages.svg import Bar, interval_chart
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on the path"),
+    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the path"),
 ]
 NARROWEST = 500  # a headless window is never narrower
-# A copy without the page's policy says how far its content reaches and how wide the body is.
+# A copy without the page's policy reports its content's width and the body's width in its title.
 PROBE = "<script>document.title=[document.body.scrollWidth,document.body.clientWidth].join(' ')</script></body>"
 
 
@@ -27,7 +27,7 @@ def page() -> str:
     long = "averyveryverylongwordwithoutanyplacetobreakit" * 5
     entries = [
         Fold(f"{kind} {number} {long}", [Text(long), Listing(["a", long])], {"kind": kind, "subset": "math"})
-        for number, kind in enumerate(("false alarm", "passed over", "false alarm"))
+        for number, kind in enumerate(("false alarm", "missed", "false alarm"))
     ]
     rows = [(f"system {number}", *["90.1 [88.0, 92.0]"] * 9) for number in range(3)]
     drawing = Figure(interval_chart([Bar("a", 50, 40, 60)], "percent"), "a: 50", "caption")
@@ -47,7 +47,7 @@ def dom(folder: Path, page: str, width: int) -> str:
 
 
 @pytest.mark.parametrize("width", [390, 820, 1280])
-def test_nothing_reaches_past_the_window(tmp_path: Path, page: str, width: int) -> None:
+def test_nothing_overflows_the_window(tmp_path: Path, page: str, width: int) -> None:
     bare = re.sub(r"<meta http-equiv=.*?>", "", page).replace("</body>", PROBE)
     narrow = f"<style>html{{width:{width}px}}</style></head>"
     found = re.search(
@@ -60,7 +60,7 @@ def test_nothing_reaches_past_the_window(tmp_path: Path, page: str, width: int) 
 def test_the_filter_runs_under_the_page_s_policy(tmp_path: Path, page: str) -> None:
     shown = dom(tmp_path, page, 820)
     assert "<output>3 of 3</output>" in shown
-    assert re.findall(r'<option value="([^"]+)">', shown) == ["false alarm", "passed over", "math"]
+    assert re.findall(r'<option value="([^"]+)">', shown) == ["false alarm", "missed", "math"]
 
 
 def test_another_script_does_not_run_under_it(tmp_path: Path, page: str) -> None:
