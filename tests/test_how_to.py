@@ -1,0 +1,138 @@
+"""The how-to pages work: each is followed in a copy of the project, file by file, change by change, command by command.
+
+A fenced block starts with its use: ``python PATH`` is a file to write, ``diff`` a change to apply, and ``console``
+commands, with lines that their output must contain.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from pathfinder.core.io import read_json, write_jsonl, write_parquet
+from pathfinder.core.records import STEPS
+from tests.baselines.folders import FOLDERS
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+_BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def steps_table(project: Path, world: Path) -> None:
+    rows = [(f"a-{n}", "a", source, n, 0, "x" * n, 1) for n, source in ((2, "one"), (4, "one"), (5, "two"))]
+    write_parquet(project / "artifacts/steps/steps.parquet", pl.DataFrame(rows, schema=STEPS, orient="row"))
+
+
+def tiny_prm(project: Path, world: Path) -> None:
+    FOLDERS["math-shepherd"](project / "artifacts/raw/models/example")
+    (project / "artifacts/raw/processbench").mkdir(parents=True)
+    for file in (world / "processbench").iterdir():
+        items = json.loads(file.read_text())[:3]
+        (project / "artifacts/raw/processbench" / file.name).write_text(json.dumps(items))
+
+
+def mirror(project: Path, world: Path) -> None:
+    steps = [{"text": "1 + 1 = 2", "good": True}, {"text": "2 + 1 = 4", "good": False}]
+    lines = [{"question": f"What is 1 + 1 + {n}?", "steps": steps} for n in range(150)]
+    write_jsonl(project / "mirror/example/lines.jsonl", [*lines, {"question": "without steps"}])
+    (project / "data").symlink_to(world)
+
+
+def stepcheck(project: Path, world: Path) -> None:
+    row = {"problem": "What is 1 + 1?", "steps": ["We add.", "1 + 1 = 3"], "correct": [True, False]}
+    write_jsonl(project / "artifacts/raw/stepcheck/stepcheck.jsonl", [row])
+    shutil.copytree(world / "models/base", project / "models/full")
+
+
+def check_lengths(project: Path) -> None:
+    assert read_json(project / "metrics/lengths.json") == {"one": 3.0, "two": 5.0}
+
+
+def check_example(project: Path) -> None:
+    assert read_json(project / "metrics/processbench/example.json")["titles"] == ["Example-PRM"]
+
+
+def check_source(project: Path) -> None:
+    figures = read_json(project / "metrics/prepare.json")
+    assert figures["sources"]["example_steps"]["kept"] == 300
+    assert figures["sources"]["example_steps"]["quarantined"] == {"unknown_shape": 1}
+
+
+def check_stepcheck(project: Path) -> None:
+    assert read_json(project / "metrics/stepcheck/full.json")["items"] == 1
+
+
+GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = {
+    "add-a-benchmark": (stepcheck, check_stepcheck),
+    "add-a-data-source": (mirror, check_source),
+    "add-a-prm": (tiny_prm, check_example),
+    "add-a-stage": (steps_table, check_lengths),
+}
+"""What each page takes for granted, and what it must have made."""
+
+
+def copy_project(folder: Path) -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file() and not name.startswith(("tests/", "infra/world/")):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+
+
+def run(folder: Path, command: str) -> str:
+    """A command of a page there, with this environment's interpreter and the copy's code."""
+    words = shlex.split(command)
+    cli = "import sys; from pathfinder.cli import main; sys.exit(main())"
+    start = {"python": [], "dvc": ["-m", "dvc"], "pathfinder": ["-c", cli]}[words[0]]
+    environment = os.environ | {"PYTHONPATH": str(folder), "PATHFINDER_MIRROR": str(folder / "mirror")}
+    done = subprocess.run(
+        [sys.executable, *start, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_every_page_is_followed() -> None:
+    assert [page.stem for page in PAGES] == sorted(GIVEN)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_can_be_followed(page: Path, world: Path, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    copy_project(project)
+    given, check = GIVEN[page.stem]
+    given(project, world)
+    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
+    assert {kind for kind, _, _ in blocks} == {"python", "diff", "console"}
+    for kind, path, body in blocks:
+        if kind == "python":
+            (project / path).write_text(body, encoding="utf-8")
+        elif kind == "diff":
+            applied = subprocess.run(
+                ["git", "apply", "--recount", "-C1", "-"], cwd=project, input=body, text=True, capture_output=True
+            )
+            assert applied.returncode == 0, applied.stderr + body
+        else:
+            output = ""
+            for line in body.splitlines():
+                if line.startswith("$ "):
+                    output = run(project, line[2:])
+                else:
+                    assert line in output, f"{line!r} is not in {output!r}"
+    check(project)
