@@ -1,1 +1,1 @@
-"""The audit: what was made from what, one record's life, and checks of every digest."""
+"""The audit: lineage of every result, the trace of one record, and verification of every digest."""

@@ -1,4 +1,4 @@
-"""The whole way back from a file to its sources, as text: who made it, from what, with which code and parameters."""
+"""The lineage of a file back to its sources, as text: the stages that made it, their inputs, code and parameters."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from typing import Any
 from pathfinder.core.io import DataError, digest_of, read_json
 from pathfinder.lineage.history import (
     Locked,
-    Stored,
+    Record,
     ancestors,
     as_pretrained,
-    normal,
+    overlap,
     producers,
     read_lock,
-    record_of,
-    touches,
+    read_records,
 )
 from pathfinder.provenance.identity import LOCKS, is_code
 
 RAW = "artifacts/raw"
-MANIFEST = f"{RAW}/manifest.json"
 _LONGEST_PARAMS = 400
 
 
 @dataclass(slots=True)
 class Node:
-    """A path or a stage, what is known about it, and what it was made from."""
+    """A path or a stage, notes about it, and what it was made from."""
 
     title: str
     notes: list[str] = field(default_factory=list)
@@ -46,19 +44,22 @@ class Node:
 
 
 def up(path: str | Path, root: Path = Path(".")) -> str:
-    """The tree behind ``path`` (an out, a file in one, or a folder of outs) as dvc.lock and the records state it.
+    """The tree behind ``path`` (an out, a file in one, or a folder of outs), from dvc.lock and the records.
 
-    Nothing is re-hashed: ``check`` does that. Raises ``DataError`` when dvc.lock knows nothing of the path.
+    Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if dvc.lock does not contain the path.
     """
     stages = read_lock(root)
-    name = normal(path)
+    name = Path(path).as_posix()
     ancestors(stages, name)
     return "\n".join(_Writer(root, stages).path(name).lines()) + "\n"
 
 
 def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """Source name -> kind, location, revision, licence, files; empty where nothing has been downloaded."""
-    file = root / MANIFEST
+    """Kind, location, revision, licence and files by source name; empty if nothing has been downloaded.
+
+    Raises ``DataError`` if the file is not a manifest.
+    """
+    file = root / RAW / "manifest.json"
     if not file.exists():
         return {}
     content = read_json(file)
@@ -68,18 +69,18 @@ def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
 
 
 class _Writer:
-    """Builds the nodes; a stage is written out once and referred to afterwards."""
+    """Builds the nodes; a repeated stage is written once and referred to afterwards."""
 
     def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
         self.root, self.stages = root, stages
         self.manifest = read_manifest(root)
         self.written: set[str] = set()
-        self.named: set[tuple[str, str]] = set()  # code files and their digests that stand in the text already
+        self.named: set[tuple[str, str]] = set()  # code paths and their digests already in the text
 
     def path(self, path: str) -> Node:
         makers = producers(self.stages, path)
-        digest = next((s.outs[path] for s in makers if path in s.outs), None)
-        digest = digest or next((s.deps[path] for s in self.stages.values() if path in s.deps), None)
+        known = (files[path] for s in [*makers, *self.stages.values()] for files in (s.outs, s.deps) if path in files)
+        digest = next(known, None)
         node = Node(f"{path}  md5 {digest}" if digest else path, self._sources(path))
         node.children = [self.stage(maker, path) for maker in makers]
         return node
@@ -95,11 +96,11 @@ class _Writer:
         return node
 
     def _shipped(self, stage: Locked, wanted: str) -> Node:
-        """A ``.dvc`` file, and the pretraining outs that what is wanted of it is a copy of."""
+        """A ``.dvc`` file, and the pretraining outs that the wanted part of it is a copy of."""
         node = Node(stage.name, ["tracked by DVC, shipped with the repository"])
-        origin = as_pretrained(wanted) if any(touches(out, wanted) for out in stage.outs) else ""
+        origin = as_pretrained(wanted) if any(overlap(out, wanted) for out in stage.outs) else ""
         for out, md5 in stage.deps.items():
-            if touches(out, origin):
+            if overlap(out, origin):
                 made = next(maker.outs[out] for maker in producers(self.stages, out) if out in maker.outs)
                 same = "the same bytes as" if made == md5 else f"shipped as {md5 or 'nothing'}, which DIFFERS from"
                 node.notes.append(f"{same} {out}")
@@ -109,17 +110,21 @@ class _Writer:
         return node
 
     def _run(self, stage: Locked) -> list[str]:
-        record = record_of(self.root, stage)
-        lines = [_params_line(key, value) for key, value in stage.params.items()]
+        records = [record for record in read_records(self.root, stage.name) if record.is_intact and record.made(stage)]
         code = {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}
-        fresh = sorted(code.items() - self.named)
-        self.named.update(fresh)
-        above = f", {len(code) - len(fresh)} of them named above" if len(fresh) < len(code) else ""
-        lines.append(f"code      {len(code)} files and folders, together {digest_of(code)[:16]}{above}; md5 of each")
-        lines += [f"            {md5}  {dep}" for dep, md5 in fresh]
-        if record is None:
-            return ["record    none on this machine (restored from a cache, or made elsewhere)", *lines]
-        return [*_record_lines(record), *lines]
+        new = sorted(code.items() - self.named)
+        self.named.update(new)
+        above = f", {len(code) - len(new)} of them listed above" if len(new) < len(code) else ""
+        return [
+            *(
+                _record_lines(records[0])
+                if records
+                else ["record    none on this machine (restored, or run elsewhere)"]
+            ),
+            *(_params_line(key, value) for key, value in stage.params.items()),
+            f"code      {len(code)} files and folders with digest {digest_of(code)[:16]}{above}; md5 of each",
+            *(f"            {md5}  {dep}" for dep, md5 in new),
+        ]
 
     def _sources(self, path: str) -> list[str]:
         lines = []
@@ -130,26 +135,25 @@ class _Writer:
             at = f" at {source['revision']}" if source.get("revision") else ""
             lines.append(f"source    {source['kind']} {source['location']}{at}, licence {source['licence']}")
             for file, entry in source["files"].items():
-                if f"{folder}/{file}" == path or path == folder:
+                if path in (folder, f"{folder}/{file}"):
                     lines.append(f"            sha256 {entry['sha256']}  {entry['bytes']} bytes  {file}")
         return lines
 
 
-def _record_lines(record: Stored) -> list[str]:
+def _record_lines(record: Record) -> list[str]:
     content = record.content
     times, git, where = content["times"], content["git"], content["environment"]
-    state = f" with {len(git['changed'])} files changed" if git["dirty"] else ""
-    memory = times["peak_rss_bytes"] / 2**20
-    torch = where["packages"].get("torch")
-    locks = ", ".join(f"{name} {entry['sha256'][:12]}" for name, entry in content["rooms"][LOCKS]["files"].items())
-    outs = [f"            {entry['sha256']}  {path}" for path, entry in content["outputs"].items()]
+    changed = f" with {len(git['changed'])} files changed" if git["dirty"] else ""
+    memory, torch = times["peak_rss_bytes"] / 2**20, where["packages"].get("torch")
+    files = content.get("rooms", {}).get(LOCKS, {}).get("files", {})
+    locks = ", ".join(f"{name} {entry['sha256'][:12]}" for name, entry in files.items())
     return [
         f"record    {record.digest[:16]}, {times['end']}, {times['seconds']} s, {memory:.0f} MiB",
-        f"commit    {git['commit'] or 'no repository'}{state}",
+        f"commit    {git['commit'] or 'no repository'}{changed}",
         f"ran on    Python {where['python']}, torch {torch}, {where['cpu']}, {where['system']}",
         f"locks     {locks or 'none'}",
         "made      sha256",
-        *outs,
+        *(f"            {entry['sha256']}  {path}" for path, entry in content["outputs"].items()),
     ]
 
 

@@ -1,6 +1,6 @@
-"""Every stage as it last ran here: how long, how much memory, what it read and what it wrote, as a page of links.
+"""A page about the latest run of every stage on this machine: time, memory, and links between inputs and outputs.
 
-Times differ from run to run, so they stay out of DVC's outs and of the report, whose tables lead here.
+Times differ from run to run, so the page is neither a DVC out nor part of the report, whose tables link to it.
 """
 
 from __future__ import annotations
@@ -17,59 +17,52 @@ from pathfinder.provenance.record import RECORDS
 
 PAGE = Path(".pathfinder/stages.html")
 _HEADERS = ("stage", "seconds", "peak memory, MiB", "started", "machine")
-_READ = {"inputs": "data and models", "rooms": "code and locked packages"}
+_KINDS = {"inputs": "data and models", "rooms": "code and locked packages"}
 
 
 def write_stage_times(root: Path = Path(".")) -> None:
-    """Write ``.pathfinder/stages.html`` from the latest record of each stage of dvc.yaml."""
-    found = {name: _last(root, name) for name in read_pipeline(root)}
-    ran = {name: record for name, record in found.items() if record is not None}
-    made = {path for record in ran.values() for path in record["outputs"]}
-    rows = [(name, *_times(record), _machine(record)) for name, record in ran.items()]
-    told = Text(
-        f"{len(rows)} stages have run here, {sum(r['times']['seconds'] for r in ran.values()):,.0f} s of work in all. "
-        f"Stages that run side by side count each. Every figure is in a record below {RECORDS}, which "
-        "pathfinder lineage check holds against dvc.lock and the files; this page repeats the records."
+    """Write ``.pathfinder/stages.html`` from the latest intact record of each stage of dvc.yaml."""
+    latest = {name: next((r for r in read_records(root, name) if r.is_intact), None) for name in read_pipeline(root)}
+    runs = {name: record.content for name, record in latest.items() if record is not None}
+    outs = {path for run in runs.values() for path in run["outputs"]}
+    seconds = sum(run["times"]["seconds"] for run in runs.values())
+    note = Text(
+        f"{len(runs)} stages have run on this machine and took {seconds:,.0f} s in total, counting concurrent stages separately. The figures are from the records in {RECORDS}; "
+        "`pathfinder lineage check` compares those with dvc.lock and the files."
     )
-    table = Table("Each stage, as it last ran.", _HEADERS, rows, links={name: f"#{anchor_of(name)}" for name in ran})
-    sections = [Section("All stages", [table]), *(Section(name, _story(r, made)) for name, r in ran.items())]
-    write_text(root / PAGE, to_html(Page("What every stage took, read and wrote", [told], sections)))
+    rows = [(name, *_row(run)) for name, run in runs.items()]
+    table = Table("The latest run of each stage.", _HEADERS, rows, links={name: f"#{anchor_of(name)}" for name in runs})
+    sections = [Section("All stages", [table]), *(Section(name, _details(run, outs)) for name, run in runs.items())]
+    write_text(root / PAGE, to_html(Page("Time, inputs and outputs of every stage", [note], sections)))
 
 
-def _last(root: Path, name: str) -> dict[str, Any] | None:
-    return next((stored.content for stored in read_records(root, name) if stored.is_intact), None)
+def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
+    times, environment = run["times"], run.get("environment", {})
+    devices = (environment.get("cuda") or {}).get("devices") or []
+    machine = ", ".join(map(str, devices)) or str(environment.get("cpu") or "unknown")
+    return f"{times['seconds']:,.1f}", f"{int(times['peak_rss_bytes']) / 2**20:,.0f}", str(times["start"]), machine
 
 
-def _times(record: Mapping[str, Any]) -> tuple[str, str, str]:
-    times = record["times"]
-    return f"{times['seconds']:,.1f}", f"{int(times['peak_rss_bytes']) / 2**20:,.0f}", str(times["start"])
-
-
-def _story(record: Mapping[str, Any], made: set[str]) -> list[Block]:
-    """What one run wrote, and what it read; a file that a stage wrote leads to that stage."""
-    git = record["git"]
+def _details(run: Mapping[str, Any], outs: set[str]) -> list[Block]:
+    """The outputs and inputs of one run; an input that a stage wrote links to that stage."""
+    git = run["git"]
     changed = " with uncommitted changes" if git.get("dirty") else ""
-    read = [(path, kind, entry) for part, kind in _READ.items() for path, entry in record.get(part, {}).items()]
+    read = {path: (kind, entry) for part, kind in _KINDS.items() for path, entry in run.get(part, {}).items()}
+    links = {path: f"#{anchor_of(out)}" for path in read if (out := _out_of(path, outs)) is not None}
     headers = ("file", "kind", "bytes", "sha256")
-    wrote = [(path, "output", *_weight(entry)) for path, entry in record["outputs"].items()]
-    links = {path: f"#{anchor_of(out)}" for path, _, _ in read if (out := _out_of(path, made)) is not None}
+    wrote_rows = [_file(path, "output", entry) for path, entry in run["outputs"].items()]
+    read_rows = [_file(path, kind, entry) for path, (kind, entry) in read.items()]
     return [
-        Text(f"{record['cmd']}, at commit {git.get('commit')}{changed}."),
-        Table("Wrote.", headers, wrote, is_anchored=True),
-        Table("Read.", headers, [(path, kind, *_weight(entry)) for path, kind, entry in read], links=links),
+        Text(f"{run['cmd']}, at commit {git.get('commit')}{changed}."),
+        Table("Outputs.", headers, wrote_rows, is_anchored=True),
+        Table("Inputs.", headers, read_rows, links=links),
     ]
 
 
-def _out_of(path: str, made: set[str]) -> str | None:
-    """The output that the file is, or that it lies in."""
-    return next((str(out) for out in (Path(path), *Path(path).parents) if str(out) in made), None)
+def _out_of(path: str, outs: set[str]) -> str | None:
+    """The output that is, or contains, the file."""
+    return next((out for part in (Path(path), *Path(path).parents) if (out := part.as_posix()) in outs), None)
 
 
-def _weight(entry: Mapping[str, Any]) -> tuple[str, str]:
-    return f"{entry['size']:,}", str(entry["sha256"])
-
-
-def _machine(record: dict[str, Any]) -> str:
-    environment = record.get("environment", {})
-    devices = (environment.get("cuda") or {}).get("devices") or []
-    return ", ".join(map(str, devices)) or str(environment.get("cpu") or "unknown")
+def _file(path: str, kind: str, entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return path, kind, f"{entry['size']:,}", str(entry["sha256"])

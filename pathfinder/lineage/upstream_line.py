@@ -1,4 +1,4 @@
-"""The upstream line that an id names: found again in the raw file and read again, whole or for one record."""
+"""The upstream line in an id: located in the raw file and parsed again, as a whole or for one record."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ID = re.compile(r"([A-Za-z0-9_]+)-([0-9a-f]{8})-(\d{1,18})(?:-(\d{1,9})-(\d{1,9
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An id taken apart; ``position`` and ``completion`` are ``None`` in a trajectory's."""
+    """The parts of an id; ``position`` and ``completion`` are ``None`` for a trajectory."""
 
     text: str
     dataset: str
@@ -42,12 +42,12 @@ class Identity:
 
 
 def parse_identity(text: str) -> Identity:
-    """Take an id apart; raises ``DataError`` with the form that is expected."""
+    """Split an id into its parts; raises ``DataError`` if it does not have the expected form."""
     match = _ID.fullmatch(text)
     if match is None:
         raise DataError(
-            f"{text[:80]!r} is no id; expected <dataset>-<8 hexadecimal digits>-<line>-<step>-<completion>, or that "
-            f"without step and completion, as in the column id of {ARTIFACTS}/steps/steps.parquet"
+            f"{text[:80]!r} is not an id; expected <dataset>-<8 hexadecimal digits>-<line>-<step>-<completion>, or the "
+            f"same without step and completion; column id of {ARTIFACTS}/steps/steps.parquet lists them"
         )
     dataset, sha, line, position, completion = match.groups()
     numbers = (None, None) if position is None else (int(position), int(completion))
@@ -55,46 +55,47 @@ def parse_identity(text: str) -> Identity:
 
 
 def rows_of(table: str, column: str, value: Any) -> Any:
-    """The rows of ``artifacts/<table>.parquet`` with ``column == value``; ``None`` where there is no such file."""
+    """The rows of ``artifacts/<table>.parquet`` with ``column == value``; ``None`` if the file does not exist."""
     path = ARTIFACTS / f"{table}.parquet"
-    if not path.exists():
-        return None
-    return pl.scan_parquet(path).filter(pl.col(column) == value).collect().to_dicts()
+    return pl.scan_parquet(path).filter(pl.col(column) == value).collect().to_dicts() if path.exists() else None
 
 
-def one_of(table: str, column: str, value: str) -> dict[str, Any] | None:
-    """The first of those rows."""
+def row_of(table: str, column: str, value: str) -> dict[str, Any] | None:
+    """The first of these rows, or ``None``."""
     rows = rows_of(table, column, value)
     return rows[0] if rows else None
 
 
 def metrics_of(stage: str) -> dict[str, Any]:
-    """A stage's metrics; empty where it has not run."""
+    """A stage's metrics; empty if it has not run."""
     path = Path(f"metrics/{stage}.json")
     return dict(read_json(path)) if path.exists() else {}
 
 
 def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tuple[Any, Reading | None]:
-    """What is known of the line, as a JSON value, and the line read again; ``None`` where it cannot be read."""
+    """The place and content of the line as a JSON value, and the parsed line (``None`` if it cannot be read)."""
     path = _raw_file(identity, trajectory)
     if path is None:
         return f"{NOT_YET}: no file below {ARTIFACTS}/raw has a sha256 that begins with {identity.sha}", None
-    found = next((value for line, value in _near_line(path, identity.line) if line == identity.line), None)
-    named = {"file": path.as_posix(), "sha256": sha256_file(path), "line": identity.line}
-    if found is None:
-        return named | {"raw": "the file has no such line"}, None
-    if isinstance(found, UnreadableError):
-        return named | {"raw": f"the line cannot be read: {found}"}, None
-    return named | {"raw": _part(found, identity)}, _read_again(found, identity)
+    line = next((value for number, value in _lines_until(path, identity.line) if number == identity.line), None)
+    place = {"file": path.as_posix(), "sha256": sha256_file(path), "line": identity.line}
+    if line is None:
+        return place | {"raw": "the file has no such line"}, None
+    if isinstance(line, UnreadableError):
+        return place | {"raw": f"the line cannot be read: {line}"}, None
+    read = read_prm800k if identity.dataset == HUMAN else read_monte_carlo
+    try:
+        reading = read(line, "official" if metrics_of("prepare").get("preset") == "official" else "repaired")  # type: ignore[arg-type]
+    except UnreadableError:
+        reading = None
+    return place | {"raw": _excerpt(line, identity)}, reading
 
 
 def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | None:
-    """The raw file that the id names: the one that the tables name if its bytes agree, else any that begins so."""
+    """The raw file with the digest in the id: the one that the tables name if it matches, else any other."""
     raw = ARTIFACTS / "raw"
-    if trajectory is not None:
-        path = raw / str(trajectory["file"])
-        if path.is_file() and sha256_file(path).startswith(identity.sha):
-            return path
+    if trajectory is not None and _has_sha(trajectory["file"], identity.sha):
+        return raw / str(trajectory["file"])
     manifest = raw / "manifest.json"
     if manifest.exists():
         for source, entry in read_json(manifest).items():
@@ -105,8 +106,13 @@ def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | N
     return next((path for path in data_files(raw) if sha256_file(path).startswith(identity.sha)), None)
 
 
-def _near_line(path: Path, line: int) -> Iterator[tuple[int, Any]]:
-    """The line alone where lines are records, without parsing those before it; else the file's records up to it."""
+def _has_sha(name: str, sha: str) -> bool:
+    path = ARTIFACTS / "raw" / name
+    return path.is_file() and sha256_file(path).startswith(sha)
+
+
+def _lines_until(path: Path, line: int) -> Iterator[tuple[int, Any]]:
+    """Only this line if the file has one record per line (the others are not parsed), else the records up to it."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
         yield from itertools.islice(read_records(path), line)
         return
@@ -118,8 +124,8 @@ def _near_line(path: Path, line: int) -> Iterator[tuple[int, Any]]:
                 yield line, UnreadableError("not_json", str(error))
 
 
-def _part(value: Any, identity: Identity) -> Any:
-    """What of the line speaks about the record."""
+def _excerpt(value: Any, identity: Identity) -> Any:
+    """The part of the line about the record."""
     at, completion = identity.position, identity.completion
     if at is None or completion is None:
         return value
@@ -127,25 +133,14 @@ def _part(value: Any, identity: Identity) -> Any:
         if isinstance(value, dict) and "label" in value and "question" in value:
             step = value["label"]["steps"][at]
             flags = {key: step.get(key) for key in ("chosen_completion", "human_completion")}
-            return {
-                "at": f"label.steps[{at}].completions[{completion}]",
-                "completion": step["completions"][completion],
-            } | flags
+            place = f"label.steps[{at}].completions[{completion}]"
+            return {"at": place, "completion": step["completions"][completion]} | flags
         turns = value["conversations"] if isinstance(value, dict) and "conversations" in value else value
         if isinstance(turns, list):
             return {"at": f"turns {2 * at} and {2 * at + 1}", "turns": turns[2 * at : 2 * at + 2]}
     except (LookupError, TypeError, AttributeError):
         return "the line has no such step"
     return value
-
-
-def _read_again(value: Any, identity: Identity) -> Reading | None:
-    read = read_prm800k if identity.dataset == HUMAN else read_monte_carlo
-    preset = "official" if metrics_of("prepare").get("preset") == "official" else "repaired"
-    try:
-        return read(value, preset)  # type: ignore[arg-type]
-    except UnreadableError:
-        return None
 
 
 def _rated(identity: Identity, reading: Reading | None) -> Rated | None:
@@ -155,34 +150,30 @@ def _rated(identity: Identity, reading: Reading | None) -> Rated | None:
 
 
 def compared(identity: Identity, reading: Reading | None, trajectory: dict[str, Any], step: dict[str, Any]) -> str:
-    """Whether the tables say what the line says when it is read again."""
+    """Whether the tables have the same content as the line when it is parsed again."""
     again = _rated(identity, reading)
     if reading is None or again is None:
-        return "differs: the raw line holds no such record"
-    differ = [
-        name
-        for name, old, new in (
-            ("problem", trajectory["problem"], reading.problem),
-            ("problem id", trajectory["problem_id"], problem_id(reading.problem)),
-            ("prefix", trajectory["steps"][: step["step_index"]], reading.trunk[: again.step_index]),
-            ("step", step["step"], again.text),
-            ("rating", step["rating"], again.rating),
-        )
-        if old != new
-    ]
+        return "differs: the raw line has no such record"
+    pairs = {
+        "problem": (trajectory["problem"], reading.problem),
+        "problem id": (trajectory["problem_id"], problem_id(reading.problem)),
+        "prefix": (trajectory["steps"][: step["step_index"]], reading.trunk[: again.step_index]),
+        "step": (step["step"], again.text),
+        "rating": (step["rating"], again.rating),
+    }
+    differ = [name for name, (old, new) in pairs.items() if old != new]
     return f"differs in {', '.join(differ)}: re-run prepare" if differ else "the same"
 
 
-def never_a_record(identity: Identity, reading: Reading | None) -> str | None:
-    """Why a place of a line is no record, or ``None`` where nothing is known of it."""
+def exclusion(identity: Identity, reading: Reading | None) -> str | None:
+    """Why this place of a line is not in the tables, or ``None`` if the line has no such place."""
     for row in [*(rows_of("steps/quarantine", "id", identity.text) or []), *quarantined_line(identity, reading)]:
         return f"quarantined: {row['reason']} ({row['detail']})"
     if reading is None:
         return None
-    again = _rated(identity, reading)
-    if again is not None:
+    if _rated(identity, reading) is not None:
         known = (ARTIFACTS / "steps/steps.parquet").exists()
-        return "the line holds it, the tables do not: re-run prepare" if known else f"{NOT_YET} prepared"
+        return "in the raw line but not in the tables: re-run prepare" if known else f"{NOT_YET} prepared"
     for bad in reading.set_aside:
         if (bad.position, bad.completion) == (identity.position, identity.completion):
             return f"quarantined: {bad.reason} ({bad.detail})"
@@ -193,13 +184,6 @@ def never_a_record(identity: Identity, reading: Reading | None) -> str | None:
 
 
 def quarantined_line(identity: Identity, reading: Reading | None) -> list[dict[str, Any]]:
-    """The row of a line that was set aside as a whole."""
-    if reading is not None:
-        return []
-    rows = rows_of("steps/quarantine", "line", identity.line) or []
-    return [row for row in rows if row["id"] is None and _is_file(row["file"], identity.sha)]
-
-
-def _is_file(name: str, sha: str) -> bool:
-    path = ARTIFACTS / "raw" / name
-    return path.is_file() and sha256_file(path).startswith(sha)
+    """The quarantine row of a line that was quarantined as a whole."""
+    rows = [] if reading is not None else rows_of("steps/quarantine", "line", identity.line) or []
+    return [row for row in rows if row["id"] is None and _has_sha(row["file"], identity.sha)]

@@ -1,3 +1,5 @@
+"""``lineage up``: the tree from a result to its sources."""
+
 from __future__ import annotations
 
 import hashlib
@@ -12,7 +14,7 @@ from pathfinder.lineage.graph import up
 from pathfinder.lineage.history import read_records
 
 
-def test_up_goes_from_a_model_to_the_source_files(made: Path) -> None:
+def test_up_traces_a_model_to_the_source_files(made: Path) -> None:
     tree = up("models/full", made)
     (record,) = read_records(made, "train@full")
     for text in (
@@ -33,7 +35,7 @@ def test_up_goes_from_a_model_to_the_source_files(made: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["models/full/weights.txt", "./models/full", "metrics/train/full.json"])
-def test_up_takes_files_inside_outs_and_metrics(made: Path, path: str) -> None:
+def test_up_accepts_files_inside_outs_and_metrics(made: Path, path: str) -> None:
     assert "train@full  $" in up(path, made)
 
 
@@ -45,23 +47,23 @@ def test_up_of_a_folder_of_outs_writes_a_shared_ancestor_once(made: Path) -> Non
     assert "train@plain  $" in tree
 
 
-def test_up_says_where_a_record_is_missing(project: Path) -> None:
+def test_up_notes_a_missing_record(project: Path) -> None:
     for record in list(read_records(project, "train@full")):
         record.path.unlink()
     assert "none on this machine" in up("models/full", project)
 
 
-def test_unknown_path_names_the_known_ones(made: Path) -> None:
+def test_the_error_for_an_unknown_path_lists_the_known_ones(made: Path) -> None:
     with pytest.raises(DataError, match="models/full"):
         up("models/other", made)
 
 
-def test_without_a_run_the_remedy_is_named(tmp_path: Path) -> None:
+def test_the_error_without_a_run_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="dvc repro"):
         up("models/full", tmp_path)
 
 
-def test_queries_work_where_dvc_and_prefect_cannot_be_imported(made: Path) -> None:
+def test_the_audit_works_without_dvc_and_prefect(made: Path) -> None:
     code = (
         "import sys; sys.modules['dvc'] = sys.modules['prefect'] = None\n"
         "from pathfinder.lineage.__main__ import main\nmain(['check', 'models/full'])"

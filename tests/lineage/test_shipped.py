@@ -1,4 +1,4 @@
-"""What data/ ships has a way back through data.dvc to the pretraining pipeline: by the bytes, checked both ways."""
+"""The lineage of the shipped data/ continues through data.dvc to the pretraining pipeline and is checked by bytes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ levels:
 
 @pytest.fixture(scope="module")
 def linked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The miniature project, and a second pipeline that made what its data/ ships."""
+    """The miniature project, and a second pipeline that made its data/."""
     project = Path(shutil.copytree(made, tmp_path_factory.mktemp("linked") / "project"))
     folder = project / "infra/pretraining"
     folder.mkdir(parents=True)
@@ -67,7 +67,7 @@ def linked(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copied(linked: Path, tmp_path: Path) -> Path:
-    """A copy to do harm to."""
+    """A copy that the test may change."""
     return Path(shutil.copytree(linked, tmp_path / "project"))
 
 
@@ -76,7 +76,7 @@ def errors(project: Path, path: str | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["models/full", "data", "data/corpus", "data/corpus/b/two.txt"])
-def test_the_way_back_goes_on_to_the_pretraining_stage(linked: Path, path: str) -> None:
+def test_the_lineage_continues_to_the_pretraining_stage(linked: Path, path: str) -> None:
     tree = up(path, linked)
     for text in (
         "data.dvc",
@@ -90,7 +90,7 @@ def test_the_way_back_goes_on_to_the_pretraining_stage(linked: Path, path: str) 
     assert check(None, linked) == []
 
 
-def test_other_shipped_bytes_than_the_pipeline_made_are_found(copied: Path) -> None:
+def test_shipped_bytes_that_the_pipeline_did_not_make_are_found(copied: Path) -> None:
     (copied / "data/corpus/one.txt").write_text("not what the seed gives\n")
     dvc(copied, "add", "-q", "data")
     dvc(copied, "repro", "-q")
@@ -109,32 +109,32 @@ def test_a_part_that_is_not_shipped_is_found(copied: Path) -> None:
 
 def test_edited_recipes_outs_and_locks_are_found(copied: Path) -> None:
     (copied / "artifacts/pretraining/other/corpus/one.txt").write_text("edited")
-    assert any("artifacts/pretraining/other/corpus: md5 is" in line for line in errors(copied))
+    assert any("artifacts/pretraining/other/corpus/one.txt: md5 is" in line for line in errors(copied))
     params = copied / "infra/pretraining/params.yaml"
     params.write_text(params.read_text().replace("another", "a third"))
-    wanted = "infra/pretraining/params.yaml: levels.other.texts is not what corpus@other ran with"
+    wanted = "infra/pretraining/params.yaml: levels.other.texts differs from the value that corpus@other ran with"
     assert any(wanted in line for line in errors(copied))
 
 
-def test_a_clone_without_the_pipelines_outs_is_whole(copied: Path) -> None:
-    """The shipped bytes stand for them; levels that are not shipped are made, not fetched."""
+def test_a_clone_without_the_outs_of_the_pipeline_is_complete(copied: Path) -> None:
+    """The shipped bytes are checked instead; levels that are not shipped must be made."""
     shutil.rmtree(copied / "artifacts/pretraining")
     findings = [str(finding) for finding in check(None, copied)]
     assert findings == [
-        "note: artifacts/pretraining/other/corpus: corpus@other names it and it is not here; `make world` makes it"
+        "note: artifacts/pretraining/other/corpus: is missing, but corpus@other names it; make it with `make world`"
     ]
     (copied / "data/corpus/one.txt").write_text("edited")
-    assert any("pretraining/quickstart/corpus: md5 is" in line for line in errors(copied))
+    assert any("data/corpus/one.txt: md5 is" in line and "corpus@quickstart" in line for line in errors(copied))
 
 
-def test_code_that_went_on_is_a_note_and_no_difference(copied: Path) -> None:
+def test_code_changed_since_is_a_note_and_not_an_error(copied: Path) -> None:
     path = copied / "pathfinder/world/pretrain.py"
     path.write_text(path.read_text() + "# later\n")
     findings = check(None, copied)
     assert {(finding.level, finding.where) for finding in findings} == {("note", "pathfinder/world/pretrain.py")}
 
 
-def test_the_listing_of_a_part_has_dvcs_digest(tmp_path: Path) -> None:
+def test_the_listing_of_a_part_has_the_digest_of_dvc(tmp_path: Path) -> None:
     for name in ("b-side", "b/two", "b/c/three", "b.x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name)

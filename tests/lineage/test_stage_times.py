@@ -1,3 +1,5 @@
+"""The page about the latest run of every stage."""
+
 from __future__ import annotations
 
 import json
@@ -8,7 +10,7 @@ from pathlib import Path
 from pathfinder.lineage.stage_times import PAGE, write_stage_times
 
 
-def test_the_page_has_the_time_of_every_stage_that_ran_and_of_no_other(made: Path, tmp_path: Path) -> None:
+def test_the_page_has_the_time_of_each_stage_that_ran_and_no_other(made: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(made, project)
     shutil.rmtree(project / ".pathfinder/lineage/train@plain")
@@ -21,10 +23,10 @@ def test_the_page_has_the_time_of_every_stage_that_ran_and_of_no_other(made: Pat
     assert [name for name, *_ in rows] == ["download", "train@full"]
     (record,) = (project / ".pathfinder/lineage/train@full").glob("*.json")
     assert rows[1][1] == f"{json.loads(record.read_text())['times']['seconds']:,.1f}"
-    assert "2 stages have run here" in page
+    assert "2 stages have run on this machine" in page
 
 
-def test_an_edited_record_tells_no_time(made: Path, tmp_path: Path) -> None:
+def test_an_edited_record_is_ignored(made: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(made, project)
     (record,) = (project / ".pathfinder/lineage/train@full").glob("*.json")
@@ -34,20 +36,20 @@ def test_an_edited_record_tells_no_time(made: Path, tmp_path: Path) -> None:
     assert "train@plain" in (project / PAGE).read_text()
 
 
-def test_what_a_stage_read_leads_to_what_wrote_it(made: Path, tmp_path: Path) -> None:
+def test_inputs_link_to_the_stage_that_wrote_them(made: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     shutil.copytree(made, project)
     write_stage_times(project)
     page = (project / PAGE).read_text()
     anchors = set(re.findall(r'id="([^"]+)"', page))
-    leads = re.findall(r'href="#([^"]+)"', page)
-    assert leads
-    assert set(leads) <= anchors
+    links = re.findall(r'href="#([^"]+)"', page)
+    assert links
+    assert set(links) <= anchors
     (record,) = (project / ".pathfinder/lineage/train@full").glob("*.json")
     content = json.loads(record.read_text())
-    story = page[page.index('<section id="train-full">') :]
+    section = page[page.index('<section id="train-full">') :]
     for path, entry in content["inputs"].items():
-        assert f'">{path}</a>' in story, "the download stage wrote it"
-        assert entry["sha256"] in story
+        assert f'">{path}</a>' in section, "the download stage wrote it"
+        assert entry["sha256"] in section
     for path in content["outputs"]:
-        assert f'<th scope="row">{path}</th>' in story
+        assert f'<th scope="row">{path}</th>' in section

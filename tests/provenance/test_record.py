@@ -1,3 +1,5 @@
+"""The record of a run: its content, and when it is written."""
+
 from __future__ import annotations
 
 import hashlib
@@ -85,13 +87,13 @@ def test_stage_is_found_by_its_command_when_its_name_differs(project: Path, monk
     assert only_record(project, "control")["cmd"] == "python -m stages.train random"
 
 
-def test_module_run_elsewhere_says_that_nothing_is_recorded(
+def test_a_module_run_elsewhere_notes_that_nothing_is_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with recorded("python -m stages.train full"):
         pass
-    assert "no lineage record" in capsys.readouterr().err
+    assert "no lineage record is written" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""One record's life: every part of it, in a pipeline that has run to the end, in part, or not at all."""
+"""The trace of one record in a pipeline that has run completely, in part, or not at all."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from pathfinder.core.prompts import judge_prompt
 from pathfinder.core.records import ANSWERS, LABELS, TREES, normalise, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
 from pathfinder.lineage.__main__ import main as audit
-from pathfinder.lineage.life_text import life_text, printable
-from pathfinder.lineage.record_life import life_of
+from pathfinder.lineage.trace import trace_record
+from pathfinder.lineage.trace_text import printable, trace_text
 from pathfinder.lineage.upstream_line import parse_identity
 from stages import filter as filter_stage
 from stages import prepare
@@ -54,7 +54,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def label(first: str) -> None:
-    """Labels and answers for the prepared steps: the judge answered the -1 alone, twice."""
+    """Labels and answers for the prepared steps: the judge answered only for the -1, twice."""
     steps = pl.read_parquet("artifacts/steps/steps.parquet")
     digest = hashlib.sha256(_prompt().encode()).hexdigest()
     with table_writer(Path("artifacts/labels/labels.parquet"), LABELS) as table:
@@ -91,87 +91,87 @@ def build(first: str) -> None:
     write_json(Path("reports/validation/validation.json"), {"gates": [gate]})
 
 
-def test_a_life_from_the_upstream_line_to_the_training_example(project: str) -> None:
+def test_a_trace_from_the_upstream_line_to_the_training_example(project: str) -> None:
     label(project)
     filter_stage.main([])
     build(project)
-    life = life_of(f"{project}-1-0")
-    assert life["in short"] == "in the train set"
-    assert life["upstream"]["sha256"].startswith(project.split("-")[1])
-    assert life["upstream"]["raw"]["completion"]["text"] == EVIL
-    assert life["record"]["read again from the line"] == "the same"
-    assert life["record"]["prefix"] == ["We add."]
-    first, second = life["judge"]["answers"]
+    trace = trace_record(f"{project}-1-0")
+    assert trace["in short"] == "in the train set"
+    assert trace["upstream"]["sha256"].startswith(project.split("-")[1])
+    assert trace["upstream"]["raw"]["completion"]["text"] == EVIL
+    assert trace["record"]["read again from the line"] == "the same"
+    assert trace["record"]["prefix"] == ["We add."]
+    first, second = trace["judge"]["answers"]
     assert (first["attempt"], first["scores"]) == (0, "no_scores")
     assert first["prompt"] == f"differs: {'0' * 64}"
     assert second["scores"] == {"math": 0, "consistency": 1, "optimality": 1}
-    assert second["prompt"] == "as built again"
-    assert life["label"]["origin"] == "judge"
-    assert life["truth"].startswith("not known")
-    assert life["filter"]["decision"].startswith("kept")
-    assert life["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
-    assert life["split"] == {"side": "train", "tree": project}
-    one, two = life["training example"]["samples"]
+    assert second["prompt"] == "as rebuilt"
+    assert trace["label"]["origin"] == "judge"
+    assert trace["truth"].startswith("unknown")
+    assert trace["filter"]["decision"].startswith("kept")
+    assert trace["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
+    assert trace["split"] == {"side": "train", "tree": project}
+    one, two = trace["training example"]["samples"]
     assert one["inputs"].endswith("Math reasoning: <extra>, Consistency: <extra>")
     assert one["labels"].endswith("Math reasoning: <->, Consistency: <+>")
     assert two["inputs"].endswith("Consistency: <+>, Correctness: <extra>")
     assert two["labels"].endswith("Consistency: <+>, Correctness: <->")
     assert one["inputs"].count("<extra>") == 2
-    assert life["contamination"]["problem"][0]["benchmark_id"] == "math-7"
-    assert life["contamination"]["step"][0]["kind"] == "exact"
-    assert life["contamination"]["removed"] == "not yet"
+    assert trace["contamination"]["problem"][0]["benchmark_id"] == "math-7"
+    assert trace["contamination"]["step"][0]["kind"] == "exact"
+    assert trace["contamination"]["removed"] == "not yet"
 
 
 def test_what_has_not_run_is_not_yet(project: str) -> None:
-    life = life_of(f"{project}-1-0")
-    assert set(life["gates"].values()) == {"not yet"}
+    trace = trace_record(f"{project}-1-0")
+    assert set(trace["gates"].values()) == {"not yet"}
     parts = ("judge", "label", "filter", "split", "training example")
-    assert {life[part] for part in parts} == {"not yet"}
+    assert {trace[part] for part in parts} == {"not yet"}
     label(project)
-    life = life_of(f"{project}-1-1")
-    assert life["judge"] == "not asked"
-    assert life["label"]["outcome"] == "given"
-    assert life["filter"] == "not yet"
-    assert life["in short"] == "prepared; filter: not yet"
+    trace = trace_record(f"{project}-1-1")
+    assert trace["judge"] == "not asked"
+    assert trace["label"]["outcome"] == "given"
+    assert trace["filter"] == "not yet"
+    assert trace["in short"] == "prepared; filter: not yet"
 
 
-def test_every_way_out_is_named(project: str) -> None:
+def test_every_reason_for_exclusion_is_named(project: str) -> None:
     label(project)
     filter_stage.main([])
     build(project)
     second = project[:-1] + "2"
-    assert life_of(f"{project}-1-2")["in short"].startswith("quarantined: null_text")
-    assert life_of(f"{second}-2-0")["in short"] == "dropped by prepare: after_unchosen_step"
-    unrated = life_of(f"{second}-0-0")
+    assert trace_record(f"{project}-1-2")["in short"].startswith("quarantined: null_text")
+    assert trace_record(f"{second}-2-0")["in short"] == "dropped by prepare: after_unchosen_step"
+    unrated = trace_record(f"{second}-0-0")
     assert unrated["in short"] == "dropped: the source gives no rating"
-    assert unrated["split"] == "none: the filter left it out"
-    left = life_of(f"{project}-1-1")
-    assert left["in short"] == "none: build left its tree out (limit)"
+    assert unrated["split"] == "none: the filter dropped it"
+    left = trace_record(f"{project}-1-1")
+    assert left["in short"] == "none: build excluded its tree (limit)"
     assert left["training example"] == "none"
-    line = life_of(project[:-1] + "3")
+    line = trace_record(project[:-1] + "3")
     assert line["quarantined"].startswith("missing_field")
-    assert [row["fate"] for row in life_of(project)["records"]] == ["consistent", "train", "consistent"]
+    assert [row["fate"] for row in trace_record(project)["records"]] == ["consistent", "train", "consistent"]
 
 
 def test_a_changed_file_or_table_is_noticed(project: str) -> None:
     steps = pl.read_parquet("artifacts/steps/steps.parquet")
     changed = steps.with_columns(rating=pl.lit(0, pl.Int8))
     write_parquet(Path("artifacts/steps/steps.parquet"), changed)
-    assert life_of(f"{project}-1-0")["record"]["read again from the line"] == "differs in rating: re-run prepare"
+    assert trace_record(f"{project}-1-0")["record"]["read again from the line"] == "differs in rating: re-run prepare"
     raw = Path("artifacts/raw/prm800k/phase1_train.jsonl")
     raw.write_text(raw.read_text() + "\n")
-    assert str(life_of(f"{project}-1-0")["upstream"]).startswith("not yet: no file below artifacts/raw")
+    assert str(trace_record(f"{project}-1-0")["upstream"]).startswith("not yet: no file below artifacts/raw")
 
 
-def test_an_unknown_id_is_one_error_with_ids_that_are_near(project: str) -> None:
-    with pytest.raises(DataError, match=f"no such record; there is {project}-0-0, {project}-1-0"):
-        life_of(f"{project}-9-9")
-    with pytest.raises(DataError, match=f"there is {project[:-1]}2-0-0"):
-        life_of(project[:-1] + "900-0-0")
-    with pytest.raises(DataError, match="no such record; there is prm800k"):
-        life_of("other-00000000-1-0-0")
+def test_the_error_for_an_unknown_id_suggests_similar_ones(project: str) -> None:
+    with pytest.raises(DataError, match=f"no such record; similar ids are {project}-0-0, {project}-1-0"):
+        trace_record(f"{project}-9-9")
+    with pytest.raises(DataError, match=f"similar ids are {project[:-1]}2-0-0"):
+        trace_record(project[:-1] + "900-0-0")
+    with pytest.raises(DataError, match="no such record; similar ids are prm800k"):
+        trace_record("other-00000000-1-0-0")
     for odd in ("", "x", f"{project}-1", f"{project}-1-0\n", "../../etc/passwd", "prm800k-f7c841dc-1-0-99999999999"):
-        with pytest.raises(DataError, match="is no id"):
+        with pytest.raises(DataError, match="is not an id"):
             parse_identity(odd)
 
 
@@ -183,20 +183,20 @@ def test_untrusted_text_reaches_no_terminal(project: str, capsys: pytest.Capture
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert printable("a\ud800\u2028\r\n\tb") == "a\\ud800\\u2028\\r\n\\tb"
-    coloured = life_text(life_of(f"{project}-1-0"), colour=True)
+    coloured = trace_text(trace_record(f"{project}-1-0"), colour=True)
     assert coloured.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == shown
 
 
 def test_the_command_and_its_json(project: str) -> None:
     result = CliRunner().invoke(app, ["record", f"{project}-1-0", "--json"])
     assert result.exit_code == 0, result.output
-    assert json.loads(result.output) == life_of(f"{project}-1-0")
+    assert json.loads(result.output) == trace_record(f"{project}-1-0")
     result = CliRunner().invoke(app, ["record", "nothing"])
     assert result.exit_code == 1
-    assert "error: 'nothing' is no id" in result.output
+    assert "error: 'nothing' is not an id" in result.output
 
 
-def test_the_readme_s_record_is_one_of_the_shipped_world(
+def test_the_record_in_the_readme_is_of_the_shipped_world(
     world: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named = re.findall(r"pathfinder record ([a-z0-9_]+-[0-9a-f]{8}-[\d-]+)", (root / "README.md").read_text())
@@ -204,21 +204,21 @@ def test_the_readme_s_record_is_one_of_the_shipped_world(
     shutil.copytree(world / "prm800k", tmp_path / "artifacts/raw/prm800k")
     monkeypatch.chdir(tmp_path)
     for identity in named:
-        life = life_of(identity)
-        assert life["in short"] == "not yet prepared"
-        assert life["upstream"]["raw"]["completion"]["rating"] == -1
+        trace = trace_record(identity)
+        assert trace["in short"] == "not yet prepared"
+        assert trace["upstream"]["raw"]["completion"]["rating"] == -1
     write_params(tmp_path)
     shutil.copytree(world / "mistral", tmp_path / "artifacts/raw/mistral")
     prepare.main([])
     for identity in named:
-        truth = life_of(identity)["truth"]
+        truth = trace_record(identity)["truth"]
         assert set(truth) == {"math", "consistency", "optimality", "faults"}
         assert 0 in (truth["math"], truth["consistency"]), "rated -1, and rightly"
 
 
 @pytest.mark.benchmarks
 def test_one_of_a_million_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prints how long one record's life takes among a million, beside reading the tables whole."""
+    """Print how long the trace of one record of a million takes, compared with reading whole tables."""
     monkeypatch.chdir(tmp_path)
     lines, sha = 125_000, "0123abcd"
     (tmp_path / "artifacts/raw").mkdir(parents=True)
@@ -245,9 +245,9 @@ def test_one_of_a_million_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write_parquet(Path("artifacts/labels/answers.parquet"), answers)
     del steps, trunks, answers, text
     start = time.perf_counter()
-    life = life_of(ids[700_001])
+    trace = trace_record(ids[700_001])
     one = time.perf_counter() - start
-    assert life["record"]["step"].startswith("step 1 of line")
+    assert trace["record"]["step"].startswith("step 1 of line")
     start = time.perf_counter()
     for path in sorted(Path("artifacts").rglob("*.parquet")):
         pl.read_parquet(path).to_dicts()

@@ -1,0 +1,319 @@
+"""Trace one record from its upstream line to its training example, or to the stage that excluded it.
+
+Everything is verified again: the line is located in the raw file and parsed, the judge's prompt is rebuilt and its
+digest compared, the judge's answers are parsed. Parts of the pipeline that have not run are "not yet". Tables are
+scanned lazily, so one record of a million takes about a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pathfinder.core.io import DataError, read_json
+from pathfinder.core.labels import HUMAN
+from pathfinder.core.prompts import (
+    BAD,
+    GOOD,
+    LABEL_TOKENS,
+    MASK,
+    VARIANTS,
+    assistant_turn,
+    judge_prompt,
+    user_turn,
+)
+from pathfinder.core.records import normalise
+from pathfinder.data.upstream import Reading
+from pathfinder.lineage.upstream_line import (
+    ARTIFACTS,
+    NOT_YET,
+    Identity,
+    compared,
+    exclusion,
+    metrics_of,
+    parse_identity,
+    quarantined_line,
+    row_of,
+    rows_of,
+    upstream_line,
+)
+from pathfinder.models.tokens import neutralise
+
+Trace = dict[str, Any]
+"""A JSON value; its keys follow the order of the pipeline."""
+
+_SUGGESTIONS = 5
+_GATES = {"before the build": "validation", "before the training": "validation_train"}
+_DECISIONS = {
+    None: "kept: the judge does not contradict the rating",
+    "disagrees": "dropped: the judge contradicted the rating on every attempt",
+    "unrated": "dropped: the source gives no rating",
+    "not_sampled": "dropped: only the judge could label it, and the profile asks the judge about a sample of the steps",
+    "unparsed": "dropped: none of the judge's answers could be parsed",
+    "too_long": "dropped: the prompt exceeds the judge's context",
+    "refused": "dropped: the server refused the prompt",
+    "engine_error": "dropped: the judge failed",
+}
+
+
+def trace_record(text: str) -> Trace:
+    """The trace of the record, or of all records of the trajectory, with the id ``text``.
+
+    Raises ``DataError`` if it is not an id or no data here has it; the message suggests similar ids.
+    """
+    identity = parse_identity(text)
+    if not (ARTIFACTS / "raw").is_dir() and not (ARTIFACTS / "steps").is_dir():
+        raise DataError(f"{ARTIFACTS}: no data here; run the pipeline first (`pathfinder run`)")
+    trajectory = row_of("steps/trajectories", "trajectory_id", identity.trajectory)
+    upstream, reading = upstream_line(identity, trajectory)
+    if identity.position is None:
+        return _trace_line(identity, trajectory, upstream, reading)
+    step = row_of("steps/steps", "id", text)
+    reason = None if step else exclusion(identity, reading)
+    if step is None and reason is None:
+        raise DataError(_unknown(identity))
+    if step is None or trajectory is None:
+        return {"id": text, "in short": reason, "upstream": upstream}
+    problem, prefix = trajectory["problem"], trajectory["steps"][: step["step_index"]]
+    decision = _filter(text)
+    split = _split(text, trajectory, decision)
+    return {
+        "id": text,
+        "in short": _in_short(decision, split),
+        "upstream": upstream,
+        "record": {
+            "source": step["source"],
+            "trajectory": step["trajectory_id"],
+            "problem id": trajectory["problem_id"],
+            "problem": problem,
+            "prefix": prefix,
+            "step": step["step"],
+            "rating": step["rating"],
+            "read again from the line": compared(identity, reading, trajectory, step),
+        },
+        "judge": _judge(text, problem, prefix, step),
+        "label": _without_id(rows_of("labels/labels", "id", text)),
+        "truth": _truth(problem, prefix, step["step"]),
+        "filter": decision,
+        "gates": {title: _gate(text, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
+        "split": split,
+        "training example": _example(text, identity.trajectory),
+        "contamination": _contamination(trajectory, step),
+    }
+
+
+def _without_id(rows: list[dict[str, Any]] | None) -> Any:
+    return {key: value for key, value in rows[0].items() if key != "id"} if rows else NOT_YET
+
+
+def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
+    from pathfinder.world.truth import verdict_of  # takes half a second to load
+
+    verdict = verdict_of(problem, prefix, step)
+    if verdict is None:
+        return "unknown: the problem is not from the generated world, or the step is outside its grammar"
+    scores = {"math": verdict.math, "consistency": verdict.consistency, "optimality": verdict.optimality}
+    return scores | {"faults": list(verdict.faults) or "none"}
+
+
+def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any]) -> Any:
+    answers = rows_of("labels/answers", "id", text)
+    if not answers:
+        return "not asked" if answers is not None and rows_of("labels/labels", "id", text) else NOT_YET
+    preset = metrics_of("label").get("preset", "repaired")
+    digests = _prompt_digests(problem, prefix, step, preset == "official")
+    return {
+        "prompt digest": digests[0],
+        "answers": [
+            {
+                "attempt": answer["attempt"],
+                "round": answer["round"],
+                "outcome": answer["outcome"],
+                "scores": _scores(answer["answer"], preset, answer["outcome"]),
+                "prompt": "as rebuilt" if answer["prompt_digest"] in digests else f"differs: {answer['prompt_digest']}",
+                "answer": answer["answer"],
+            }
+            for answer in sorted(answers, key=lambda answer: int(answer["attempt"]))
+        ],
+    }
+
+
+def _prompt_digests(problem: str, prefix: Sequence[str], step: dict[str, Any], official: bool) -> list[str]:
+    """sha256 of the rebuilt prompt, for a judge behind a server and for an embedded one.
+
+    They differ if the text contains a special token that only the embedded judge's tokenizer has.
+    """
+    from pathfinder.judge.judge import FOREIGN_SPECIALS  # takes a second to load, and few records need it
+
+    indent = (16 if step["source"] == HUMAN else 20) if official else 0
+    digests = []
+    for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *_tokenizer_specials())):
+        clean = [neutralise(part, specials) for part in (problem, *prefix, step["step"])]
+        digests.append(hashlib.sha256(judge_prompt(clean[0], clean[1:-1], clean[-1], indent).encode()).hexdigest())
+    return digests
+
+
+def _tokenizer_specials() -> tuple[str, ...]:
+    path = ARTIFACTS / "raw/models/judge/tokenizer.json"
+    added = read_json(path).get("added_tokens", []) if path.exists() else []
+    special = {str(token["content"]) for token in added if token.get("special")} | set(LABEL_TOKENS)
+    return tuple(sorted(special, key=lambda token: (-len(token), token)))
+
+
+def _scores(answer: str | None, preset: str, outcome: str) -> Any:
+    """The answer parsed as the label stage does under its preset."""
+    if answer is None:
+        return "no answer"
+    from pathfinder.judge.labelling import CUT, read_scores
+
+    scores, why = read_scores(answer, preset, cut=False)
+    if scores is not None and outcome == "unparsed":
+        return CUT  # the only reason why readable scores do not count
+    return why if scores is None else asdict(scores)
+
+
+def _filter(text: str) -> Any:
+    kept, dropped = (rows_of(f"clean/{table}", "id", text) for table in ("clean", "drops"))
+    if kept:
+        return {"decision": _DECISIONS[None]} | _without_id(kept)
+    if dropped:
+        reason = dropped[0]["reason"]
+        return {"decision": _DECISIONS.get(reason, f"dropped: {reason}"), "reason": reason}
+    return NOT_YET
+
+
+def _gate(text: str, path: Path) -> Any:
+    if not path.exists():
+        return NOT_YET
+    gates = read_json(path)["gates"]
+    failed = [gate for gate in gates if not gate["passed"]]
+    if not failed:
+        return f"all {len(gates)} gates passed"
+    own = [gate["says"] for gate in failed if any(text in example for example in gate["examples"])]
+    return {"failed": [gate["says"] for gate in failed], "with this record as an example": own}
+
+
+def _split(text: str, trajectory: dict[str, Any], decision: Any) -> Any:
+    if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
+        return NOT_YET
+    if "reason" in decision:
+        return "none: the filter dropped it"
+    tree_id = trajectory["trajectory_id"]
+    for side in ("train", "test"):
+        if _branch(side, text, tree_id) is not None:
+            return {"side": side, "tree": tree_id}
+    if rows_of("overlap/removed", "tree_id", tree_id):
+        return "none: build excluded its tree because a benchmark contains the same problem"
+    reasons = list(metrics_of("build").get("dropped", {}))
+    return f"none: build excluded its tree ({' or '.join(reasons) or 'no reason recorded'})"
+
+
+def _branch(side: str, text: str, tree_id: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The tree and the branch of the record."""
+    tree = row_of(f"train/{side}", "tree_id", tree_id)
+    return next(((tree, branch) for branch in tree["branches"] if branch["id"] == text), None) if tree else None
+
+
+def _example(text: str, tree_id: str) -> Any:
+    """The two samples of the published training as texts; the tree stores them implicitly."""
+    found = _branch("train", text, tree_id) or _branch("test", text, tree_id)
+    if found is None:
+        return "none" if (ARTIFACTS / "train/train.parquet").exists() else NOT_YET
+    tree, branch = found
+    texts = [neutralise(part, LABEL_TOKENS) for part in (tree["problem"], *tree["steps"], branch["step"])]
+    prefix, step = texts[1 : 1 + branch["step_index"]], texts[-1]
+    first, second = (
+        [(mark.caption, GOOD if branch[mark.label] == 1 else BAD) for mark in marks]
+        for marks in (VARIANTS["full"].first, VARIANTS["full"].second)
+    )
+    samples = [
+        {
+            "inputs": assistant_turn(prefix, step, [*given, *((caption, MASK) for caption, _ in asked)]),
+            "labels": assistant_turn(prefix, step, [*given, *asked]),
+        }
+        for given, asked in (([], first), (first, second))
+    ]
+    labels = {name: branch[name] for name in ("math", "consistency", "correctness")}
+    return {"labels": labels, "user turn": user_turn(texts[0]), "samples": samples}
+
+
+def _contamination(trajectory: dict[str, Any], step: dict[str, Any]) -> Any:
+    digest = hashlib.sha256(normalise(step["step"]).encode()).hexdigest()[:16]
+    tables = {
+        "problem": ("overlap/overlap", "problem_id", trajectory["problem_id"]),
+        "step": ("overlap/steps", "step_digest", digest),
+        "removed": ("overlap/removed", "tree_id", trajectory["trajectory_id"]),
+    }
+    found = {name: rows_of(*where) for name, where in tables.items()}
+    return {name: NOT_YET if rows is None else rows or "none" for name, rows in found.items()}
+
+
+def _trace_line(identity: Identity, trajectory: dict[str, Any] | None, upstream: Any, reading: Reading | None) -> Trace:
+    rows = rows_of("steps/steps", "trajectory_id", identity.text) or []
+    quarantined = quarantined_line(identity, reading)
+    if trajectory is None and reading is None and not quarantined:
+        raise DataError(_unknown(identity))
+    trace: Trace = {"id": identity.text, "upstream": upstream}
+    if quarantined:
+        return trace | {"quarantined": f"{quarantined[0]['reason']} ({quarantined[0]['detail']})"}
+    if trajectory is None:
+        return trace | {"records": NOT_YET if not rows else []}
+    fates = _fates([row["id"] for row in rows], identity.text)
+    return (
+        trace
+        | {key: trajectory[key] for key in ("source", "problem", "steps")}
+        | {
+            "records": [{"id": row["id"], "rating": row["rating"], "fate": fates[row["id"]]} for row in rows],
+            "quarantined": [
+                {key: row[key] for key in ("id", "reason")}
+                for row in rows_of("steps/quarantine", "file", trajectory["file"]) or []
+                if row["line"] == identity.line
+            ],
+        }
+    )
+
+
+def _fates(ids: Sequence[str], tree_id: str) -> dict[str, str]:
+    """How far each record got in the pipeline."""
+    fates = dict.fromkeys(ids, NOT_YET)
+    for table, fate in (("clean", "consistent"), ("drops", "")):
+        path = ARTIFACTS / f"clean/{table}.parquet"
+        if path.exists():
+            for row in pl.scan_parquet(path).filter(pl.col("id").is_in(list(ids))).collect().iter_rows(named=True):
+                fates[row["id"]] = fate or f"dropped: {row['reason']}"
+    for side in ("train", "test"):
+        tree = row_of(f"train/{side}", "tree_id", tree_id)
+        fates |= {branch["id"]: side for branch in tree["branches"]} if tree else {}
+    return fates
+
+
+def _unknown(identity: Identity) -> str:
+    path = ARTIFACTS / "steps/steps.parquet"
+    message = f"{identity.text}: no such record"
+    if not path.exists():
+        return f"{message}; no data is prepared yet (`pathfinder run prepare`)"
+    steps = pl.scan_parquet(path).select("id", "trajectory_id")
+    file = f"{identity.dataset}-{identity.sha}-"
+    same_line = pl.col("trajectory_id") == identity.trajectory
+    same_file = pl.col("trajectory_id").str.starts_with(file)
+    distance = (pl.col("trajectory_id").str.strip_prefix(file).cast(pl.Int64, strict=False) - identity.line).abs()
+    for rows in (steps.filter(same_line), steps.filter(same_file).sort(distance, maintain_order=True), steps):
+        if ids := rows.head(_SUGGESTIONS).collect()["id"].to_list():
+            return f"{message}; similar ids are {', '.join(ids)}"
+    return f"{message}; {path} is empty"
+
+
+def _in_short(decision: Any, split: Any) -> str:
+    for part, outcome in (("filter", decision), ("split", split)):
+        if outcome == NOT_YET:
+            return f"prepared; {part}: {NOT_YET}"
+        if isinstance(outcome, str):
+            return outcome
+        if "reason" in outcome:
+            return str(outcome["decision"])
+    return f"in the {split['side']} set"
