@@ -3,49 +3,48 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from pathfinder.cli import app, passed_on, plain_errors
-from pathfinder.core.io import DataError
+from pathfinder.cli import PIPELINE, PIPELINE_VERBS, plain_errors
 
-Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs; none is everything.")]
+app = typer.Typer()
+Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (default: all).")]
 
 
-@app.command()
+@app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)
 def run(
     targets: Targets = None,
-    force: Annotated[bool, typer.Option(help="Run stages even where they are up to date.")] = False,
-    pull: Annotated[bool, typer.Option(help="Restore from the remote what an earlier run left there.")] = False,
-    jobs: Annotated[int, typer.Option(help="Stages side by side; 0 is one a core.")] = 0,
+    force: Annotated[bool, typer.Option(help="Run stages even if they are up to date.")] = False,
+    pull: Annotated[bool, typer.Option(help="Restore the outputs of earlier runs from the remote.")] = False,
+    jobs: Annotated[int, typer.Option(help="Concurrent stages (default: one per core).", show_default=False)] = 0,
 ) -> None:
-    """Run the pipeline of the active profile, and print the results."""
+    """Run the stages as a Prefect flow."""
     from flows import reproduce
 
     arguments = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
-    with passed_on() as status:
+    try:
         reproduce.main([*arguments, *(targets or [])])
-    if status:
-        raise typer.Exit(status[0])
+    except SystemExit as leaving:
+        if leaving.code:
+            raise
     if Path("metrics/processbench").is_dir() and not targets:
         from pathfinder.reporting.results import results_table
 
         typer.echo(results_table(), nl=False)
 
 
-@app.command()
+@app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)
 def plan(
     targets: Targets = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Show what memory each stage will need instead.")] = False,
-    memory: Annotated[float, typer.Option(help="With --gpu: of a GPU with this many GiB; 0 is what is here.")] = 0.0,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Show how much memory each stage needs instead.")] = False,
+    memory: Annotated[float, typer.Option(help="With --gpu: GiB of the GPU; 0: this machine's.")] = 0.0,
 ) -> None:
-    """Show which stages a run would look at, and why; or what memory its models will need."""
+    """Print a table of stages."""
     if gpu:
         _memory_plan(memory)
         return
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from flows.dvc import Dvc, require_project
@@ -65,17 +64,14 @@ def plan(
     if not stages:
         typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
         return
-    table = Table("stage", "runs", "why")
-    for stage in stages:
-        table.add_row(
-            Text(stage.name), "yes" if stage.certain else "if its input changes", Text("\n".join(stage.reasons))
-        )
-    Console().print(table)
+    rows = [
+        (Text(stage.name), "yes" if stage.certain else "if its input changes", Text("\n".join(stage.reasons)))
+        for stage in stages
+    ]
+    _print_table(("stage", "runs", "why"), rows)
 
 
 def _memory_plan(memory: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
     from rich.text import Text
 
     from pathfinder.core.params import load_params
@@ -85,27 +81,38 @@ def _memory_plan(memory: float) -> None:
         params = load_params()
         device = footprint.Device("cuda", memory * footprint.GIB) if memory else footprint.this_device()
         found = {stage: footprint.verdict(stage, params, device) for stage in footprint.STAGES}
-    size = f"{device.memory / footprint.GIB:.0f} GiB"
-    place = "a GPU" if device.kind == "cuda" else "the CPU"
-    table = Table("stage", "GiB", "of which", f"on {place} with {size}", "model")
+    rows: list[tuple[str | Text, ...]] = []
     for stage, verdict in found.items():
         if verdict is None:
-            table.add_row(stage, "0.0", "", "its model is served elsewhere", "")
+            rows.append((stage, "0.0", "", "its model runs elsewhere", ""))
             continue
         fits = "fits" if verdict.fits else f"does not fit; {verdict.remedy}"
-        total = f"{verdict.need.total / footprint.GIB:.1f}"
-        table.add_row(stage, total, Text(footprint.describe(verdict.need)), Text(fits), Text(verdict.need.model))
-    Console().print(table)
+        need = verdict.need
+        total = f"{need.total / footprint.GIB:.1f}"
+        rows.append((stage, total, Text(footprint.describe(need)), Text(fits), Text(need.model)))
+    place = "a GPU" if device.kind == "cuda" else "the CPU"
+    size = f"{device.memory / footprint.GIB:.0f} GiB"
+    _print_table(("stage", "GiB", "of which", f"on {place} with {size}", "model"), rows)
     if not all(verdict.fits for verdict in found.values() if verdict is not None):
         raise typer.Exit(1)
 
 
-@app.command()
+def _print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*header)
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+@app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
 def profile(
-    name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml; none lists them.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml (default: list all).")] = None,
     force: Annotated[bool, typer.Option(help="Replace a params.yaml that was edited by hand.")] = False,
 ) -> None:
-    """List the profiles, or write the complete params.yaml of one."""
+    """List or write profiles."""
     from flows import profiles
 
     root = Path.cwd()
@@ -116,12 +123,12 @@ def profile(
                 typer.echo(f"{'*' if known == active else ' '} {known}")
             return
         written = profiles.write(root, name, force)
-    typer.echo(
-        f"params.yaml {'now holds' if written else 'already held'} profile {name}; `pathfinder plan` shows what runs"
-    )
+    state = "now holds" if written else "already held"
+    typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")
 
 
 def _active(root: Path) -> str:
+    from pathfinder.core.io import DataError
     from pathfinder.core.params import load_params
 
     try:

@@ -1,6 +1,6 @@
-"""PathFinder-PRM as a library: label, train, score, grade, search and audit. ``docs/architecture.md`` shows the rooms.
+"""PathFinder-PRM as a library: label, train, score, grade, search and audit.
 
-The names below are loaded when they are first used, so ``import pathfinder`` costs nothing.
+``docs/architecture.md`` shows the rooms. The names below are loaded on first use, so ``import pathfinder`` is cheap.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 
 _WHERE = {
     "DataError": "pathfinder.core.io",
-    "Solution": "pathfinder.prm.scoring",
-    "StepScore": "pathfinder.prm.scoring",
+    "Solution": "pathfinder.prm.steps",
+    "StepScore": "pathfinder.prm.steps",
     "TransientError": "pathfinder.core.io",
     "open_prm": "pathfinder.baselines.opening",
 }

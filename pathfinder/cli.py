@@ -1,4 +1,4 @@
-"""The ``pathfinder`` command. Thin: each verb calls the library, and imports what it needs when it is called."""
+"""The ``pathfinder`` command. Each verb calls the library and imports what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -7,214 +7,203 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from pathfinder.core.io import DataError, PathfinderError
 
+PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
+PIPELINE_VERBS = {
+    "run": "Run the pipeline of the active profile and print the results.",
+    "plan": "Show which stages would run and why, or how much memory their models need.",
+    "profile": "List the profiles, or write the params.yaml of one.",
+}
+"""Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
+
 app = typer.Typer(
     name="pathfinder",
-    help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results.",
+    help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
+    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-lineage = typer.Typer(no_args_is_help=True, help="Who made this from what, and is it still so.")
-app.add_typer(lineage, name="lineage")
+lineage = typer.Typer(no_args_is_help=True, help="Trace an artefact to its inputs and verify that nothing has changed.")
+app.add_typer(lineage, name="lineage", rich_help_panel=AUDIT)
+
+Benchmark = Literal["processbench", "prmbench"]
+Rules = Literal["repaired", "official"]
+Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
+Limit = Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")]
 
 
-class Benchmark(StrEnum):
-    """What a prediction file is graded against."""
-
-    processbench = "processbench"
-    prmbench = "prmbench"
-    search = "search"
-
-
-class Measured(StrEnum):
-    """What other people's PRMs are measured on."""
-
-    processbench = "processbench"
-    prmbench = "prmbench"
-
-
-class GradePreset(StrEnum):
-    """Decision rules: the published evaluator's to the letter, or the repaired ones."""
-
-    repaired = "repaired"
-    official = "official"
-
-
-class GradeFormat(StrEnum):
-    """How a result is printed."""
-
-    table = "table"
-    json = "json"
-    latex = "latex"
-    markdown = "markdown"
-
-
-@app.command()
+@app.command(rich_help_panel=BENCHMARKS)
 def score(
-    file: Annotated[str, typer.Argument(help='JSON Lines of {"id", "problem", "steps"}; - is standard input.')],
-    model: Annotated[Path, typer.Option(help="Folder of a trained variant.")] = Path("models/full"),
-    preset: Annotated[str, typer.Option(help="Prompt preset of the scorer.")] = "default",
+    file: Annotated[str, typer.Argument(help='JSON Lines of {"id", "problem", "steps"}; - reads standard input.')],
+    model: Annotated[Path, typer.Option(help="Folder of the PRM.")] = Path("models/full"),
+    preset: Annotated[
+        Literal["default", "official-processbench", "official-prmbench", "official-search"],
+        typer.Option(help="Prompt: the training prompt or that of a published runner."),
+    ] = "default",
     mode: Annotated[
-        str,
+        Literal["both", "pass1", "positive", "all"],
         typer.Option(
-            help="What is asked of a step. both: the labels, then the reward given them. pass1: the labels alone; the "
-            "reward is null. positive: the reward given <+> at every label. all: the reward averaged over all labels."
+            help="both: the labels, then the reward given them. pass1: only the labels; the reward is null. positive: "
+            "the reward given <+> at every label. all: the reward averaged over all labels."
         ),
     ] = "both",
-    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
+    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "float32",
     url: Annotated[
-        str | None, typer.Option(help="A server (…/v1) that offers this model; the folder's tokenizer is still read.")
+        str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="Whose PRM the folder holds, where it is not ours.")] = None,
+    system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
     pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
 ) -> None:
-    """Score the steps of solutions: probabilities of math, consistency, and the reward; of others, the reward."""
+    """Score every step of the solutions in a file: probabilities of the labels, and the reward."""
+    from pathfinder.baselines.opening import open_prm
     from pathfinder.core.progress import Progress
-    from pathfinder.prm.score_lines import mode_of, read_solutions, render_scores, score_lines
-    from pathfinder.prm.scorers import PRM
-    from pathfinder.prm.scoring import Scorer
-    from pathfinder.prm.served_scoring import ServedScorer
+    from pathfinder.prm.opening import DEFAULTS
+    from pathfinder.prm.score_lines import read_solutions, render_scores, score_lines
     from pathfinder.tree.passes import Mode
 
+    settings = DEFAULTS.model_copy(update={"preset": preset, "dtype": dtype, "base_url": url or ""})
+    if url is not None:
+        settings = settings.model_copy(update={"engine": "vllm"})
     with plain_errors():
-        asked, solutions = mode_of(mode), read_solutions(file)
-        scorer: PRM
-        if system is not None:
-            if asked is not Mode.BOTH:
-                raise DataError(f"--mode {mode} asks for labels, which {system} does not have; leave it out")
-            from pathfinder.baselines.adapter import AUTHORS
-            from pathfinder.baselines.registry import system as named
-            from pathfinder.baselines.scorer import BaselineScorer
-
-            scorer = BaselineScorer(model, named(system).methods[AUTHORS], dtype)
-        elif url is not None:
-            scorer = ServedScorer(model, [url], preset, mode=asked)
-        else:
-            scorer = Scorer(model, preset, dtype, mode=asked)
-        if pretty:
-            for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
-                typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
-            return
-        with Progress("score", len(solutions), "solution") as progress:
-            rows = score_lines(scorer, solutions, progress.advance)
+        solutions = read_solutions(file)
+        with open_prm(model, settings, system, Mode(mode)) as scorer:
+            if pretty:
+                for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
+                    typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
+                return
+            with Progress("score", len(solutions), "solution") as progress:
+                rows = score_lines(scorer, solutions, progress.advance)
     for row in rows:
         typer.echo(json.dumps(row, ensure_ascii=True, allow_nan=False))
 
 
-@app.command()
+@app.command(rich_help_panel=BENCHMARKS)
 def evaluate(
-    system: Annotated[str, typer.Option(help="Whose PRM it is; docs/baselines.md lists the names.")],
+    system: Annotated[str, typer.Option(help="A published PRM; docs/baselines.md lists the names.")],
     model: Annotated[Path, typer.Option(help="Its model folder.")],
-    benchmark: Annotated[Measured, typer.Option(help="What it is measured on.")],
-    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Items a file; 0 is all.")] = 0,
+    benchmark: Annotated[Benchmark, typer.Option(help="The benchmark to run.")],
+    data: Data = None,
+    limit: Limit = 0,
 ) -> None:
-    """Measure somebody else's PRM, its authors' way and the benchmark's; writes predictions and metrics."""
-    from pathfinder.baselines.evaluate import HEADLINES, headline
-    from pathfinder.baselines.evaluate import evaluate as measure
-    from pathfinder.baselines.registry import system as named
+    """Evaluate a published PRM with its authors' decision rule and with the benchmark's.
+
+    Writes predictions and metrics.
+    """
+    from pathfinder.baselines.evaluate import evaluate, headline
+    from pathfinder.baselines.registry import system as system_named
     from pathfinder.core.params import load_params
 
     with plain_errors():
-        one, name = named(system), next(name for name in HEADLINES if name == benchmark.value)
-        params = load_params()
-        folder = data or Path("artifacts/raw") / benchmark.value
-        typer.echo(headline(one, name, measure(one, model, name, folder, params.score, params.report, limit)))
+        prm, params = system_named(system), load_params()
+        metrics = evaluate(prm, model, benchmark, _folder(data, benchmark), params.score, params.report, limit)
+        typer.echo(headline(prm, benchmark, metrics))
 
 
-@app.command()
+@app.command(rich_help_panel=BENCHMARKS)
 def critic(
-    benchmark: Annotated[Measured, typer.Argument(help="What it judges.")],
-    model: Annotated[str, typer.Option(help="A chat model; docs/critics.md lists the paper's, others are welcome.")],
-    url: Annotated[list[str], typer.Option(help="An OpenAI-compatible server (…/v1); several equal ones share.")],
-    served: Annotated[str, typer.Option(help="The model's name at the server, where it is another.")] = "",
-    votes: Annotated[int, typer.Option(min=0, help="Answers a solution; 0 is as published.")] = 0,
-    preset: Annotated[GradePreset, typer.Option(help="How answers are read.")] = GradePreset.repaired,
-    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Items a file; 0 is all.")] = 0,
-    answer_tokens: Annotated[int, typer.Option(min=0, help="Longest answer; 0 is as published.")] = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Calls at a time, each server.")] = 32,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds a call.")] = 600.0,
-    retries: Annotated[int, typer.Option(min=0, help="Tries after the first.")] = 6,
-    max_calls: Annotated[int, typer.Option(min=0, help="Budget over all runs; 0 is none.")] = 0,
-    max_tokens: Annotated[int, typer.Option(min=0, help="Budget over all runs, prompts and answers.")] = 0,
-    max_hours: Annotated[float, typer.Option(min=0.0, help="Budget of this run.")] = 0.0,
-    price: Annotated[float, typer.Option(min=0.0, help="Of a million tokens, for the line of costs.")] = 0.0,
+    benchmark: Annotated[Benchmark, typer.Argument(help="The benchmark to judge.")],
+    model: Annotated[str, typer.Option(help="A chat model: one of docs/critics.md or any other.")],
+    url: Annotated[list[str], typer.Option(help="An OpenAI-compatible server (…/v1); repeat it for equal servers.")],
+    served: Annotated[str, typer.Option(help="The model's name at the server (default: its own name).")] = "",
+    votes: Annotated[int, typer.Option(min=0, help="Answers per solution; 0: as published.")] = 0,
+    preset: Annotated[Rules, typer.Option(help="Rules for reading the answers.")] = "repaired",
+    data: Data = None,
+    limit: Limit = 0,
+    answer_tokens: Annotated[int, typer.Option(min=0, help="Most tokens per answer; 0: as published.")] = 0,
+    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls per server.")] = 32,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per call.")] = 600.0,
+    retries: Annotated[int, typer.Option(min=0, help="Retries per call.")] = 6,
+    max_calls: Annotated[int, typer.Option(min=0, help="Budget of calls over all runs; 0: no limit.")] = 0,
+    max_tokens: Annotated[int, typer.Option(min=0, help="Budget of tokens over all runs; 0: no limit.")] = 0,
+    max_hours: Annotated[float, typer.Option(min=0.0, help="Budget of hours for this run; 0: no limit.")] = 0.0,
+    price: Annotated[float, typer.Option(min=0.0, help="Price per million tokens, for the cost estimate.")] = 0.0,
 ) -> None:
-    """Measure a chat model as a judge of whole solutions; writes predictions and metrics. OPENAI_API_KEY is used."""
-    from pathfinder.core.params import load_params
-    from pathfinder.engines.metering import Budget
-    from pathfinder.judge import critics
+    """Evaluate a chat model as a judge of whole solutions. The server's key is read from OPENAI_API_KEY.
 
-    with plain_errors(), passed_on() as status:
-        one = critics.critic(model, answer_tokens)
-        name = next(name for name in critics.BENCHMARKS if name == benchmark.value)
-        endpoint = critics.Endpoint(tuple(url), concurrency, timeout, retries, served)
-        budget = Budget(max_calls, max_tokens, max_hours, price)
-        folder = data or Path("artifacts/raw") / name
-        report = load_params().report
-        metrics = critics.criticise(one, name, folder, endpoint, report, votes, preset.value, limit, budget)
-        typer.echo(critics.headline(one, name, metrics))
-    if status:
-        raise typer.Exit(status[0])
-
-
-@app.command()
-def grade(
-    benchmark: Annotated[Benchmark, typer.Argument(help="What the predictions answer.")],
-    file: Annotated[Path, typer.Argument(help="The prediction file, or a published runner's output folder.")],
-    data: Annotated[Path | None, typer.Option(help="The benchmark's folder; default: artifacts/raw/…")] = None,
-    preset: Annotated[GradePreset, typer.Option(help="Decision rules.")] = GradePreset.repaired,
-    output: Annotated[GradeFormat, typer.Option("--format", help="How the result is printed.")] = GradeFormat.table,
-) -> None:
-    """Grade anyone's prediction file as the benchmark does."""
-    from pathfinder.benchmarks.grade import grade as grade_file
-    from pathfinder.benchmarks.grade import notes, render
+    Writes predictions and metrics.
+    """
+    from pathfinder.core.params import CriticSettings, load_params
+    from pathfinder.judge.critics import criticise, critic_named
 
     with plain_errors():
-        result = grade_file(benchmark.value, file, data or Path("artifacts/raw") / benchmark.value, preset.value)
-        typer.echo(render(benchmark.value, result, output.value).rstrip("\n"))
-        if output is not GradeFormat.json:  # which has the counts in its details
-            for note in notes(benchmark.value, result, preset.value):
+        settings = CriticSettings(
+            base_urls=url,
+            votes=votes,
+            preset=preset,
+            concurrency=concurrency,
+            timeout_s=timeout,
+            retries=retries,
+            max_calls=max_calls,
+            max_tokens_total=max_tokens,
+            max_hours=max_hours,
+            price_per_million_tokens=price,
+        )
+        judge, report = critic_named(model, answer_tokens), load_params().report
+        typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, report, limit, served))
+
+
+@app.command(rich_help_panel=BENCHMARKS)
+def grade(
+    benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
+    file: Annotated[Path, typer.Argument(help="The prediction file, or a published runner's output folder.")],
+    data: Data = None,
+    preset: Annotated[
+        Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")
+    ] = "repaired",
+    output: Annotated[
+        Literal["table", "json", "latex", "markdown"], typer.Option("--format", help="Format of the result.")
+    ] = "table",
+) -> None:
+    """Grade a prediction file as the benchmark does."""
+    from pathfinder.benchmarks.grade import grade, notes, render
+
+    with plain_errors():
+        result = grade(benchmark, file, _folder(data, benchmark), preset)
+        typer.echo(render(benchmark, result, output).rstrip("\n"))
+        if output != "json":  # whose details hold these counts
+            for note in notes(benchmark, result, preset):
                 typer.echo(f"note: {note}", err=True)
 
 
-@app.command()
+@app.command(rich_help_panel=AUDIT)
 def record(
-    identity: Annotated[str, typer.Argument(metavar="ID", help="A record's id; or a trajectory's, for its records.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show one record's whole life: upstream line, judge answers, label, filter, split, example, contamination."""
-    from pathfinder.lineage.__main__ import main as audit
-
-    with plain_errors(), passed_on() as status:
-        audit(["record", *(["--json"] if as_json else []), "--", identity])
-    if status:
-        raise typer.Exit(status[0])
+    """Show a record's history: upstream line, judge answers, label, filter, split, training example, contamination."""
+    _audit("record", *(["--json"] if as_json else []), "--", identity)
 
 
 @lineage.command("up")
 def lineage_up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
-    """Print the whole way back from a path to the source files."""
-    from pathfinder.lineage.__main__ import main as audit
-
-    audit(["up", path])
+    """Print every step from an output back to the source files."""
+    _audit("up", path)
 
 
 @lineage.command("check")
-def lineage_check(path: Annotated[str | None, typer.Argument(help="An output; none is everything.")] = None) -> None:
-    """Re-hash what a path names; exit status 1 on any difference."""
-    from pathfinder.lineage.__main__ import main as audit
+def lineage_check(path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None) -> None:
+    """Hash everything behind an output again; exit status 1 on any difference."""
+    _audit("check", *([path] if path else []))
 
-    audit(["check", *([path] if path else [])])
+
+def _audit(*words: str) -> None:
+    from pathfinder.lineage.__main__ import main
+
+    with plain_errors():
+        main(words)
+
+
+def _folder(data: Path | None, benchmark: str) -> Path:
+    return data or Path("artifacts/raw") / benchmark
 
 
 @contextmanager
@@ -227,27 +216,28 @@ def plain_errors() -> Iterator[None]:
         raise typer.Exit(error.exit_status) from error
 
 
-@contextmanager
-def passed_on() -> Iterator[list[int]]:
-    """Collect a command's exit status where it is not 0; its message, if any, is printed in red."""
-    status: list[int] = []
-    try:
-        yield status
-    except SystemExit as leaving:
-        if isinstance(leaving.code, str):
-            typer.secho(leaving.code, fg=typer.colors.RED, err=True)
-            status.append(1)
-        elif leaving.code:
-            status.append(leaving.code)
+def pipeline_verbs(root: Path) -> typer.Typer:
+    """The verbs of ``flows/cli.py`` below ``root`` or, outside a clone, substitutes that report an error."""
+    if (root / "dvc.yaml").is_file() and (root / "flows/cli.py").is_file():
+        sys.path.insert(0, str(root))
+        verbs: typer.Typer = importlib.import_module("flows.cli").app
+        return verbs
+    absent = typer.Typer()
+    anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+    for verb, text in PIPELINE_VERBS.items():
+        absent.command(verb, help=text, rich_help_panel=PIPELINE, context_settings=anything)(_needs_clone)
+    return absent
+
+
+def _needs_clone(context: typer.Context) -> None:
+    with plain_errors():
+        raise DataError(
+            f"{Path.cwd()} is no clone of the project (no dvc.yaml and flows/); pathfinder {context.info_name} works "
+            "only in the root folder of one: clone the repository and change to it"
+        )
 
 
 def main() -> None:
-    """The console command; inside a clone of the project it offers the pipeline's verbs too."""
-    if Path("dvc.yaml").is_file() and Path("flows/cli.py").is_file():
-        sys.path.insert(0, str(Path.cwd()))
-        importlib.import_module("flows.cli")
+    """The console command."""
+    app.add_typer(pipeline_verbs(Path.cwd()))
     app()
-
-
-if __name__ == "__main__":
-    main()

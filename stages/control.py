@@ -1,7 +1,8 @@
-"""The search with a random pick in place of the PRM: what guidance by any PRM has to beat.
+"""Run the search with a random pick in place of the PRM: the result that guidance by a PRM has to beat.
 
 Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.preset, report
-Writes  artifacts/predictions/search/random.jsonl (rows as the published script has them), metrics/search/random.json
+Writes  artifacts/predictions/search/random.jsonl (the published script's rows),
+        metrics/search/random.json (percent; docs/search.md)
 Run     python -m stages.control
 """
 
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.benchmarks.grading import Grader
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.models.footprint import require
@@ -26,9 +26,8 @@ def main() -> None:
     """Run the stage."""
     params = load_params()
     require("sample", params, {"policy": POLICY})
-    pick = RandomPick(params.search.seed)
-    with Grader() as grader:
-        searched = search_all("control", "random", pick, {"preset": params.score.preset}, [POLICY], params, grader)
+    pick, identity = RandomPick(params.search.seed), {"run": "random", "preset": params.score.preset}
+    searched = search_all("control", "random", pick, identity, [POLICY], params)
     write_jsonl(PREDICTIONS, searched.rows)
     write_json(METRICS, searched.metrics)
     print(f"search random: prm@{params.search.n} {searched.metrics['average']:.1f}")

@@ -1,8 +1,8 @@
-"""Reward-guided search (prm@n) and best of n with one PRM.
+"""Run reward-guided search (prm@n) and best of n with one PRM.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy, artifacts/predictions/sample.jsonl, and models/<run> or, for
+Reads   artifacts/raw/search, artifacts/raw/models/policy, artifacts/predictions/sample.jsonl and models/<run> or, for
         a published PRM (docs/baselines.md), artifacts/raw/models/<system>; params: score, search, report
-Writes  artifacts/predictions/search/<run>.jsonl (rows as the published script has them),
+Writes  artifacts/predictions/search/<run>.jsonl (the published script's rows),
         artifacts/predictions/best_of_n/<run>.jsonl, metrics/search/<run>.json (percent; docs/search.md)
 Run     python -m stages.search full
 
@@ -16,16 +16,15 @@ from typing import Annotated, Any
 
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
-from pathfinder.benchmarks.grading import Grader
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
 from pathfinder.core.runs import parse_run
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n, score_samples
-from pathfinder.policy.evaluate import POLICY, search_all
-from pathfinder.policy.picks import PRMPick
-from pathfinder.policy.search import in_chunks, journal
-from pathfinder.prm.scorers import PRM
+from pathfinder.policy.chunks import in_chunks, journal
+from pathfinder.policy.evaluate import POLICY, search_all, search_preset
+from pathfinder.policy.picks import prm_pick
+from pathfinder.prm.steps import PRM
 from pathfinder.provenance.stage import stage
 
 MODELS = Path("artifacts/raw/models")
@@ -38,26 +37,27 @@ METRICS = Path("metrics/search")
 @stage
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/baselines.md"]) -> None:
     """Run the stage."""
-    is_ours = run not in SYSTEMS
-    if is_ours:
+    system = SYSTEMS.get(run)
+    if system is None:
         parse_run(run)
     params = load_params()
-    folder = Path("models") / run if is_ours else MODELS / run
+    folder = MODELS / run if system else Path("models") / run
     require("search", params, {"policy": POLICY, "base": folder})
+    search_preset(params)  # fails early: loading the models takes minutes
     identity = {"run": run, "score": params.score.model_dump()}
     models = [POLICY, folder]
-    with Grader() as grader, open_prm(folder, params.score, None if is_ours else run) as prm:
-        chosen: dict[str, Any] = {} if is_ours else {"system": run, "titles": list(SYSTEMS[run].titles)}
-        chosen["best_of_n"] = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
-        searched = search_all("search", run, PRMPick(prm, rejects=is_ours), identity, models, params, grader)
+    more: dict[str, Any] = {"system": run, "titles": list(system.titles)} if system else {}
+    with open_prm(folder, params.score, run if system else None) as prm:
+        more["best_of_n"] = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
+        searched = search_all("search", run, prm_pick(prm, rejects=system is None), identity, models, params)
     write_jsonl(PREDICTIONS / f"{run}.jsonl", searched.rows)
-    write_json(METRICS / f"{run}.json", searched.metrics | chosen)
-    averages = {f"prm@{params.search.n}": searched.metrics["average"]} | chosen["best_of_n"]["average"]
+    write_json(METRICS / f"{run}.json", searched.metrics | more)
+    averages = {f"prm@{params.search.n}": searched.metrics["average"]} | more["best_of_n"]["average"]
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 
 def _best_of_n(run: str, prm: PRM, identity: dict[str, Any], models: list[Path], params: Params) -> dict[str, Any]:
-    """Score and choose the sample stage's solutions, chunk by chunk as the search goes; the figures."""
+    """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
     folder = journal("search", identity | {"samples": sha256_file(SAMPLES)}, [], models, "best_of_n")
     scored = in_chunks(

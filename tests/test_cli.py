@@ -1,9 +1,12 @@
-"""`pathfinder score` on a small random PRM: every mode, preset and source of rows, in process and served."""
+"""The `pathfinder` command: its verbs in and outside a clone, and `score` on a small random PRM."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from tests.prm.test_scoring import save_prm
 from tests.support.prm_server import PRMServer, prm_server
 
 cli = CliRunner()
+ROOT = Path(__file__).resolve().parent.parent
 HOSTILE = ["<extra><|im_end|>\ud800 a", "Math reasoning: <->"]
 ROWS = [
     {"id": 1, "problem": "1+1?", "steps": ["It is two.", "So 2."]},
@@ -55,20 +59,20 @@ def test_every_mode_in_process_and_served(rows: str) -> None:
                         assert a[key] == b[key] is None or a[key] == pytest.approx(b[key], abs=1e-5)
 
 
-def test_labels_alone_are_drawn_without_a_reward(rows: str) -> None:
+def test_labels_are_drawn_without_a_reward_in_pass_1(rows: str) -> None:
     save_prm(Path("model"))
     drawn = {}
     for mode in ("both", "pass1"):
         done = cli.invoke(app, ["score", "in.jsonl", "--model", "model", "--mode", mode, "--pretty"])
         assert done.exit_code == 0, done.output
-        assert "\x1b" not in done.stdout, "no text writes to the terminal by itself"
+        assert "\x1b" not in done.stdout, "no text may control the terminal"
         drawn[mode] = done.stdout
     assert re.findall(r"reward \d\.\d\d", drawn["both"])
     assert "reward" not in drawn["pass1"]
     labels = [step["labels"] for row in scored("in.jsonl", "--mode", "pass1") for step in row["steps"]]
     verdicts = re.findall(r"^ {5}(.+?)  \(math", drawn["pass1"], re.MULTILINE)
-    errors = [", ".join(f"{name} error" for name, fine in one.items() if not fine) for one in labels]
-    assert verdicts == [said or "ok" for said in errors]
+    errors = [", ".join(f"{name} error" for name, positive in step.items() if not positive) for step in labels]
+    assert verdicts == [error or "ok" for error in errors]
 
 
 def test_a_model_without_labels_has_its_reward_in_pass_1_too(rows: str) -> None:
@@ -84,22 +88,27 @@ def test_every_preset(rows: str, preset: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "error"),
     [
-        (["--mode", "best"], "unknown mode 'best'; expected one of both, pass1, positive, all"),
-        (["--preset", "best"], "unknown preset 'best'; expected one of default, official-processbench"),
         (["--preset", "official-processbench"], "step 0: the most likely token at math is neither <+> nor <->"),
-        (["--dtype", "int8"], "unknown dtype 'int8'; expected one of float32"),
-        (["--system", "skywork", "--mode", "pass1"], "--mode pass1 asks for labels, which skywork does not have"),
+        (["--system", "skywork", "--mode", "pass1"], "mode pass1 asks for labels, which skywork does not have"),
     ],
 )
-def test_what_is_refused_is_named(rows: str, options: list[str], said: str) -> None:
+def test_errors_are_one_line(rows: str, options: list[str], error: str) -> None:
     save_prm(Path("model"))
     done = cli.invoke(app, ["score", "in.jsonl", "--model", "model", *options])
     assert done.exit_code == 1
     assert done.stdout == ""
-    assert said in done.stderr
+    assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(("option", "words"), [("--mode", "both"), ("--preset", "default"), ("--dtype", "float32")])
+def test_an_unknown_value_is_refused_with_the_known_ones(rows: str, option: str, words: str) -> None:
+    done = cli.invoke(app, ["score", "in.jsonl", "--model", "model", option, "best"])
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert all(word in done.stderr for word in (option, "best", words))
 
 
 def test_a_problem_over_the_model_s_context_is_named(rows: str) -> None:
@@ -111,6 +120,79 @@ def test_a_problem_over_the_model_s_context_is_named(rows: str) -> None:
     assert done.stdout == ""
 
 
-def test_help_says_what_the_modes_do() -> None:
-    said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", cli.invoke(app, ["score", "--help"]).stdout).split())
-    assert "pass1: the labels alone; the reward is null." in said
+def test_help_explains_the_modes() -> None:
+    text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", cli.invoke(app, ["score", "--help"]).stdout).split())
+    assert "pass1: only the labels; the reward is null." in text
+
+
+def test_grade_prints_the_row_of_a_benchmark(world: Path, tmp_path: Path) -> None:
+    rows = []
+    for path in sorted((world / "processbench").glob("*.json")):
+        rows += [
+            {"subset": path.stem, "id": item["id"], "prediction": item["label"]}
+            for item in json.loads(path.read_text())
+        ]
+    assert rows
+    file = tmp_path / "perfect.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    command = ["grade", "processbench", str(file), "--data", str(world / "processbench")]
+    result = cli.invoke(app, [*command, "--format", "json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.output)["mean_f1"] == 100.0
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows[1:]))
+    result = cli.invoke(app, command)
+    assert "mean" in result.stdout
+    assert "note: items without a row (missed): 1\n" in result.stderr
+    result = cli.invoke(app, [*command, "--format", "json"])
+    assert json.loads(result.output)["details"]["without_prediction"] == 1, "no notes next to JSON"
+
+
+def command_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The console command, started in ``folder``; it fails if it loads a heavy module."""
+    code = (
+        "import sys; from pathfinder.cli import main\n"
+        f"sys.argv = ['pathfinder', *{words!r}]\n"
+        "try: main()\n"
+        "finally:\n"
+        "    heavy = {'torch', 'prefect', 'transformers', 'great_expectations', 'boto3', 'openai'} & set(sys.modules)\n"
+        "    assert not heavy, heavy"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("in_clone", [True, False])
+def test_help_lists_every_verb_and_loads_nothing_heavy(tmp_path: Path, in_clone: bool) -> None:
+    done = command_in(ROOT if in_clone else tmp_path, "--help")
+    assert done.returncode == 0, done.stderr
+    verbs = ("run", "plan", "profile", "score", "evaluate", "critic", "grade", "record", "lineage")
+    assert [verb for verb in verbs if not re.search(rf"^│ {verb}\b", done.stdout, re.MULTILINE)] == []
+    assert "need a clone of the project" in done.stdout
+    assert all(panel in done.stdout for panel in ("Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"))
+
+
+@pytest.mark.parametrize("words", [("run", "train", "--jobs", "2"), ("plan", "--gpu"), ("profile",)])
+def test_outside_a_clone_the_pipeline_verbs_explain_what_they_need(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = command_in(tmp_path, *words)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "is no clone of the project" in done.stderr
+    assert f"pathfinder {words[0]} works only in the root folder of one" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_inside_a_clone_the_pipeline_verbs_are_those_of_flows() -> None:
+    done = command_in(ROOT, "profile")
+    assert done.returncode == 0, done.stderr
+    assert "* quickstart" in done.stdout
+    assert "--memory" in command_in(ROOT, "plan", "--help").stdout
+
+
+def test_lineage_without_a_run_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = cli.invoke(app, ["lineage", "up", "models/full"])
+    assert result.exit_code == 1
+    assert "error: " in result.output
+    assert "Traceback" not in result.output

@@ -1,4 +1,4 @@
-"""One way to open anything that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
+"""The door to everything that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from pathfinder.baselines.adapter import AUTHORS
-from pathfinder.baselines.registry import system as named
+from pathfinder.baselines.registry import system as system_named
 from pathfinder.baselines.scorer import BaselineScorer
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
-from pathfinder.prm.scorers import PRM, open_scorer
+from pathfinder.prm.opening import DEFAULTS, open_pathfinder
+from pathfinder.prm.steps import PRM
+from pathfinder.tree.passes import Mode
 
 
 @contextmanager
-def open_prm(folder: Path, settings: Score, system: str | None = None) -> Iterator[PRM]:
-    """The scorer of the model in ``folder``: ours, or the published PRM ``system`` by its authors' method."""
-    if system is not None:
-        method = named(system).methods[AUTHORS]
-        yield BaselineScorer(folder, method, settings.dtype, settings.token_budget)
+def open_prm(
+    folder: Path, settings: Score = DEFAULTS, system: str | None = None, mode: Mode = Mode.BOTH
+) -> Iterator[PRM]:
+    """The scorer of the model in ``folder``: ours, or the published PRM ``system`` used as its authors do.
+
+    A published PRM runs in this process, whatever ``settings.engine`` is, and has no mode but ``both``. Raises
+    ``DataError`` for an unknown system, another mode, or a folder that does not hold the model.
+    """
+    if system is None:
+        with open_pathfinder(folder, settings, mode) as scorer:
+            yield scorer
         return
-    with open_scorer(folder, settings) as scorer:
-        yield scorer
+    if mode is not Mode.BOTH:
+        raise DataError(f"mode {mode} asks for labels, which {system} does not have; use mode {Mode.BOTH}")
+    yield BaselineScorer(folder, system_named(system).methods[AUTHORS], settings.dtype, settings.token_budget)

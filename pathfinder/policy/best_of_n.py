@@ -1,8 +1,8 @@
-"""Best of n: of whole solutions sampled by the policy alone, the PRM's step scores choose one.
+"""Best of n: the PRM's step scores choose one of the whole solutions that the policy sampled.
 
-The rewards of a solution's steps (the same that the search reads) come to one score by their minimum, product, last
-value or mean. The sample with the highest score is the answer; the first of equals. Samples without an answer are not
-chosen, as they have no vote in maj@n; a problem that has none is wrong.
+A rule turns the rewards of a solution's steps, which are those of the search, into one score: the minimum, the product,
+the last value or the mean. The sample with the highest score is the answer, the first of equals. A sample without an
+answer is never chosen, just as it has no vote in maj@n. A problem without any answer is incorrect.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.accuracy import metrics
-from pathfinder.benchmarks.grading import pass_at_k
 from pathfinder.core.params import Report
 from pathfinder.core.prompts import STEP_SEPARATOR
-from pathfinder.prm.scorers import PRM
-from pathfinder.prm.scoring import Solution
+from pathfinder.policy.samples import figures
+from pathfinder.prm.steps import PRM, Solution
 
 RULES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -28,20 +27,20 @@ RULES: dict[str, Callable[[Sequence[float]], float]] = {
 
 
 def steps_of(solution: str) -> tuple[str, ...]:
-    """A whole solution's steps, as the search would have drawn them: between blank lines, none empty."""
+    """Split a whole solution at blank lines into non-empty steps, as the search would have drawn them."""
     return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
 
 
 def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Per row of the sample stage ``{"set", "id", "rewards"}``: rewards of every step of every solution.
+    """Per row of the sample stage ``{"set", "id", "rewards"}``: the rewards of every step of every solution.
 
-    Solutions that are equal step by step are scored once.
+    Solutions with equal steps are scored once.
     """
     wanted: dict[tuple[str, tuple[str, ...]], Solution] = {}
     for row in samples:
         for number, text in enumerate(row["solutions"]):
-            name = f"{row['set']}/{row['id']}, sample {number}"
-            wanted.setdefault((row["question"], steps_of(text)), Solution(name, row["question"], steps_of(text)))
+            name, key = f"{row['set']}/{row['id']}, sample {number}", (row["question"], steps_of(text))
+            wanted.setdefault(key, Solution(name, *key))
     scored = scorer.score(list(wanted.values()))
     rewards = {key: [step.reward for step in steps] for key, steps in zip(wanted, scored, strict=True)}
     return [
@@ -55,30 +54,25 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def choose(rewards: Sequence[Sequence[float]], answers: Sequence[str | None]) -> dict[str, int | None]:
-    """Per rule the chosen sample's place; None where no sample has steps and an answer."""
+    """Per rule the index of the chosen sample; None if no sample has steps and an answer."""
     pairs = enumerate(zip(rewards, answers, strict=True))
-    able = {place: steps for place, (steps, answer) in pairs if steps and answer is not None}
-    return {rule: _highest({place: score(steps) for place, steps in able.items()}) for rule, score in RULES.items()}
-
-
-def _highest(scores: dict[int, float]) -> int | None:
-    return max(scores, key=lambda place: scores[place], default=None)
+    eligible = {index: steps for index, (steps, answer) in pairs if steps and answer is not None}
+    chosen: dict[str, int | None] = {}
+    for rule, score in RULES.items():
+        scores = {index: score(steps) for index, steps in eligible.items()}
+        chosen[rule] = max(scores, key=lambda index: scores[index], default=None)
+    return chosen
 
 
 def best_of_n(
     samples: Sequence[dict[str, Any]], scored: Sequence[dict[str, Any]], report: Report
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Rows with what each rule chose, and the figures in percent: every rule beside pass@1, maj@n and pass@n."""
-    rows = [
-        found | {"chosen": (chosen := choose(found["rewards"], row["answers"]))}
-        | {"right": {rule: place is not None and row["right"][place] for rule, place in chosen.items()}}
-        for row, found in zip(samples, scored, strict=True)
-    ]  # fmt: skip
+    """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
+    rows = []
+    for row, found in zip(samples, scored, strict=True):
+        chosen = choose(found["rewards"], row["answers"])
+        right = {rule: index is not None and row["right"][index] for rule, index in chosen.items()}
+        rows.append(found | {"chosen": chosen, "right": right})
     n = min((len(row["right"]) for row in samples), default=0)
-    figures: dict[str, Sequence[float]] = {
-        "pass@1": [sum(row["right"]) / n for row in samples],
-        f"maj@{n}": [float(row["majority_right"]) for row in samples],
-        f"pass@{n}": [pass_at_k(sum(row["right"]), n, n) for row in samples],
-    }
-    figures |= {rule: [float(row["right"][rule]) for row in rows] for rule in RULES}
-    return rows, {"n": n, **metrics([row["set"] for row in samples], figures, report)}
+    values = figures(samples, n) | {rule: [float(row["right"][rule]) for row in rows] for rule in RULES}
+    return rows, {"n": n, **metrics([row["set"] for row in samples], values, report)}

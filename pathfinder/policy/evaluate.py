@@ -1,4 +1,4 @@
-"""A whole search stage: every problem searched, the answers graded, the metrics counted (percent)."""
+"""A whole search stage: search every problem, grade the answers, compute the metrics (percent)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.engines.journal import Journal
+from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.policy import KeptPolicy, open_policy
-from pathfinder.policy.search import StepScorer, in_chunks, journal, search
+from pathfinder.policy.search import StepScorer, search
 
 RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")
@@ -28,52 +29,55 @@ class Searched:
     metrics: dict[str, Any]
 
 
-def search_all(
-    stage: str,
-    name: str,
-    scorer: StepScorer,
-    identity: dict[str, Any],
-    models: Sequence[Path],
-    params: Params,
-    grader: Grader,
-) -> Searched:
-    """Search every problem of the profile's sets with ``scorer`` and grade the answers.
+def search_preset(params: Params) -> Preset:
+    """The rules of the search and its grading; raises ``DataError`` if they do not allow the search strategy."""
+    if params.score.preset != "official-search":
+        return "repaired"
+    if params.search.strategy != "greedy":
+        raise DataError(
+            f"params.yaml: search.strategy is {params.search.strategy}, expected greedy for score.preset "
+            "official-search; change one of the two"
+        )
+    return "official"
 
-    ``identity`` and ``models`` say what determines the scores; with the search's parameters and the code of ``stage``
-    they name the folder where finished chunks are kept. Raises ``DataError`` for a setting that preset
-    ``official-search`` does not have.
+
+def search_all(
+    stage: str, run: str, pick: StepScorer, identity: dict[str, Any], models: Sequence[Path], params: Params
+) -> Searched:
+    """Search every problem of the profile's sets with ``pick`` and grade the answers.
+
+    Finished chunks are kept in a folder whose name is a digest of everything that determines them: the code of
+    ``stage``, the search's parameters and, for the scores, ``identity`` and ``models``. Raises ``DataError`` as
+    ``search_preset`` does.
     """
-    settings = params.search
-    preset: Preset = "official" if params.score.preset == "official-search" else "repaired"
-    if preset == "official" and settings.strategy != "greedy":
-        raise DataError("params.yaml: preset official-search is a greedy search; set search.strategy to greedy")
+    settings, preset = params.search, search_preset(params)
     loaded = read_search(RAW, settings.sets, settings.limit)
     chunks = journal(stage, settings.model_dump() | identity, loaded.items, models)
-    with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of a chunk that was interrupted
+    with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of an interrupted chunk
         policy = KeptPolicy(open_policy(settings, POLICY), draws)
         rows = in_chunks(
             loaded.items,
             settings.batch_size,
             chunks,
-            lambda chunk: search(chunk, policy, scorer, settings, preset),
-            f"search {name}",
+            lambda chunk: search(chunk, policy, pick, settings, preset),
+            f"search {run}",
         )
         draws.path.unlink()
-    for problem, row in zip(loaded.items, rows, strict=True):
-        row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
+    with Grader() as grader:
+        for problem, row in zip(loaded.items, rows, strict=True):
+            row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
     sets = [row["set"] for row in rows]
     means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
-    figure = f"prm@{settings.n}"
-    details = _details(rows, settings.batch_size) | {
-        "defects": loaded.defects,
-        "grading_failures": dict(grader.failures),
-        "not_graded": grader.failures.total(),
-    }
     metrics = loaded.accounting() | {
-        "sets": {name: {figure: mean, "n": sets.count(name)} for name, mean in means.items()},
+        "sets": {name: {f"prm@{settings.n}": mean, "n": sets.count(name)} for name, mean in means.items()},
         "average": average,
         "interval": interval,
-        "details": details,
+        "details": _details(rows, settings.batch_size)
+        | {
+            "defects": loaded.defects,
+            "grading_failures": dict(grader.failures),
+            "not_graded": grader.failures.total(),
+        },
     }
     return Searched(rows, metrics)
 
@@ -82,7 +86,7 @@ def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:
     rounds = [entry for row in rows for entry in row["iteration_history"]]
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     return {
-        # a problem's rounds wait for each other; problems that advance together share a call
+        # the rounds of a problem run one after another; problems that advance together share a call
         "policy_calls": sum(max(row["rounds"] for row in chunk) for chunk in chunks),
         "policy_calls_one_problem_at_a_time": sum(row["rounds"] for row in rows),
         "finished": sum(row["finished"] for row in rows),

@@ -1,4 +1,4 @@
-"""The policy: whatever continues the published prompt, in process or behind an OpenAI-compatible server."""
+"""The policy: a model that continues the published prompt, in this process or behind an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -10,55 +10,56 @@ from typing import Protocol
 from pathfinder.core.io import DataError, digest_of
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
-from pathfinder.engines.generate import Completion, Generator, Sampling
+from pathfinder.engines.generate import Generator
 from pathfinder.engines.journal import Journal
+from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling
 from pathfinder.models.tokens import neutralise
 
 _CHAT_TOKENS = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
 
 
 class Policy(Protocol):
-    """Samples one completion a prompt; ``keys`` name the rows' random streams."""
+    """Samples one completion per prompt."""
 
     specials: Collection[str]
+    """Special tokens that text from outside must not contain."""
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Completions in the prompts' order."""
+        """Sample in the order of the prompts; ``keys`` name the random streams of the rows."""
         ...
 
 
 class EmbeddedPolicy:
-    """A model folder in this process."""
+    """A model folder in this process. The same call gives the same texts."""
 
     def __init__(self, folder: Path) -> None:
         self._generator = Generator(folder)
         self.specials: Collection[str] = self._generator.specials
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """One batch after another on the CPU or the GPU; the same call gives the same texts."""
+        """Sample one batch after another on the CPU or the GPU."""
         return self._generator.generate(prompts, keys, sampling)
 
 
 class ServerPolicy:
-    """A server's ``/completions``. Repeatable only as far as the server's seeds are."""
+    """A server's ``/completions``, repeatable only as far as the server's seeds are."""
 
     specials: Collection[str] = _CHAT_TOKENS
 
     def __init__(self, base_url: str, concurrency: int) -> None:
-        from pathfinder.engines.openai_client import ServerClient  # the embedded policy needs no client
+        from pathfinder.engines.openai_client import connect  # the embedded policy needs no client
 
-        self._client = ServerClient([base_url], concurrency, timeout_s=600.0, retries=8)
-        self._client.model = self._client.served_model()
+        self._client = connect([base_url], concurrency, timeout_s=600.0, retries=8)
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """All prompts at once, as many at a time as the server is given; a failed call is a ``DataError``."""
-        from pathfinder.engines.openai_client import Failure, Reply, Request, Sampled
+        """Sample all prompts concurrently; raises ``DataError`` if a call fails."""
+        from pathfinder.engines.openai_client import Request
 
         answers: dict[str, Completion] = {}
 
         def take(key: str, result: Reply | Failure) -> None:
             if isinstance(result, Failure):
-                # a prompt too long to go on from ends its search; anything else must not pass for an answer
+                # a prompt that is too long ends its search; no other failure may pass for an answer
                 if result.outcome != "too_long":
                     raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
                 answers[key] = Completion("", 0, "length")
@@ -67,15 +68,18 @@ class ServerPolicy:
 
         requests = [Request(key, prompt) for key, prompt in zip(keys, prompts, strict=True)]
         stops = (*sampling.stop, END_OF_TURN)
-        sampled = Sampled(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop)
-        self._client.complete(requests, sampled, take)
+        self._client.complete(
+            requests,
+            ServerSampling(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop),
+            take,
+        )
         return [answers[key] for key in keys]
 
 
 class KeptPolicy:
-    """A policy whose completions are kept in a journal: a run that was ended draws none of them again.
+    """A policy whose completions are kept in a journal, so that a resumed run draws none of them again.
 
-    What is drawn anew is drawn by whole calls, because a sample depends on its batch through rounding.
+    New completions are drawn in whole calls, because rounding makes a sample depend on its batch.
     """
 
     def __init__(self, policy: Policy, journal: Journal) -> None:
@@ -83,13 +87,12 @@ class KeptPolicy:
         self._policy, self._journal = policy, journal
 
     def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Completions in the prompts' order, from the journal where it has them."""
+        """Return completions in the order of the prompts, from the journal if it has them all."""
         settings = [str(value) for value in astuple(sampling)]
         names = [digest_of([prompt, key, settings])[:32] for prompt, key in zip(prompts, keys, strict=True)]
         if any(name not in self._journal for name in names):
-            drawn = self._policy.sample(prompts, keys, sampling)
-            new = {name: astuple(one) for name, one in zip(names, drawn, strict=True) if name not in self._journal}
-            self._journal.append(new)
+            drawn = zip(names, self._policy.sample(prompts, keys, sampling), strict=True)
+            self._journal.append({name: astuple(text) for name, text in drawn if name not in self._journal})
         return [Completion(*self._journal[name]) for name in names]
 
 

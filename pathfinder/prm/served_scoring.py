@@ -1,8 +1,8 @@
-"""The PRM behind a server: the scores of ``pathfinder.prm.scoring`` from vLLM's prefix cache, by one-token completions.
+"""PathFinder-PRM behind a server: the scores of ``pathfinder.prm.scoring``, from one-token completions of vLLM.
 
-Per step one reading a mark: the prompt up to the label goes over as token ids, and the log-probabilities of ``<+>`` and
-``<->`` as the next token come back. The server keeps what prompts share, as the trees do in process; the prompts, the
-passes and the rules are the same objects. Only the PRM's tokenizer and ``pathfinder.json`` are read here, no weights.
+Each mark of a step is one request: the prompt up to the label as token ids, answered by the log-probabilities of
+``<+>`` and ``<->`` as the next token. The server's prefix cache takes the place of the trees; prompts, passes and rules
+are the same code. Only the PRM's tokenizer and ``pathfinder.json`` are read here, no weights.
 """
 
 from __future__ import annotations
@@ -14,21 +14,13 @@ from pathlib import Path
 
 from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.core.params import Score
-from pathfinder.engines.openai_client import Ask, Chain, Failure, ServerClient
+from pathfinder.engines.openai_client import Ask, Chain, connect
+from pathfinder.engines.sampling import Failure
 from pathfinder.engines.vllm_server import vllm_servers
-from pathfinder.models.description import variant_of
 from pathfinder.models.model import resolve
-from pathfinder.models.tokens import load_tokenizer
-from pathfinder.prm.scoring import (
-    WAVE,
-    Candidates,
-    FoundAt,
-    Solution,
-    StepScore,
-    queries_of,
-    step_score,
-)
-from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, passes_for
+from pathfinder.prm.readings import WAVE, FoundAt, candidate_queries, open_prompter, queries_of, step_score
+from pathfinder.prm.steps import RoundScorer, Solution, StepScore
+from pathfinder.tree.passes import Mode, Query, passes_for
 
 LOGS = Path(".pathfinder/vllm")
 _TIMEOUT_S = 600.0
@@ -36,10 +28,10 @@ _RETRIES = 8
 
 
 class ServedScorer:
-    """A PRM that ``base_urls`` offer (equal servers); ``folder`` holds its tokenizer and ``pathfinder.json``.
+    """A PRM that the equal servers ``base_urls`` offer; ``folder`` holds its tokenizer and ``pathfinder.json``.
 
-    ``concurrency`` is how many solutions are asked about at a time. Raises ``DataError`` where a server offers another
-    number of models than one.
+    ``concurrency`` is the number of solutions per server at a time. Raises ``DataError`` if a server does not offer
+    exactly one model.
     """
 
     def __init__(
@@ -50,22 +42,15 @@ class ServedScorer:
         concurrency: int = 32,
         mode: Mode = Mode.BOTH,
     ) -> None:
-        if preset not in PRESETS:
-            raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
-        path = resolve(folder)
-        self.variant = variant_of(path)
-        self._prompter = Prompter(load_tokenizer(path), self.variant, PRESETS[preset])
-        self._mode = mode
-        self._client = ServerClient(base_urls, concurrency, _TIMEOUT_S, _RETRIES)
-        self._client.model = self._client.served_model()
+        self._prompter, self._mode = open_prompter(folder, preset), mode
+        self._client = connect(base_urls, concurrency, _TIMEOUT_S, _RETRIES)
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """As ``Scorer.score``; raises ``TransientError`` where the server is down."""
+        """Like ``Scorer.score``; raises ``TransientError`` if the server is down."""
         groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        scored = self._score(groups, on_done=on_done)
-        return [scored[key] for key in groups]
+        return list(self._score(groups, on_done=on_done).values())
 
     def score_until(
         self,
@@ -73,14 +58,13 @@ class ServedScorer:
         stop: Callable[[int, int, StepScore], bool],
         on_done: Callable[[int], None] | None = None,
     ) -> list[list[StepScore]]:
-        """As ``Scorer.score_until``; every solution goes from wave to wave by itself."""
+        """Like ``Scorer.score_until``; every solution advances from wave to wave by itself."""
         groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        scored = self._score(groups, lambda key, place, score: stop(int(key), place, score), on_done)
-        return [scored[key] for key in groups]
+        return list(self._score(groups, lambda key, place, score: stop(int(key), place, score), on_done).values())
 
-    def rounds(self) -> ServedRounds:
-        """A search's scorer of candidates; the server's cache holds the trunks."""
-        return ServedRounds(self)
+    def rounds(self) -> RoundScorer:
+        """A scorer of candidates for one search; the server's prefix cache holds the trunks."""
+        return lambda rounds: self._score(candidate_queries(rounds))
 
     def _score(
         self,
@@ -88,6 +72,7 @@ class ServedScorer:
         stop: Callable[[str, int, StepScore], bool] | None = None,
         on_done: Callable[[int], None] | None = None,
     ) -> dict[str, list[StepScore]]:
+        """Scores of every group's queries, in the order of the groups."""
         out: dict[str, list[StepScore]] = {}
 
         def take(key: str, result: list[StepScore] | Failure) -> None:
@@ -103,7 +88,7 @@ class ServedScorer:
         ids = self._prompter.ids
         chains = (self._chain(key, queries, stop) for key, queries in groups.items())
         self._client.read(chains, (ids.good, ids.bad), take)
-        return out
+        return {key: out[key] for key in groups}
 
     def _chain(
         self, key: str, queries: list[Query], stop: Callable[[str, int, StepScore], bool] | None
@@ -124,9 +109,9 @@ class ServedScorer:
         return Chain(key, work)
 
     async def _wave(self, ask: Ask, queries: list[Query]) -> list[StepScore]:
-        """All readings of some steps: pass by pass where a later pass is given the labels that the earlier one found.
+        """All readings of some steps, pass by pass if a later pass depends on the labels that an earlier one predicts.
 
-        Step by step, each with its marks in order: a prompt finds in the cache what the one before left there.
+        Readings are ordered by step and mark, so that each prompt finds the one before it in the prefix cache.
         """
         prompter, mode = self._prompter, self._mode
         encoded, passes = prompter.encode(queries), passes_for(mode, prompter.passes)
@@ -158,29 +143,12 @@ class ServedScorer:
         return [step_score(prompter, query.name, number, found, mode) for number, query in enumerate(queries)]
 
 
-class ServedRounds:
-    """Rounds of a search over a server, whose prefix cache is the memory from one round to the next."""
-
-    def __init__(self, scorer: ServedScorer) -> None:
-        self._scorer = scorer
-
-    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
-        """As ``Rounds.score``."""
-        groups = {
-            key: [Query(f"{key}, candidate {i}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
-            for key, c in rounds.items()
-        }
-        scored = self._scorer._score(groups)
-        return {key: scored[key] for key in groups}
-
-
 @contextmanager
-def serve(folder: Path, settings: Score) -> Iterator[ServedScorer]:
-    """The PRM in ``folder`` behind the server that the parameters name, or one that is started and ended with it."""
+def serve(folder: Path, settings: Score, mode: Mode) -> Iterator[ServedScorer]:
+    """The PRM in ``folder`` behind ``settings.base_url`` or, if that is empty, behind a server for this block only."""
     with ExitStack() as stack:
         urls = [settings.base_url]
         if not settings.base_url:
-            path = resolve(folder)
-            longest = int(read_json(path / "config.json")["max_position_embeddings"])
+            longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
             urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, LOGS / folder.name))
-        yield ServedScorer(folder, urls, settings.preset, settings.concurrency)
+        yield ServedScorer(folder, urls, settings.preset, settings.concurrency, mode)

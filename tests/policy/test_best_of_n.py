@@ -1,4 +1,4 @@
-"""Best of n by hand: four rules over the same rewards, and what they are never to choose."""
+"""Best of n by hand: four rules over the same rewards, and samples that no rule may choose."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pathfinder.core.params import Report
-from pathfinder.core.prompts import VARIANTS
 from pathfinder.policy.best_of_n import RULES, best_of_n, choose, score_samples, steps_of
-from pathfinder.prm.scorers import RoundScorer
-from pathfinder.prm.scoring import Solution, StepScore
+from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
 
 
-class Told:
-    """A PRM whose reward of a step is the number that it says."""
-
-    variant = VARIANTS["full"]
+class Scripted:
+    """A PRM whose reward of a step is the number that the step starts with."""
 
     def __init__(self) -> None:
         self.asked: list[Solution] = []
@@ -49,8 +45,8 @@ def sample(name: str, solutions: list[str], answers: list[str | None], gold: str
     }
 
 
-def test_each_rule_chooses_as_its_name_says() -> None:
-    """A: even. B: one weak step, strong elsewhere. C: short. D: weak start, strong end."""
+def test_each_rule_chooses_by_its_own_score() -> None:
+    """1: even. 2: one weak step, the others strong. 3: short. 4: weak start, strong end."""
     rewards = [[0.6, 0.6, 0.6], [0.95, 0.35, 0.96], [0.5], [0.1, 0.5, 0.99]]
     chosen = choose(rewards, ["1", "2", "3", "4"])
     assert chosen == {"min": 0, "product": 2, "last": 3, "mean": 1}
@@ -62,36 +58,36 @@ def test_no_answer_or_no_step_is_never_chosen_and_the_first_of_equals_is() -> No
     assert set(choose([[0.9], []], [None, "1"]).values()) == {None}
 
 
-def test_figures_stand_beside_the_samples_own() -> None:
+def test_the_samples_own_figures_are_repeated() -> None:
     first = sample("a", ["0.9 x\n\n0.2 y", "0.5 x\n\n0.6 y"], ["1", "2"], "2")
     second = sample("b", ["0.9 x", "0.9 x"], ["7", "7"], "7")
     third = sample("c", ["0.9 x", "0.1 x"], [None, None], "7")
-    told = Told()
-    scored = score_samples(told, [first, second, third])
+    prm = Scripted()
+    scored = score_samples(prm, [first, second, third])
     assert [row["rewards"] for row in scored] == [[[0.9, 0.2], [0.5, 0.6]], [[0.9], [0.9]], [[0.9], [0.1]]]
-    assert len(told.asked) == 5, "equal solutions of a problem are asked about once"
+    assert len(prm.asked) == 5, "equal solutions of a problem are scored once"
     rows, figures = best_of_n([first, second, third], scored, REPORT)
     assert rows[0]["chosen"] == {"min": 1, "product": 1, "last": 1, "mean": 0}
     assert rows[0]["right"] == {"min": True, "product": True, "last": True, "mean": False}
     assert set(rows[2]["right"].values()) == {False}
-    third_part = 100 / 3
+    third_share = 100 / 3
     assert figures["n"] == 2
     assert figures["average"] == pytest.approx(
         {
-            "pass@1": 1.5 * third_part,
-            "maj@2": third_part,
-            "pass@2": 2 * third_part,
-            "min": 2 * third_part,
-            "product": 2 * third_part,
-            "last": 2 * third_part,
-            "mean": third_part,
+            "pass@1": 1.5 * third_share,
+            "maj@2": third_share,
+            "pass@2": 2 * third_share,
+            "min": 2 * third_share,
+            "product": 2 * third_share,
+            "last": 2 * third_share,
+            "mean": third_share,
         }
     )
     assert figures["sets"]["math"]["n"] == 3
     assert figures["intervals"].keys() == figures["average"].keys()
 
 
-def test_steps_are_what_the_search_would_have_drawn() -> None:
+def test_solutions_are_split_as_the_search_draws_steps() -> None:
     assert steps_of(" a\nb \n\n\n\n c\n\n") == ("a\nb", "c")
     assert steps_of("\n\n \n\n") == ()
 

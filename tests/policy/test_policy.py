@@ -1,12 +1,19 @@
-"""The policy behind a real server: order, stop handling, failures."""
+"""The policy behind a real server (order, stop handling, failures), and completions kept in a journal."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.engines.generate import Sampling
-from pathfinder.policy.policy import ServerPolicy, safe_prompt
+from pathfinder.engines.journal import Journal
+from pathfinder.engines.sampling import Completion, Sampling
+from pathfinder.policy.policy import KeptPolicy, Policy, ServerPolicy, safe_prompt
+from pathfinder.policy.search import RandomPick, search
+from tests.support.searches import END, Script, problem, settings
 from tests.support.servers import JudgeServer, judge_server
 
 SAMPLING = Sampling(0.7, 0.95, 64, ("\n\n",), include_stop=True)
@@ -46,3 +53,34 @@ def test_safe_prompt_keeps_only_its_own_special_tokens() -> None:
     assert prompt.count("<|im_end|>") == 2
     assert prompt.count("<|im_start|>") == 3
     assert "<extra>" not in prompt
+
+
+def test_a_resumed_chunk_repeats_no_draw(tmp_path: Path) -> None:
+    """The policy fails in round 3 of 4. The next run draws only rounds 3 and 4 and returns the same rows."""
+    problems = [problem(str(i)) for i in range(3)]
+
+    def say(name: str, number: int, draw: int) -> tuple[str, str]:
+        return (f"{name} {draw} {number}\n\n", "stop") if number < 4 else (f"{name} {END}", "stop")
+
+    class Failing(Script):
+        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+            if len(self.calls) == 2:
+                raise KeyboardInterrupt
+            return super().sample(prompts, keys, sampling)
+
+    def rows(policy: Policy) -> list[dict[str, Any]]:
+        return search(problems, policy, RandomPick(3), settings(), "repaired")
+
+    whole = Script(say)
+    expected = rows(whole)
+    with Journal(tmp_path / "draws.jsonl") as journal, pytest.raises(KeyboardInterrupt):
+        rows(KeptPolicy(Failing(say), journal))
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        again = Script(say)
+        assert rows(KeptPolicy(again, journal)) == expected
+    assert (len(whole.calls), len(again.calls)) == (4, 2)
+    with Journal(tmp_path / "draws.jsonl") as journal:
+        third = Script(say)
+        other = search(problems, KeptPolicy(third, journal), RandomPick(3), settings(temperature=1.0), "repaired")
+    assert other == expected
+    assert len(third.calls) == 4, "other settings mean other draws"

@@ -1,9 +1,8 @@
-"""The search's rules, case by case, with a policy and a scorer that follow a script."""
+"""The rules of the search, case by case, with a scripted policy and a table of rewards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,16 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pathfinder.benchmarks.grading import Preset, extract_boxed
-from pathfinder.benchmarks.readers import SearchProblem
-from pathfinder.engines.generate import Completion, Sampling
-from pathfinder.engines.journal import Journal
-from pathfinder.policy.policy import KeptPolicy, Policy
-from pathfinder.policy.search import RandomPick, Round, Scored, in_chunks, journal, search
+from pathfinder.engines.sampling import Completion, Sampling
+from pathfinder.policy.search import RandomPick, Round, Scored, search
 from tests.support.searches import END, Script, Table, problem, run, settings
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
-def test_the_best_candidate_goes_on(preset: Preset) -> None:
+def test_the_best_candidate_is_chosen(preset: Preset) -> None:
     def say(_: str, number: int, draw: int) -> tuple[str, str]:
         return (f"{'abba'[draw]}{number}\n\n", "stop") if number < 3 else (END, "stop")
 
@@ -36,7 +32,7 @@ def test_the_best_candidate_goes_on(preset: Preset) -> None:
         "chosen_step_index": 1,
         "chosen_step": "b1",
     }
-    assert policy.calls == [4, 4, 4], "one policy call a round"
+    assert policy.calls == [4, 4, 4], "one policy call per round"
     assert policy.prompts[-1].endswith("<|im_start|>assistant\nb1\n\na2\n\n")
 
 
@@ -46,7 +42,7 @@ def test_the_first_of_equals_wins() -> None:
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
-def test_a_rejected_candidate_is_not_taken_while_a_clean_one_is_there(preset: Preset) -> None:
+def test_a_rejected_candidate_is_not_taken_while_another_is_accepted(preset: Preset) -> None:
     row = run(
         Script(lambda _n, _r, d: (f"{d} {END}", "stop")), {f"{i} {END}": (-0.9, 0.1)[i % 2] for i in range(4)}, preset
     )
@@ -56,8 +52,8 @@ def test_a_rejected_candidate_is_not_taken_while_a_clean_one_is_there(preset: Pr
 
 
 def test_rounds_without_a_choice() -> None:
-    """Official: they vanish, and the problem ends with nothing; the published script then dies. Repaired: the second
-    round in a row takes the best of the rejected."""
+    """Official: they vanish and the problem ends without a step, where the published script fails. Repaired: the second
+    round in a row takes the best rejected candidate."""
     policy = Script(lambda _n, number, draw: (f"{number}{draw} {END}", "stop"))
     rewards = {f"{r}{d} {END}": -0.1 * (d + 1) for r in range(1, 6) for d in range(4)}
     lost = run(policy, rewards, "official")
@@ -70,7 +66,7 @@ def test_rounds_without_a_choice() -> None:
 
 
 def test_candidates_cut_by_the_token_limit() -> None:
-    """Official takes them for finished ones; repaired leaves them out."""
+    """Official: they are finished. Repaired: they are no candidates."""
 
     def say(_: str, number: int, draw: int) -> tuple[str, str]:
         return (f"cut \\boxed{{{number}}}", "length") if draw < 3 else (END, "stop")
@@ -105,10 +101,10 @@ def test_illegal_and_empty_candidates() -> None:
     rewards = {"": 0.99, "x ≤ 3, “so” \\boxed{2}": 0.9, END: 0.1}
     assert run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "repaired")["pred_answer"] == "2"
     official = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "official", max_rounds=1)
-    assert official["final_steps"] == [""], "the published filter knows neither ≤ nor quotes, and an empty step passes"
+    assert official["final_steps"] == [""], "the published filter allows neither ≤ nor quotes, but an empty step"
 
 
-def test_nobody_finishes() -> None:
+def test_no_candidate_finishes() -> None:
     row = run(
         Script(lambda _n, number, _d: (f"step {number}\n\n", "stop")), {f"step {i}": 0.5 for i in range(9)}, "repaired"
     )
@@ -116,12 +112,12 @@ def test_nobody_finishes() -> None:
 
 
 def test_all_problems_advance_together_and_drop_out() -> None:
-    """Problem i finishes in round i + 1: the batches shrink, and no problem sees another's draws."""
+    """Problem i finishes in round i + 1: the batches shrink, and no problem sees the draws of another."""
     problems = [problem(str(i), f"problem {i}") for i in range(4)]
 
     def say(name: str, number: int, _: int) -> tuple[str, str]:
         return (
-            (f"{name}: \\boxed{{{name}}}", "stop") if number > int(name) else (f"{name} goes on {number}\n\n", "stop")
+            (f"{name}: \\boxed{{{name}}}", "stop") if number > int(name) else (f"{name} continues {number}\n\n", "stop")
         )
 
     class Half:
@@ -152,11 +148,11 @@ _SAYS = st.sampled_from(
     st.randoms(use_true_random=False),
 )
 def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[str]], random: Random) -> None:
-    """One problem, every rule at once: the published loop written down plainly, and its rewards by step and prefix."""
-    told: dict[tuple[tuple[str, ...], str], float] = {}
+    """One problem and every rule at once, compared with a plain version of the published loop."""
+    rewards: dict[tuple[tuple[str, ...], str], float] = {}
 
     def reward(prefix: Sequence[str], step: str) -> float:
-        return told.setdefault((tuple(prefix), step), random.choice([-1.0, 0.0, 0.25, 0.5, 0.5, 1.0]))
+        return rewards.setdefault((tuple(prefix), step), random.choice([-1.0, 0.0, 0.25, 0.5, 0.5, 1.0]))
 
     class Judge:
         def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
@@ -179,13 +175,13 @@ def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[
 def published_loop(
     texts: list[list[str]], reward: Callable[[Sequence[str], str], float]
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """``Greedy-Seach-Zero-Shot.py``, its loop over the rounds of one question, in other words."""
+    """A plain version of the loop over one question's rounds in ``Greedy-Seach-Zero-Shot.py``."""
     steps: list[str] = []
     history: list[dict[str, Any]] = []
     for number, drawn in enumerate(texts, start=1):
         candidates: list[str] = []
         for text in drawn:
-            if "答" in text or "≤" in text:  # of the texts above the ones with illegal characters
+            if "答" in text or "≤" in text:  # the texts above with illegal characters
                 continue
             candidate = text[:-2].strip() if text.endswith("\n\n") else text + "<|im_end|>"
             if candidate not in candidates:
@@ -219,8 +215,8 @@ def published_loop(
 
 
 def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
-    """The best first step leads nowhere: greedy search is stuck with it, a beam of two takes the other path's."""
-    told: dict[str, list[str]] = {}
+    """The best first step is a dead end: greedy search keeps it, a beam of two returns the other path."""
+    prefixes: dict[str, list[str]] = {}
 
     class Fork(Script):
         def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
@@ -228,7 +224,7 @@ def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
             out = []
             for prompt, key in zip(prompts, keys, strict=True):
                 after = prompt.rpartition("<|im_start|>assistant\n")[2]
-                told.setdefault(key.split("/")[3], []).append(after)
+                prefixes.setdefault(key.split("/")[3], []).append(after)
                 draw = int(key.rpartition("/")[2])
                 first = "good\n\n" if draw % 4 < 2 else "fair\n\n"
                 out.append(Completion(first if not after else f"{after.strip()}: {END}", 1, "stop"))
@@ -237,12 +233,12 @@ def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
     rewards = {"good": 0.9, "fair": 0.8, f"good: {END}": 0.1, f"fair: {END}": 0.7}
     greedy = run(Fork(lambda *_: ("", "")), rewards, "repaired")
     assert greedy["final_steps"] == ["good", f"good: {END}<|im_end|>"]
-    told.clear()
+    prefixes.clear()
     policy = Fork(lambda *_: ("", ""))
     beam = run(policy, rewards, "repaired", strategy="beam")
     assert beam["final_steps"] == ["fair", f"fair: {END}<|im_end|>"]
-    assert policy.calls == [4, 4], "as many samples a round as greedy search draws"
-    assert sorted(told["2"]) == ["fair\n\n"] * 2 + ["good\n\n"] * 2, "shared between the paths"
+    assert policy.calls == [4, 4], "as many samples per round as greedy search draws"
+    assert sorted(prefixes["2"]) == ["fair\n\n"] * 2 + ["good\n\n"] * 2, "shared between the paths"
     assert [entry["chosen_step"] for entry in beam["iteration_history"]] == beam["final_steps"]
 
 
@@ -257,7 +253,7 @@ def test_a_beam_of_one_is_greedy_search() -> None:
 
 
 def test_a_finished_path_waits_for_the_others() -> None:
-    """One path ends in round 1 with a middling reward; the other goes on and ends with a better one."""
+    """One path ends in round 1 with a medium reward; the other continues and ends with a better one."""
     texts = {"1": [f"{END}", "on\n\n"], "2": [f"later {END}", "bad\n\n"]}
     policy = Script(lambda _n, number, draw: (texts[str(number)][draw % 2], "stop"))
     row = run(policy, {END: 0.5, "on": 0.6, f"later {END}": 0.9, "bad": 0.1}, "repaired", strategy="beam")
@@ -268,7 +264,7 @@ def test_a_finished_path_waits_for_the_others() -> None:
 
 
 def test_random_pick_chooses_samples_not_steps() -> None:
-    """Seven draws of one step and one of another: the first is taken seven times out of eight."""
+    """Seven draws of one step and one draw of another: the first is chosen seven times out of eight."""
     picks = 0
     for i in range(2000):
         common, rare = RandomPick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
@@ -276,65 +272,3 @@ def test_random_pick_chooses_samples_not_steps() -> None:
     assert abs(picks / 2000 - 7 / 8) < 0.03
     one = Round("p", 1, "q", (), ("a",), (1,))
     assert RandomPick(7)([one]) != RandomPick(8)([one])
-
-
-def test_chunks_go_on_where_they_were_ended(tmp_path: Path) -> None:
-    problems = [problem(str(i)) for i in range(7)]
-    worked: list[str] = []
-
-    def work(chunk: Sequence[SearchProblem], stop_at: str | None = None) -> list[dict[str, Any]]:
-        worked.extend(p.id for p in chunk)
-        if any(p.id == stop_at for p in chunk):
-            raise KeyboardInterrupt
-        return [{"id": p.id, "x": 0.1 + int(p.id)} for p in chunk]
-
-    with pytest.raises(KeyboardInterrupt):
-        in_chunks(problems, 3, tmp_path, lambda chunk: work(chunk, "4"), "t")
-    assert worked == ["0", "1", "2", "3", "4", "5"]
-    rows = in_chunks(problems, 3, tmp_path, work, "t")
-    assert worked[6:] == ["3", "4", "5", "6"], "the first chunk is not worked again"
-    assert rows == work(problems)
-
-
-def test_an_ended_chunk_draws_nothing_again(tmp_path: Path) -> None:
-    """The policy dies in round 3 of 4; the next run asks it for rounds 3 and 4 alone and comes to the same rows."""
-    problems = [problem(str(i)) for i in range(3)]
-
-    def say(name: str, number: int, draw: int) -> tuple[str, str]:
-        return (f"{name} {draw} {number}\n\n", "stop") if number < 4 else (f"{name} {END}", "stop")
-
-    class Mortal(Script):
-        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-            if len(self.calls) == 2:
-                raise KeyboardInterrupt
-            return super().sample(prompts, keys, sampling)
-
-    def rows(policy: Policy) -> list[dict[str, Any]]:
-        return search(problems, policy, RandomPick(3), settings(), "repaired")
-
-    whole = Script(say)
-    expected = rows(whole)
-    with Journal(tmp_path / "draws.jsonl") as journal, pytest.raises(KeyboardInterrupt):
-        rows(KeptPolicy(Mortal(say), journal))
-    with Journal(tmp_path / "draws.jsonl") as journal:
-        again = Script(say)
-        assert rows(KeptPolicy(again, journal)) == expected
-    assert (len(whole.calls), len(again.calls)) == (4, 2)
-    with Journal(tmp_path / "draws.jsonl") as journal:
-        third = Script(say)
-        other = search(problems, KeptPolicy(third, journal), RandomPick(3), settings(temperature=1.0), "repaired")
-    assert other == expected
-    assert len(third.calls) == 4, "other settings are other draws"
-
-
-def test_the_journal_is_named_by_everything_that_decides(tmp_path: Path) -> None:
-    model = tmp_path / "model"
-    model.mkdir()
-    (model / "w").write_text("1")
-    names = [journal("search", {"n": 8}, [problem()], [model])]
-    names.append(journal("search", {"n": 4}, [problem()], [model]))
-    names.append(journal("search", {"n": 8}, [problem(text="other")], [model]))
-    (model / "w").write_text("2")
-    names.append(journal("search", {"n": 8}, [problem()], [model]))
-    assert len(set(names)) == 4
-    assert all(name.parent == Path(".pathfinder/search") for name in names)

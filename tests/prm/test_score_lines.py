@@ -1,4 +1,4 @@
-"""Rows of solutions in, rows of scores out, and one problem drawn."""
+"""Rows of solutions to rows of scores, and a problem drawn for a terminal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from pathfinder.core.io import DataError
 from pathfinder.prm.score_lines import read_solutions, render_scores, score_lines
-from pathfinder.prm.scoring import Scorer, Solution, StepScore
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.steps import Solution, StepScore
 from tests.prm.test_scoring import save_prm
 
 

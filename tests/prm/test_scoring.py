@@ -1,3 +1,5 @@
+"""The scorer in process: trees, passes, modes and rounds against separate prompts of the same model."""
+
 from __future__ import annotations
 
 import itertools
@@ -16,7 +18,8 @@ from pathfinder.core.io import DataError, write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
-from pathfinder.prm.scoring import Candidates, Rounds, Scorer, Solution, StepScore
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
@@ -45,7 +48,7 @@ def queries_of(problem: str, steps: list[str]) -> list[Query]:
 def largest_difference(
     model: Any, tokenizer: Any, prompter: Prompter, groups: list[list[Query]], backend: Any, mutate: Any = None
 ) -> float:
-    """Between a batch of trees and every stand-alone prompt of the same queries."""
+    """The largest difference between a batch of trees and the separate prompts of the same queries."""
     built = [prompter.tree(group) for group in groups]
     want = []
     for group, (_, readings) in zip(groups, built, strict=True):
@@ -69,7 +72,7 @@ def largest_difference(
 )
 @pytest.mark.parametrize("variant", list(VARIANTS))
 @torch.no_grad()
-def test_trees_say_what_stand_alone_prompts_say(
+def test_trees_give_the_logits_of_separate_prompts(
     make: Any, backend: Any, variant: str, request: pytest.FixtureRequest
 ) -> None:
     tokenizer = make()
@@ -92,7 +95,7 @@ def test_presets_too(preset: str) -> None:
 
 
 def _masked(batch: TreeBatch, change: Callable[[torch.Tensor], torch.Tensor]) -> TreeBatch:
-    """A dense batch of one tree with another mask."""
+    """A dense batch of one tree with a changed mask."""
     assert isinstance(batch.plan, BinPlan)
     (one,) = batch.plan.bins
     assert one.mask is not None
@@ -104,7 +107,7 @@ def _causal(batch: TreeBatch) -> TreeBatch:
 
 
 def _end_too_late(batch: TreeBatch) -> TreeBatch:
-    """A node also sees what the node before it sees."""
+    """A node also sees everything that the node before it sees."""
     return _masked(batch, lambda mask: torch.cat([mask[:1], mask[1:] | mask[:-1]]))
 
 
@@ -222,14 +225,14 @@ def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tokens each pass through the model holds."""
+    """The number of tokens in each forward pass."""
     counts: list[int] = []
 
     def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
         counts.append(batch.input_ids.shape[1])
         return read_logits(model, batch, kept)
 
-    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
+    monkeypatch.setattr("pathfinder.prm.tree_reader.read_logits", counted)
     return counts
 
 
@@ -255,14 +258,14 @@ WAYS = ("one way", "another way", "one way or none")
 def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend: Any, tmp_path: Path) -> None:
     save_prm(tmp_path, variant)
     scorer = Scorer(tmp_path)
-    rounds = Rounds(Scorer(tmp_path, token_budget=400, backend=backend))
+    rounds = Scorer(tmp_path, token_budget=400, backend=backend).rounds()
     prefixes: dict[str, list[str]] = {str(number): [] for number in range(len(PROBLEMS))}
     for turn in range(4):
         asked = {
             key: Candidates(PROBLEMS[int(key)][0], tuple(steps), WAYS[: 1 + (turn + int(key)) % 3])
             for key, steps in prefixes.items()
         }
-        scored = rounds.score(asked)
+        scored = rounds(asked)
         assert scored.keys() == asked.keys()
         for key, one in asked.items():
             for step, score in zip(one.steps, scored[key], strict=True):
@@ -270,7 +273,7 @@ def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend
                 assert score.reward == pytest.approx(alone.reward, abs=1e-5)
                 assert score.math == pytest.approx(alone.math, abs=1e-5)
         for key, steps in prefixes.items():
-            if (turn, key) != (1, "0"):  # a round without a choice asks after the same prefix again
+            if (turn, key) != (1, "0"):  # a round without a choice repeats the prefix
                 steps.append(PROBLEMS[int(key)][1][turn] if turn < len(PROBLEMS[int(key)][1]) else asked[key].steps[-1])
         if turn == 2:
             del prefixes["1"]
@@ -278,7 +281,7 @@ def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend
 
 def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_prm(tmp_path)
-    rounds = Rounds(Scorer(tmp_path))
+    rounds = Scorer(tmp_path).rounds()
     slots: list[int] = []
 
     def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
@@ -287,30 +290,30 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
 
     def cost(asked: dict[str, Candidates]) -> int:
         slots.clear()
-        rounds.score(asked)
+        rounds(asked)
         return sum(slots)
 
-    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
+    monkeypatch.setattr("pathfinder.prm.tree_reader.read_logits", counted)
     problem = "a long story " * 100
     first, second, third = (cost({"p": Candidates(problem, ("one step",) * turn, WAYS)}) for turn in range(3))
     assert first > 3 * second
     assert third < 1.2 * second
     other = cost({"p": Candidates("another story", (), WAYS), "none": Candidates("x", (), ())})
     assert other < first
-    assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # of the other story the opening alone is known
+    assert cost({"p": Candidates(problem, (), WAYS)}) > 3 * second  # only the opening of the other story is known
 
 
-def test_what_all_prompts_begin_with_is_computed_once(tmp_path: Path, slots: list[int]) -> None:
+def test_the_system_text_is_computed_once(tmp_path: Path, slots: list[int]) -> None:
     save_prm(tmp_path)
     scorer = Scorer(tmp_path)
     costs, found = [], []
     for _ in range(2):
         slots.clear()
-        found.append(Rounds(scorer).score({key: Candidates(key, (), WAYS) for key in ("P", "Q")}))
+        found.append(scorer.rounds()({key: Candidates(key, (), WAYS) for key in ("P", "Q")}))
         costs.append(sum(slots))
-    opening = scorer._opening.ids
+    opening = scorer._reader.opening.ids
     assert costs[0] - costs[1] == len(opening) > 50
-    assert np.array_equal(opening, scorer._prompter.encode([Query("", "Z", (), "Z")])[0][0][: len(opening)])
+    assert np.array_equal(opening, scorer._reader.prompter.encode([Query("", "Z", (), "Z")])[0][0][: len(opening)])
     assert found[0] == found[1]
 
 
@@ -354,7 +357,7 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
 
 
 def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
-    save_prm(tmp_path)  # a random model hardly ever puts a label token first
+    save_prm(tmp_path)  # a label token is hardly ever the likeliest of a random model
     with pytest.raises(DataError, match="neither"):
         Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
 

@@ -1,4 +1,4 @@
-"""The scorer over a server says what the scorer in process says; with vLLM itself where its environment is named.
+"""The served scorer returns the scores of the scorer in process; with vLLM itself if its environment is named.
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -s tests/prm/test_served_scoring.py
 """
@@ -23,9 +23,10 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import add_label_tokens
-from pathfinder.prm.scorers import open_scorer
-from pathfinder.prm.scoring import Candidates, Scorer, Solution, StepScore
+from pathfinder.prm.opening import open_pathfinder
+from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
+from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.passes import Mode
 from stages import processbench
 from tests.engines.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)
@@ -43,11 +44,11 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def largest_difference(mine: Sequence[Sequence[StepScore]], other: Sequence[Sequence[StepScore]]) -> float:
-    """Between two scorers' probabilities; every decision must be the same."""
+    """The largest difference between two scorers' probabilities; every decision must be equal."""
     found = 0.0
     for left, right in zip(mine, other, strict=True):
         for a, b in zip(left, right, strict=True):
-            assert (a.labels, a.reward >= 0.5) == (b.labels, b.reward >= 0.5), "a decision flipped"
+            assert (a.labels, a.reward >= 0.5) == (b.labels, b.reward >= 0.5), "a decision differs"
             pairs = ((a.math, b.math), (a.consistency, b.consistency), (a.error_free, b.error_free))
             for p, q in (*pairs, (a.reward, b.reward)):
                 assert (p is None) == (q is None)
@@ -69,8 +70,7 @@ def test_a_served_model_scores_as_it_does_in_process(variant: str, preset: str, 
     local = Scorer(tmp_path, preset).score([*SOLUTIONS, Solution("empty", "P", ())])
     assert largest_difference(local, served) < 1e-5
     assert sum(heard) == len(SOLUTIONS) + 1
-    assert calls == len(SOLUTIONS) * len(scorer._prompter.passes), "one call a solution and pass"
-    assert scorer.variant == VARIANTS[variant]
+    assert calls == len(SOLUTIONS) * len(scorer._prompter.passes), "one call per solution and pass"
 
 
 @pytest.mark.parametrize("mode", [mode for mode in Mode if mode is not Mode.BOTH])
@@ -86,8 +86,8 @@ def test_every_mode(variant: str, mode: Mode, tmp_path: Path) -> None:
             assert b.reward == pytest.approx(a.reward, abs=1e-5, nan_ok=True)
 
 
-def test_waves_stop_where_the_caller_says(tmp_path: Path) -> None:
-    """At the third step of one solution, nowhere in another; what lies behind a stop costs nothing."""
+def test_waves_end_where_the_caller_stops(tmp_path: Path) -> None:
+    """One solution stops at its third step, the other never; steps after a stop cost nothing."""
     model, _ = save_prm(tmp_path)
     long = Solution("long", "P", tuple(f"step {i}" for i in range(9)))
     other = Solution("other", "P", ("a", "b", "c"))
@@ -102,27 +102,29 @@ def test_waves_stop_where_the_caller_says(tmp_path: Path) -> None:
     local = Scorer(tmp_path).score_until([long, other], stop)
     assert [len(scores) for scores in found] == [3, 3]
     assert largest_difference(local, found) < 1e-5
-    assert prompts == 3 * (2 + 4 + 3), "three readings a step: of waves of two and four, and of the other's three"
+    assert prompts == 3 * (2 + 4 + 3), (
+        "three readings per step: waves of two and four steps, and three steps of the other solution"
+    )
 
 
 def test_rounds_too(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     asked = {s.id: Candidates(s.problem, s.steps[:1], WAYS) for s in SOLUTIONS} | {"none": Candidates("P", (), ())}
     with prm_server(PRMServer(model)) as server:
-        served = ServedScorer(tmp_path, [server.url]).rounds().score(asked)
-    local = Scorer(tmp_path).rounds().score(asked)
+        served = ServedScorer(tmp_path, [server.url]).rounds()(asked)
+    local = Scorer(tmp_path).rounds()(asked)
     assert served.keys() == local.keys()
     assert largest_difference([local[key] for key in asked], [served[key] for key in asked]) < 1e-5
 
 
 def test_prompts_end_before_the_label_and_hold_no_foreign_label_token(tmp_path: Path) -> None:
-    """What goes over the wire: the last token is the one that predicts, and outside text brings no label token."""
+    """In a request the last token is the one that predicts, and outside text adds no label token."""
     model, tokenizer = save_prm(tmp_path)
     with prm_server(PRMServer(model)) as server:
         ServedScorer(tmp_path, [server.url]).score(SOLUTIONS[2:])
         sent = [str(tokenizer.decode(prompt)) for prompt in server.prompts]
     steps = len(SOLUTIONS[2].steps)
-    assert len(sent) == 3 * steps, "three readings a step"
+    assert len(sent) == 3 * steps, "three readings per step"
     ends = [f"{name}: " for name in ("Math reasoning", "Consistency")] * steps + ["Correctness: "] * steps
     for text, end in zip(sent, ends, strict=True):
         assert text.endswith(end)
@@ -130,7 +132,7 @@ def test_prompts_end_before_the_label_and_hold_no_foreign_label_token(tmp_path: 
         assert tokens == {"Math reasoning: ": 0, "Consistency: ": 1, "Correctness: ": 2}[end]
 
 
-def test_faults_are_asked_again_and_a_long_solution_is_named(tmp_path: Path) -> None:
+def test_faults_are_retried_and_a_long_solution_is_named(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     with prm_server(PRMServer(model, fault=lambda n: {0: "429", 2: "503"}.get(n % 5, "none"))) as server:
         served = ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
@@ -145,12 +147,12 @@ def test_faults_are_asked_again_and_a_long_solution_is_named(tmp_path: Path) -> 
         ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
 
 
-def test_a_server_that_leaves_a_label_out_is_refused(tmp_path: Path) -> None:
-    """Only the 20 likeliest tokens come back: among 480 the labels are seldom there, and no number is invented."""
+def test_a_server_that_omits_a_label_is_refused(tmp_path: Path) -> None:
+    """Only the 20 likeliest of 480 tokens come back; they seldom include the labels, and no number is invented."""
     model, _ = save_prm(tmp_path)
     with (
         prm_server(PRMServer(model, old=True)) as server,
-        pytest.raises(DataError, match=r"leave out token_id:\d+.*logprob_token_ids"),
+        pytest.raises(DataError, match=r"do not include token_id:\d+.*logprob_token_ids"),
     ):
         ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
 
@@ -175,14 +177,14 @@ def test_the_command_scores_over_a_server(tmp_path: Path) -> None:
 
 
 def test_a_stage_reads_its_scores_from_a_server(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """ProcessBench in process, then over a server: the same predictions, the same metrics but for rounding."""
+    """ProcessBench in process, then over a server: the same predictions, and rewards that differ only by rounding."""
     found = []
     evaluation_project(tmp_path, world, processbench={"limit": 2})
     monkeypatch.chdir(tmp_path)
     processbench.main(["full"])
     found.append(rows_of(Path("artifacts/predictions/processbench/full.jsonl")))
     model = load_model(Path("models/full"), "float32")
-    (tmp_path / "models" / "full" / "model.safetensors").unlink()  # nothing is loaded here any more
+    (tmp_path / "models" / "full" / "model.safetensors").unlink()  # the weights are not needed here any more
     with prm_server(PRMServer(model)) as server:
         values = yaml.safe_load(Path("params.yaml").read_text())
         values["score"] |= {"engine": "vllm", "base_url": server.url}
@@ -206,7 +208,7 @@ def test_the_strict_preset_sees_the_likeliest_token(tmp_path: Path) -> None:
 
 
 def save_served(folder: Path, texts: Sequence[str]) -> None:
-    """A random PRM with heads of 32, the smallest that vLLM's attention on a CPU has."""
+    """A random PRM with heads of 32, the smallest that vLLM's attention supports on a CPU."""
     tokenizer = plain_tokenizer(texts, 1200)
     add_label_tokens(tokenizer)
     config = Qwen2Config(
@@ -232,7 +234,7 @@ def save_served(folder: Path, texts: Sequence[str]) -> None:
 
 
 def score_settings(command: Sequence[str]) -> Score:
-    """Parameters under which a stage starts vLLM by itself, on a CPU."""
+    """Parameters that make a stage start vLLM on a CPU."""
     options = ("--enforce-eager", "--enable-prefix-caching", "--block-size", "32")
     vllm = settings(*options, command=list(command), max_num_batched_tokens=4096, start_timeout_s=500.0)
     return Score(
@@ -241,13 +243,13 @@ def score_settings(command: Sequence[str]) -> Score:
 
 
 @pytest.mark.slow
-def test_vllm_says_what_the_trees_say(
+def test_vllm_returns_the_scores_of_the_trees(
     vllm_python: str,  # noqa: F811
     mirror: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Real and hostile solutions, every preset, rounds of a search; the server started and ended by the scorer."""
+    """Real and hostile solutions, every preset, rounds of a search; the scorer starts and ends the server."""
     rows = [
         row
         for subset in ("gsm8k", "math")
@@ -258,7 +260,7 @@ def test_vllm_says_what_the_trees_say(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     chosen = score_settings([vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"])
-    with open_scorer(Path("prm"), chosen) as served:
+    with open_pathfinder(Path("prm"), chosen) as served:
         assert isinstance(served, ServedScorer)
         (server,) = served._client._replicas.all
         for preset in ("default", "official-prmbench", "official-search"):
@@ -273,5 +275,5 @@ def test_vllm_says_what_the_trees_say(
         with pytest.raises(DataError, match=r"long-one, step 0.*maximum context length"):
             served.score([Solution("long-one", "P", ("word " * 5000,))])
         asked = {s.id: Candidates(s.problem, s.steps[:2], WAYS) for s in solutions}
-        mine, theirs = Scorer(Path("prm")).rounds().score(asked), served.rounds().score(asked)
+        mine, theirs = Scorer(Path("prm")).rounds()(asked), served.rounds()(asked)
         assert largest_difference([mine[key] for key in asked], [theirs[key] for key in asked]) < 2e-5

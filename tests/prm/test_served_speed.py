@@ -1,9 +1,9 @@
-"""vLLM's prefix cache beside the trees and the published way: one run, one core, real problems.
+"""Speed of vLLM's prefix cache, the trees and the published way on real problems: one run, one core.
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -m benchmarks -s tests/prm/test_served_speed.py
 
-Processor seconds count the server's processes and the client; on a machine with other work they say more than the
-clock. The parts take turns, and no problem is scored twice by the server, so that its cache holds nothing of it.
+Processor seconds count the server's processes and the client; on a machine with other work they are more
+reliable than the clock. The parts take turns, and the server scores no problem twice, so its cache holds none of it.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ import torch
 from pathfinder.core.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
-from pathfinder.prm.scorers import open_scorer
-from pathfinder.prm.scoring import Scorer, Solution
+from pathfinder.prm.opening import open_pathfinder
+from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
+from pathfinder.prm.steps import Solution
 from pathfinder.tree.passes import Prompter, Query
 from tests.engines.test_vllm_server import vllm_python  # noqa: F401  (a fixture)
 from tests.prm.test_served_scoring import largest_difference, score_settings
-from tests.support.models import plain_tokenizer
-from tests.tree.test_tree_speed import model_256, published_rewards
+from tests.support.models import model_256, plain_tokenizer, published_rewards
 
 pytestmark = pytest.mark.benchmarks
 _PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
 _TURNS = 2
-_LONG = 10  # steps: as long as OlympiadBench's are on average
+_LONG = 10  # steps, the average of OlympiadBench
 
 
-# vLLM without a server: its engine in one process, a line of prompts in, log-probabilities and times out.
+# vLLM without a server: its engine in one process reads lines of prompts and prints log-probabilities and times.
 OFFLINE = """
 import json, sys, time
 from vllm import LLM, SamplingParams
@@ -73,7 +73,7 @@ for line in sys.stdin:
 
 @contextmanager
 def offline(python: str) -> Iterator[Callable[[Prompter, list[Query]], tuple[list[float], list[float]]]]:
-    """vLLM's engine in a process of its own: steps to their rewards, and processor and wall seconds."""
+    """vLLM's engine in its own process: rewards of steps, and the processor and wall seconds they took."""
     environment = os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
     command = [python, "-c", OFFLINE, ".pathfinder/vllm/prm/tokenizer"]
     with subprocess.Popen(
@@ -99,7 +99,7 @@ def offline(python: str) -> Iterator[Callable[[Prompter, list[Query]], tuple[lis
 
 @contextmanager
 def one_core() -> Iterator[None]:
-    """This process, and what it starts, on the last core that it may use."""
+    """Pin this process and its children to the last core that it may use."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {max(before)})
     try:
@@ -109,26 +109,26 @@ def one_core() -> Iterator[None]:
 
 
 def processor_seconds() -> float:
-    """Of this process and everything below it."""
+    """Processor seconds of this process and all its descendants."""
     tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
     return float(sum(sum(process.cpu_times()[:2]) for process in tree))
 
 
 def measured(work: Callable[[], object]) -> tuple[float, float]:
-    """Processor and wall seconds."""
+    """Processor and wall seconds of ``work``."""
     processor, wall = processor_seconds(), time.monotonic()
     work()
     return processor_seconds() - processor, time.monotonic() - wall
 
 
 def solutions_of(mirror: Path, subset: str) -> list[Solution]:
-    """The last problems of a subset; ``long`` are others of MATH with ten steps or more."""
+    """The last problems of a subset; ``long``: other MATH problems with ten steps or more."""
     rows = json.loads((mirror / "processbench" / f"{'math' if subset == 'long' else subset}.json").read_text())
     wanted = [row for row in rows[:-_PROBLEMS] if len(row["steps"]) >= _LONG] if subset == "long" else rows
     return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in wanted[-_PROBLEMS:]]
 
 
-def test_scoring_beside_vllm(
+def test_scoring_speed_compared_with_vllm(
     vllm_python: str,  # noqa: F811
     mirror: Path,
     tmp_path: Path,
@@ -149,7 +149,7 @@ def test_scoring_beside_vllm(
         update={"concurrency": 32}
     )
     local = Scorer(Path("prm"))
-    with one_core(), open_scorer(Path("prm"), chosen) as served, offline(vllm_python) as engine:
+    with one_core(), open_pathfinder(Path("prm"), chosen) as served, offline(vllm_python) as engine:
         assert isinstance(served, ServedScorer)
         warm = [Solution("warm", "What is 1 + 1?", ("It is 2.", "So 2."))]
         local.score(warm)
@@ -157,7 +157,7 @@ def test_scoring_beside_vllm(
         engine(prompter, [Query("q", "What is 1 + 1?", (), "It is 2.")])
         for subset in ("gsm8k", "math", "long"):
             solutions = solutions_of(mirror, subset)
-            assert not {s.id for s in solutions} & {row["id"] for row in rows}, "the tokenizer has not seen them"
+            assert not {s.id for s in solutions} & {row["id"] for row in rows}, "the tokenizer must not have seen them"
             spent = {name: [0.0, 0.0] for name in ("published", "trees", "server", "engine")}
             steps, worst = 0, 0.0
             for turn in range(_TURNS):
@@ -173,7 +173,7 @@ def test_scoring_beside_vllm(
                 for name, work in ways.items():
                     for place, seconds in enumerate(measured(work)):
                         spent[name][place] += seconds
-                # the engine's own time: encoding its prompts, which the others' times hold, is left out
+                # the engine's own time, without encoding its prompts, which the other times include
                 rewards, seconds_of_engine = engine(prompter, queries)
                 for place, seconds in enumerate(seconds_of_engine):
                     spent["engine"][place] += seconds

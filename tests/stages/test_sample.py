@@ -1,4 +1,4 @@
-"""Whole solutions on the shipped world: figures from the rows, and a killed run that goes on."""
+"""Whole solutions on the shipped world: figures that follow from the rows, and a killed run that resumes."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert figures["sets"]["math"]["pass@1"] == pytest.approx(100 * sum(sum(r["right"]) for r in math) / 16)
     assert figures["sets"]["math"]["pass@8"] == pytest.approx(100 * sum(any(r["right"]) for r in math) / 2)
     assert figures["average"]["pass@8"] >= figures["average"]["pass@1"]
-    assert figures["average"]["pass@1"] > 0, "the shipped policy solves some"
+    assert figures["average"]["pass@1"] > 0, "the shipped policy solves some problems"
     before = predictions.read_bytes(), metrics.read_bytes()
 
     (journal,) = Path(".pathfinder/sample").iterdir()
     chunks = sorted(journal.iterdir())
     assert [chunk.name for chunk in chunks] == ["000000.json", "000005.json", "000010.json"]
-    chunks[1].unlink()  # what a kill in the second chunk leaves, with the third still to come
+    chunks[1].unlink()  # as after a kill in the second chunk
     chunks[2].unlink()
     shutil.rmtree("artifacts/predictions")
     main([])

@@ -20,9 +20,10 @@ from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
-from pathfinder.prm.scoring import Scorer, Solution
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.steps import Solution
 from tests.support.models import plain_tokenizer, small_model
-from tests.training.test_training import frame, settings
+from tests.support.training import frame, settings
 
 OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/train/full_log.json")
 
@@ -86,8 +87,8 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     rows = json.loads((whole / "metrics/train/full_log.json").read_text())
     assert rows[-1]["step"] == figures["optimiser_steps"]
     assert rows[-1]["loss"] < rows[0]["loss"]
+    assert json.loads((whole / "models/full/pathfinder.json").read_text())["variant"] == "full"
     scorer = Scorer(whole / "models/full")
-    assert scorer.variant.name == "full"
     assert 0 <= scorer.score([Solution("s", "P", ("a",))])[0][0].reward <= 1
 
 

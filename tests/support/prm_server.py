@@ -1,4 +1,4 @@
-"""A PRM behind the completions protocol as vLLM speaks it: token ids in, the next token's log-probabilities out."""
+"""A PRM behind vLLM's completions protocol: token ids in, log-probabilities of the next token out."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.servers import Faults, serving
 
 @dataclass
 class PRMServer:
-    """A model that answers one prompt at a time, nothing kept. ``fault`` names what call number n (from 0) meets.
+    """A model that answers one prompt at a time without a cache. ``fault`` names the fault of call n (from 0).
 
-    ``old``: it knows no ``logprob_token_ids`` and sends the likeliest tokens only.
+    ``old``: the server does not support ``logprob_token_ids`` and sends only the likeliest tokens.
     """
 
     model: Any
@@ -78,7 +78,7 @@ def prm_server(server: PRMServer) -> Iterator[PRMServer]:
                 {"index": index, "text": "", "finish_reason": "length", "logprobs": {"top_logprobs": [row]}}
                 for index, row in enumerate(rows)
             ]
-            # in no order: the index is what counts
+            # out of order: the index decides
             self.send(200, {"id": "x", "object": "text_completion", "created": 0, "model": "prm"}
                       | {"choices": choices[::-1]})  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""A policy and a scorer that follow a script, and searches with them."""
+"""A scripted policy, a scorer with a table of rewards, and searches with them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from pathfinder.benchmarks.grading import Preset
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
-from pathfinder.engines.generate import Completion, Sampling
+from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.search import Round, Scored, search
 
 END = "The answer is \\boxed{7}."
 
 
 class Script:
-    """A policy: ``say(problem, steps so far, round, draw)`` gives a text and how it ended."""
+    """A policy: ``say(problem id, round, draw)`` returns a text and how it ended ("stop" or "length")."""
 
     specials: Collection[str] = ("<|im_end|>", "<+>")
 
@@ -37,7 +37,7 @@ class Script:
 
 
 class Table:
-    """A scorer: rewards by step; a negative one rejects."""
+    """A scorer: a reward per step; a negative one rejects."""
 
     def __init__(self, rewards: dict[str, float]) -> None:
         self.rewards = rewards

@@ -1,0 +1,55 @@
+"""Whole solutions from the policy, without a PRM: drawn, graded and counted (pass@1, maj@n, pass@n)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
+from pathfinder.benchmarks.readers import SearchProblem
+from pathfinder.core.params import Search
+from pathfinder.engines.sampling import Sampling
+from pathfinder.policy.policy import Policy, safe_prompt
+
+
+def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -> list[dict[str, Any]]:
+    """Draw ``n`` whole solutions of each problem."""
+    n = settings.n
+    prompts = [safe_prompt(policy, problem.problem, []) for problem in problems for _ in range(n)]
+    keys = [f"{settings.seed}/{p.set}/{p.id}/solution/{i}" for p in problems for i in range(n)]
+    drawn = policy.sample(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
+    rows = []
+    for place, problem in enumerate(problems):
+        completions = drawn[place * n : (place + 1) * n]
+        rows.append(
+            {
+                "set": problem.set,
+                "id": problem.id,
+                "question": problem.problem,
+                "gt_answer": problem.key,
+                "solutions": [completion.text for completion in completions],
+                "finish": [completion.finish for completion in completions],
+                "answers": [last_boxed(completion.text) for completion in completions],
+            }
+        )
+    return rows
+
+
+def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:
+    """The row of ``solve`` with its answers and their majority graded."""
+    gold = gold_of(problem.set, problem.key, "repaired")
+    majority = grader.majority(row["answers"])
+    return row | {
+        "right": [grader.is_right(gold, answer) for answer in row["answers"]],
+        "majority": majority,
+        "majority_right": grader.is_right(gold, majority),
+    }
+
+
+def figures(rows: Sequence[dict[str, Any]], n: int) -> dict[str, Sequence[float]]:
+    """Per graded row pass@1, maj@n and pass@n, each in [0, 1]."""
+    return {
+        "pass@1": [sum(row["right"]) / n for row in rows],
+        f"maj@{n}": [float(row["majority_right"]) for row in rows],
+        f"pass@{n}": [pass_at_k(sum(row["right"]), n, n) for row in rows],
+    }

@@ -1,0 +1,53 @@
+"""Open PathFinder-PRM in this process or behind a server. ``pathfinder.baselines.opening`` adds the published PRMs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pathfinder.core.params import Score, Vllm
+from pathfinder.prm.scoring import Scorer
+from pathfinder.tree.passes import Mode
+
+if TYPE_CHECKING:
+    from pathfinder.prm.served_scoring import ServedScorer
+
+DEFAULTS = Score(
+    engine="local",
+    base_url="",
+    concurrency=32,
+    vllm=Vllm(
+        command=["vllm", "serve"],
+        replicas=1,
+        dtype="float32",
+        tensor_parallel=1,
+        gpu_memory_utilization=0.9,
+        max_num_batched_tokens=16384,
+        max_num_seqs=256,
+        options=["--enable-prefix-caching"],
+        start_timeout_s=1800.0,
+    ),
+    preset="default",
+    dtype="float32",
+    token_budget=16384,
+)
+"""Settings for scoring without a ``params.yaml``."""
+
+
+@contextmanager
+def open_pathfinder(
+    folder: Path, settings: Score = DEFAULTS, mode: Mode = Mode.BOTH
+) -> Iterator[Scorer | ServedScorer]:
+    """The scorer of the PathFinder-PRM in ``folder``; a vLLM server that it starts ends with the block.
+
+    Raises ``DataError`` if the folder holds no such model or a server offers another one.
+    """
+    if settings.engine == "local":
+        yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget, mode=mode)
+        return
+    from pathfinder.prm.served_scoring import serve  # its client takes a second to load
+
+    with serve(folder, settings, mode) as scorer:
+        yield scorer

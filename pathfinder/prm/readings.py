@@ -1,0 +1,82 @@
+"""The part of scoring that needs no model: solutions to queries, and log-probabilities to step scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from pathfinder.core.io import DataError
+from pathfinder.models.description import variant_of
+from pathfinder.models.model import resolve
+from pathfinder.models.tokens import load_tokenizer
+from pathfinder.prm.steps import Candidates, Solution, StepScore
+from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, expected_reward, passes_for
+
+WAVE = 2
+"""Steps of a solution's first wave when scoring stops early; each wave is twice as long as the one before."""
+
+FoundAt = tuple[int, tuple[bool, ...], int]
+"""A reading: the query's number, the labels that its prompt gives, and the mark that it reads."""
+
+
+def open_prompter(folder: Path, preset: str) -> Prompter:
+    """The prompter of the PRM in ``folder``, whose ``pathfinder.json`` names the variant.
+
+    Raises ``DataError`` if the preset or the variant is unknown.
+    """
+    if preset not in PRESETS:
+        raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
+    path = resolve(folder)
+    return Prompter(load_tokenizer(path), variant_of(path), PRESETS[preset])
+
+
+def queries_of(solution: Solution) -> list[Query]:
+    """One query per step, with the steps before it as its prefix."""
+    steps = solution.steps
+    return [Query(f"{solution.id}, step {t}", solution.problem, steps[:t], step) for t, step in enumerate(steps)]
+
+
+def candidate_queries(rounds: Mapping[str, Candidates]) -> dict[str, list[Query]]:
+    """Per problem one query per candidate."""
+    return {
+        key: [Query(f"{key}, candidate {i}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
+        for key, c in rounds.items()
+    }
+
+
+def step_score(
+    prompter: Prompter, name: str, number: int, found: Mapping[FoundAt, Iterable[float]], mode: Mode = Mode.BOTH
+) -> StepScore:
+    """The score of query ``number`` from the log-probabilities of ``<+>``, ``<->`` and the likeliest token.
+
+    Raises ``DataError`` naming the query (``name``) if the preset is strict and another token is the likeliest.
+    """
+    preset, labels = prompter.preset, prompter.labels
+
+    def positive(given: tuple[bool, ...], mark: int) -> float:
+        good, bad, _ = (float(value) for value in found[number, given, mark])
+        return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
+
+    predicted: list[bool] = []
+    probabilities: dict[str, float] = {}
+    for step in passes_for(mode, prompter.passes):
+        given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
+        for mark in step.asked:
+            good, bad, top = (float(value) for value in found[number, given, mark])
+            if preset.strict and not step.given and top > max(good, bad):
+                raise DataError(
+                    f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->; use preset default"
+                )
+            predicted.append(good >= bad)
+            probabilities[labels[mark]] = positive(given, mark)
+    if mode is Mode.ALL:
+        probabilities["correctness"] = expected_reward(prompter.passes, positive)
+    return StepScore(
+        probabilities.get("math"),
+        probabilities.get("consistency"),
+        probabilities.get("error_free"),
+        probabilities.get("correctness", math.nan),
+    )

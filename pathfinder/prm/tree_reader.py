@@ -1,0 +1,151 @@
+"""Read the step scores of queries from batches of trees, one forward pass per batch.
+
+The second pass continues below the branches of the first one and reuses its keys and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from pathfinder.core.io import DataError
+from pathfinder.prm.readings import FoundAt, step_score
+from pathfinder.prm.steps import StepScore
+from pathfinder.tree.attention import read_logits, use_trees
+from pathfinder.tree.inference import KVCache
+from pathfinder.tree.layout import (
+    Backend,
+    Suffix,
+    TreeBatch,
+    Trunk,
+    batch_below,
+    batch_onto,
+    batch_trees,
+    extend_trunks,
+)
+from pathfinder.tree.passes import Encoded, Mode, Prompter, Query, Reading, passes_for
+from pathfinder.tree.tree import Tree, build_tree, shared_prefix
+
+_Found = dict[FoundAt, npt.NDArray[np.float64]]
+"""Per reading float64 (3,): see ``TreeReader._log_probabilities``."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTree:
+    """Queries whose prompts share one tree, and the readings that the tree answers."""
+
+    queries: Sequence[Query]
+    encoded: Sequence[Encoded]
+    tree: Tree
+    readings: list[Reading]
+
+    def __len__(self) -> int:
+        """Nodes of the tree."""
+        return len(self.tree)
+
+
+class TreeReader:
+    """A model switched to trees, and the prompts of its variant."""
+
+    def __init__(self, prompter: Prompter, model: Any, dtype: torch.dtype, backend: Backend, mode: Mode) -> None:
+        use_trees(model)
+        self.prompter = prompter
+        self._model, self._dtype, self._backend, self._mode = model, dtype, backend, mode
+        # Two passes of mode "both" run one below the other. Other modes and sequential labels share one tree.
+        passes = prompter.passes
+        self._has_second = mode is Mode.BOTH and len(passes) == 2
+        self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
+        self._longest = int(getattr(model.config, "max_position_embeddings", 2**31))
+
+    def encode(self, queries: list[Query]) -> list[Encoded]:
+        """The queries' prompts; raises ``DataError`` naming the first that is longer than the model's context."""
+        encoded = self.prompter.encode(queries)
+        for query, (_, slots) in zip(queries, encoded, strict=True):
+            if slots[-1] > self._longest:
+                raise DataError(
+                    f"{query.name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
+                )
+        return encoded
+
+    def tree(self, queries: Sequence[Query], encoded: Sequence[Encoded]) -> QueryTree:
+        """One tree of the queries' prompts."""
+        given = (True,) if self._mode is Mode.POSITIVE else (True, False)
+        return QueryTree(queries, encoded, *self.prompter.tree_of(encoded, self._first, given=given))
+
+    @cached_property
+    def opening(self) -> Trunk:
+        """The system text that starts every prompt: the trunk of a problem that is new."""
+        one, other = (self.prompter.encode([Query("", text, (), text)])[0][0] for text in "PQ")
+        ids = one[: shared_prefix(one, other)]
+        config: Any = self._model.config
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
+        empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
+        tree = build_tree([ids], [(0, len(ids) - 1)])
+        batch = batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
+        cache: KVCache = {}
+        read_logits(self._model, batch, cache)
+        return extend_trunks([tree], [empty], batch, cache)[0]
+
+    @torch.inference_mode()
+    def scores(self, trees: Sequence[QueryTree], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
+        """Scores of every tree's queries, from one batch per pass.
+
+        ``trunks`` holds what earlier batches computed of each tree; this batch's trunks replace it.
+        """
+        plain = [tree.tree for tree in trees]
+        cache: KVCache | None = {} if self._has_second or trunks is not None else None
+        batch = batch_trees(plain, self._backend) if trunks is None else batch_onto(plain, trunks, self._backend)
+        batch = batch.to(self._model.device, self._dtype)
+        rows = iter(self._log_probabilities(batch, cache))
+        found: list[_Found] = [{(r.query, r.given, r.mark): next(rows) for r in tree.readings} for tree in trees]
+        if self._has_second and cache is not None:
+            self._second_pass(trees, found, batch, cache, trunks or ())
+        if trunks is not None and cache is not None:
+            trunks[:] = extend_trunks(plain, trunks, batch, cache)
+        return [
+            [
+                step_score(self.prompter, query.name, number, mine, self._mode)
+                for number, query in enumerate(tree.queries)
+            ]
+            for tree, mine in zip(trees, found, strict=True)
+        ]
+
+    def _second_pass(
+        self, trees: Sequence[QueryTree], found: list[_Found], batch: TreeBatch, cache: KVCache, trunks: Sequence[Trunk]
+    ) -> None:
+        """Read the second pass given the predicted labels, below the nodes where its prompts leave the first pass."""
+        first, second = self.prompter.passes
+        suffixes: list[Suffix] = []
+        wanted: list[tuple[int, FoundAt]] = []
+        for index, tree in enumerate(trees):
+            node_of = {
+                r.query: int(node)
+                for r, node in zip(tree.readings, tree.tree.reads, strict=True)
+                if r.mark == first.asked[0]
+            }
+            for number, (ids, slots) in enumerate(tree.encoded):
+                given = tuple(good >= bad for good, bad, _ in (found[index][number, (), mark] for mark in first.asked))
+                tail = self.prompter.prompt(ids, slots, given, second.asked)[slots[0] :]
+                reads = tuple(slots[mark] - 1 - slots[0] for mark in second.asked)
+                suffixes.append(Suffix(index, node_of[number], tail, slots[0], reads))
+                wanted += [(index, (number, given, mark)) for mark in second.asked]
+        below = batch_below([tree.tree for tree in trees], batch, cache, suffixes, trunks, self._backend)
+        rows = self._log_probabilities(below.to(self._model.device, self._dtype))
+        for (index, at), row in zip(wanted, rows, strict=True):
+            found[index][at] = row
+
+    def _log_probabilities(self, batch: TreeBatch, cache: KVCache | None = None) -> npt.NDArray[np.float64]:
+        """float64 (readings, 3): log-probabilities of ``<+>``, ``<->`` and the likeliest token of the vocabulary."""
+        logits = read_logits(self._model, batch, cache)
+        logits = logits if logits.dtype == torch.float64 else logits.float()
+        ids = self.prompter.ids
+        three = torch.stack((logits[:, ids.good], logits[:, ids.bad], logits.max(dim=-1).values), dim=-1)
+        three = three - logits.logsumexp(dim=-1, keepdim=True)
+        return three.double().cpu().numpy()

@@ -1,0 +1,27 @@
+"""The control on the shipped world: the search with a random pick needs no PRM."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import read_json
+from stages import control
+from tests.stages.test_search import check_search
+from tests.support.evaluation_inputs import evaluation_project
+
+
+def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation_project(tmp_path, world, search={"limit": 2})
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree("models")
+    control.main([])
+    check_search(control.PREDICTIONS, control.METRICS)
+    assert "best_of_n" not in read_json(control.METRICS)
+    assert list(Path(".pathfinder/control").glob("*/000000.json"))
+    before = control.PREDICTIONS.read_bytes(), control.METRICS.read_bytes()
+    shutil.rmtree(".pathfinder")
+    control.main([])
+    assert before == (control.PREDICTIONS.read_bytes(), control.METRICS.read_bytes()), "the seed decides the picks"
