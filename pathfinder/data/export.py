@@ -1,37 +1,51 @@
-"""The training set in two forms that other trainers read: the published one, and stepwise supervision.
+"""The training set in two forms for other trainers: the published one, and stepwise supervision.
 
-Text from outside is neutralised as in training (``pathfinder.models.tokens.neutralise``), so that the only label tokens and
-chat tokens in an exported text are the ones that the method puts there.
+Problems and steps are neutralised as in training (``pathfinder.models.tokens.neutralise``), so that every label token
+and chat token of an exported text is one that the method puts there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet
 
 from pathfinder.core import prompts
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK, VARIANTS
+from pathfinder.core.tables import table_writer
 from pathfinder.models.tokens import neutralise
 
-_TURNS = pl.List(pl.Struct({"role": pl.String(), "content": pl.String()}))
-PAPER: dict[str, Any] = {"inputs": _TURNS, "labels": _TURNS, "source": pl.String()}
-"""As published (``build_dataset.py``; the public set adds ``source``): chat turns with and without masked labels."""
-STEPWISE: dict[str, Any] = {
-    "prompt": pl.String(),
-    "completions": pl.List(pl.String()),
-    "labels": pl.List(pl.Boolean()),
-}
-"""TRL's stepwise supervision: is each step right?"""
-
 Row = tuple[Any, ...]
+_TREES = 64  # per batch
+_ROWS = 4096  # per row group: long texts in lists fill the memory
+_SIZES = (("n<1K", 1_000), ("1K<n<10K", 10_000), ("10K<n<100K", 100_000), ("100K<n<1M", 1_000_000))
+_TURNS = pl.List(pl.Struct({"role": pl.String(), "content": pl.String()}))
+NEUTRAL = (
+    "Problems and steps come from people and models. If one contains the text of a special token (`<+>`, `<->`, "
+    "`<extra>`, a chat token), a word joiner (U+2060) follows its first character, so that no tokenizer finds it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One form of the training set: the columns, the rows of a tree, and title and text of the dataset card."""
+
+    schema: Mapping[str, Any]
+    rows: Callable[[dict[str, Any]], Iterator[Row]]
+    title: str
+    text: str
 
 
 def special_texts(model: Path) -> tuple[str, ...]:
-    """The label tokens and every special token in the model's ``tokenizer.json``, longest first."""
+    """The label tokens and the special tokens of the model's ``tokenizer.json``, longest first.
+
+    Raises ``DataError`` if the folder ``model`` has no usable tokenizer file.
+    """
     path = model / "tokenizer.json"
     added = read_json(path).get("added_tokens") if path.exists() else None
     if not isinstance(added, list):
@@ -40,17 +54,36 @@ def special_texts(model: Path) -> tuple[str, ...]:
     return tuple(sorted(special, key=lambda text: (-len(text), text)))
 
 
-def neutral(tree: dict[str, Any], specials: Sequence[str]) -> dict[str, Any]:
-    """A row of ``records.TREES`` whose texts hold no special token."""
-    return tree | {
-        "problem": neutralise(tree["problem"], specials),
-        "steps": [neutralise(step, specials) for step in tree["steps"]],
-        "branches": [branch | {"step": neutralise(branch["step"], specials)} for branch in tree["branches"]],
-    }
+def neutral_trees(path: Path, specials: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """The trees of a file (``records.TREES``), without special tokens in their texts, a batch in memory at a time.
+
+    Raises ``DataError`` if the file does not exist.
+    """
+    if not path.exists():
+        raise DataError(f"{path}: no such file; run the build stage")
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_TREES):
+            for tree in batch.to_pylist():
+                tree["problem"] = neutralise(tree["problem"], specials)
+                tree["steps"] = [neutralise(step, specials) for step in tree["steps"]]
+                for branch in tree["branches"]:
+                    branch["step"] = neutralise(branch["step"], specials)
+                yield tree
+
+
+def write_rows(path: Path, form: Form, trees: Iterable[dict[str, Any]]) -> int:
+    """Write the rows of ``trees`` to a Parquet file; returns how many."""
+    with table_writer(path, dict(form.schema)) as table:
+        for tree in trees:
+            for row in form.rows(tree):
+                table.add(*row)
+                if table.rows % _ROWS == 0:
+                    table.flush()
+    return table.rows
 
 
 def paper_rows(tree: dict[str, Any]) -> Iterator[Row]:
-    """Two samples a record (``PAPER``): both error labels masked; then correctness masked, the error labels given."""
+    """Two samples per record: both error labels masked, then correctness masked with the error labels given."""
     variant = VARIANTS["full"]
     captions = [mark.caption for mark in (*variant.first, *variant.second)]
     user = {"role": "user", "content": prompts.user_turn(tree["problem"])}
@@ -66,61 +99,64 @@ def paper_rows(tree: dict[str, Any]) -> Iterator[Row]:
 
 
 def stepwise_rows(tree: dict[str, Any]) -> Iterator[Row]:
-    """The tree's stepwise rows (``STEPWISE``); a step is right where its correctness label is 1.
+    """Rows of stepwise supervision; a step is correct if its correctness label is 1.
 
-    One row follows the trunk while its steps have labels, to the first wrong one. Every other rated step gives one
-    row: the trunk before it, which must be labelled right all through, and the step itself.
+    One row follows the trunk while its steps have labels, up to the first incorrect step. Every other rated step gives
+    one row: the trunk before it, if all of it is labelled correct, and the step.
     """
-    followed: dict[int, bool] = {}
+    trunk: dict[int, bool] = {}
     others = []
     for branch in tree["branches"]:
         place, label = branch["step_index"], branch["correctness"] == 1
         on_trunk = place < len(tree["steps"]) and branch["step"] == tree["steps"][place]
-        if on_trunk and place not in followed:
-            followed[place] = label
+        if on_trunk and place not in trunk:
+            trunk[place] = label
         else:
             others.append((place, branch["step"], label))
-    right = 0
-    while followed.get(right):
-        right += 1
-    labels = [True] * right + [False] * (right in followed)
+    correct = 0
+    while trunk.get(correct):
+        correct += 1
+    labels = [True] * correct + [False] * (correct in trunk)
     if labels:
         yield tree["problem"], tree["steps"][: len(labels)], labels
     for place, step, label in others:
-        if place <= right:
+        if place <= correct:
             yield tree["problem"], [*tree["steps"][:place], step], [True] * place + [label]
 
 
-def card(title: str, text: str, rows: dict[str, int], licences: Sequence[str]) -> str:
-    """A dataset card (Markdown with the hub's YAML head) for a folder with ``train.parquet`` and ``test.parquet``."""
+def card(form: Form, rows: Mapping[str, int], licences: Sequence[str]) -> str:
+    """The dataset card (Markdown with the Hub's YAML header) of a folder with one Parquet file per split."""
     total = sum(rows.values())
     files = "".join(f"  - split: {split}\n    path: {split}.parquet\n" for split in rows)
-    size = next((name for name, most in _SIZES if total < most), "n>1M")
+    size = next((name for name, limit in _SIZES if total < limit), "n>1M")
     counts = "\n".join(f"| {split} | {count:,} |" for split, count in rows.items())
     return (
         "---\n"
-        f"pretty_name: {title}\nlanguage: [en]\nlicense: other\nlicense_name: as-the-sources\n"
+        f"pretty_name: {form.title}\nlanguage: [en]\nlicense: other\nlicense_name: as-the-sources\n"
         f"task_categories: [text-classification]\nsize_categories: ['{size}']\n"
         f"configs:\n- config_name: default\n  data_files:\n{files}---\n\n"
-        f"# {title}\n\n{text}\n\n| split | rows |\n| --- | ---: |\n{counts}\n\n"
+        f"# {form.title}\n\n{form.text}\n\n| split | rows |\n| --- | ---: |\n{counts}\n\n"
         f"Licences of the sources: {', '.join(licences)}.\n\n{NEUTRAL}\n"
     )
 
 
-_SIZES = (("n<1K", 1_000), ("1K<n<10K", 10_000), ("10K<n<100K", 100_000), ("100K<n<1M", 1_000_000))
-NEUTRAL = (
-    "Problems and steps come from people and models. Where one holds a special token's text (`<+>`, `<->`, `<extra>`, "
-    "a chat token), a word joiner (U+2060) stands after its first character, so that a tokenizer reads no token there."
+# Schema of the paper's form: ``build_dataset.py``; the public dataset adds ``source``.
+PAPER = Form(
+    {"inputs": _TURNS, "labels": _TURNS, "source": pl.String()},
+    paper_rows,
+    "PathFinder samples",
+    "Process reward samples in the form of the published PathFinder data. `inputs` and `labels` are the same two chat "
+    "turns, but the requested labels read `<extra>` in `inputs` and `<+>` or `<->` in `labels`. Each rated step gives "
+    "two samples: one asks for mathematics and consistency; the other gives these two and asks for correctness. "
+    "`source` names the origin of the step. `train` contains no problem of `test` and no near duplicate of one.",
 )
-PAPER_CARD = (
-    "Process reward samples in the form of the published PathFinder data: `inputs` and `labels` are the same two chat "
-    "turns; in `inputs` the asked labels read `<extra>`, in `labels` they read `<+>` or `<->`. Each rated step gives "
-    "two samples: mathematics and consistency asked; then correctness asked with these two given. `source` names the "
-    "step's origin. Problems of `test`, and their near duplicates, do not stand in `train`."
+STEPWISE = Form(  # as TRL reads it
+    {"prompt": pl.String(), "completions": pl.List(pl.String()), "labels": pl.List(pl.Boolean())},
+    stepwise_rows,
+    "PathFinder stepwise supervision",
+    "Stepwise supervision: `prompt` is the problem, `completions` are steps, and `labels` give the correctness of each "
+    "step (free of errors, and useful). One row follows each solution while its steps have labels, up to the first "
+    "incorrect step. Every other rated step gives a row of its own, after the same steps if these are correct. Steps "
+    "after an unlabelled step are left out.",
 )
-STEPWISE_CARD = (
-    "Stepwise supervision: `prompt` is the problem, `completions` are steps and `labels` say of each whether it is "
-    "right (its correctness label: sound, consistent and useful). One row follows each solution while its steps have "
-    "labels, to the first wrong one; every other rated step gives a row of its own after the same steps, where these "
-    "are right. Steps after one that has no label are left out."
-)
+FORMS = {"paper": PAPER, "trl": STEPWISE}

@@ -1,8 +1,7 @@
-"""Steps rated by Monte-Carlo roll-outs: RLHFlow-Mistral conversations and Math-Shepherd pairs.
+"""Read lines rated by Monte-Carlo roll-outs: RLHFlow-Mistral conversations and Math-Shepherd pairs.
 
 Source: RLHFlow/Mistral-PRM-Data and peiyi9979/Math-Shepherd data formats; ``load_data_mistral.py`` and
-``clean_mistral.py`` of the published code. "+" is rated 1 and "-" is rated -1. The presets differ where
-``docs/data.md`` says so.
+``clean_mistral.py`` of the published code. "+" is rated 1 and "-" is rated -1. docs/data.md compares the presets.
 """
 
 from __future__ import annotations
@@ -10,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pathfinder.data.upstream import Preset, Rated, Reading, UnreadableError, text_problem
+from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, text_problem
 
 RLHFLOW = "rlhflow_mistral"
 SHEPHERD = "math_shepherd"
-_MARK = "ки"  # Math-Shepherd's place holder behind every step
+_MARK = "ки"  # Math-Shepherd's placeholder after every step
 _RATINGS = {"+": 1, "-": -1}
 _FIRST_STEP = re.compile(r"(.*?)(Step\s*1\s*:.*)", re.DOTALL | re.IGNORECASE)
 _FIRST_STEP_OFFICIAL = re.compile(r"(.*?)(Step 1:.*)", re.DOTALL)
@@ -22,8 +21,8 @@ _CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECA
 _CAPTION_OFFICIAL = re.compile(r"Step\s*\d+:\s*")
 
 
-def read_monte_carlo(value: Any, preset: Preset) -> Reading:
-    """One line of either shape, told apart by the line itself; raises ``UnreadableError``."""
+def read_monte_carlo(value: Any, preset: ConversionPreset) -> Reading:
+    """Read one line of either format; raises ``UnreadableError`` if it has another shape."""
     if isinstance(value, dict) and "conversations" in value:
         return read_conversation(value["conversations"], preset)
     if isinstance(value, dict) and {"input", "label"} <= value.keys():
@@ -33,8 +32,8 @@ def read_monte_carlo(value: Any, preset: Preset) -> Reading:
     raise UnreadableError("unknown_shape", "expected conversations, a list of turns, or input and label")
 
 
-def read_conversation(turns: Any, preset: Preset) -> Reading:
-    """Turns ``{content, role}``: steps at even places, the first behind the question, "+" or "-" at odd places."""
+def read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
+    """Read turns ``{content, role}``. Even turns are steps (the first follows the question), odd ones "+" or "-"."""
     if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns):
         raise UnreadableError("bad_conversation", "expected at least two turns, each an object")
     if preset == "repaired":
@@ -49,8 +48,8 @@ def read_conversation(turns: Any, preset: Preset) -> Reading:
     return reading
 
 
-def read_shepherd(value: dict[str, Any], preset: Preset) -> Reading:
-    """A pair of equal texts: ``input`` has a mark behind every step where ``label`` has "+" or "-"."""
+def read_shepherd(value: dict[str, Any], preset: ConversionPreset) -> Reading:
+    """Read a pair of equal texts: ``input`` has a placeholder after every step where ``label`` has "+" or "-"."""
     marked, label = value["input"], value["label"]
     if not isinstance(marked, str) or not isinstance(label, str):
         raise UnreadableError("not_text", "input and label must be texts")
@@ -61,10 +60,10 @@ def read_shepherd(value: dict[str, Any], preset: Preset) -> Reading:
     return reading
 
 
-def clean_step(text: str, preset: Preset) -> str:
-    """A step without its "Step N:" captions.
+def clean_step(text: str, preset: ConversionPreset) -> str:
+    """Remove the "Step N:" captions of a step.
 
-    Repaired: only at the start of a line. Official: anywhere, and every line becomes a paragraph of its own.
+    Repaired: only at the start of a line. Official: anywhere, and every line becomes a paragraph.
     """
     if preset == "official":
         lines = [_CAPTION_OFFICIAL.sub("", line).strip() for line in text.strip().split("\n") if line.strip()]
@@ -72,7 +71,7 @@ def clean_step(text: str, preset: Preset) -> str:
     return _CAPTION.sub("", text).strip()
 
 
-def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
+def _split_question(first: Any, preset: ConversionPreset) -> tuple[str, str]:
     reason = text_problem(first)
     if reason is not None:
         raise UnreadableError(f"problem_{reason}", repr(first))
@@ -87,7 +86,7 @@ def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
     return question, match[2].strip()
 
 
-def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset) -> None:
+def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: ConversionPreset) -> None:
     for position, (text, mark) in enumerate(zip(texts, marks, strict=True)):
         reason = text_problem(text)
         step = clean_step(text, preset) if isinstance(text, str) else ""
@@ -97,7 +96,7 @@ def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset
             reading.refuse(position, 0, reason, repr(text))
             if preset == "official":
                 continue
-            # Nothing says what later steps build on, so none of them can have a true prefix.
+            # The prefix of later steps is unknown.
             reading.dropped["after_unreadable_step"] += len(texts) - position - 1
             return
         known, rating = _rating(mark, preset)
@@ -108,7 +107,7 @@ def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset
         reading.trunk.append(step)
 
 
-def _rating(mark: Any, preset: Preset) -> tuple[bool, int | None]:
+def _rating(mark: Any, preset: ConversionPreset) -> tuple[bool, int | None]:
     if mark is None:
         return True, None
     if preset == "official":
@@ -118,7 +117,7 @@ def _rating(mark: Any, preset: Preset) -> tuple[bool, int | None]:
 
 
 def _align(marked: str, label: str) -> tuple[list[str], list[Any]]:
-    """Steps and their marks; a mark's text that the label repeats is part of the step."""
+    """Steps and their ratings. A placeholder that the label repeats is part of the step."""
     texts, marks, text, at = [], list[Any](), "", 0
     for number, piece in enumerate(marked.split(_MARK)):
         if number:
@@ -132,7 +131,7 @@ def _align(marked: str, label: str) -> tuple[list[str], list[Any]]:
             raise UnreadableError("label_mismatch", f"input and label differ from character {at} on")
         text, at = text + piece, at + len(piece)
     if at != len(label):
-        raise UnreadableError("label_mismatch", f"the label goes on after character {at}")
+        raise UnreadableError("label_mismatch", f"the label is longer: text follows character {at}")
     if text.strip():
         texts.append(text)
         marks.append(None)

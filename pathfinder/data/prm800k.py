@@ -1,24 +1,24 @@
-"""PRM800K lines (phase 1 and 2) as trajectories and rated steps.
+"""Read PRM800K lines (phase 1 and 2).
 
-Source: openai/prm800k data format; ``load_data.py`` of the published code. The presets differ where
-``docs/data.md`` says so.
+Source: openai/prm800k data format; ``load_data.py`` of the published code. docs/data.md compares the presets.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.data.upstream import Preset, Rated, Reading, UnreadableError, text_problem
+from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, text_problem
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
-_FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # the format's own; others are counted as unknown
+_FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # defined by the format; others count as unknown
 
 
-def read_prm800k(value: Any, preset: Preset) -> Reading:
-    """One line: every completion is a record after the steps chosen before it; raises ``UnreadableError``.
+def read_prm800k(value: Any, preset: ConversionPreset) -> Reading:
+    """Read one line. Every completion is a record after the steps that were chosen before it.
 
-    Flags, reasons to finish, human and unchosen steps are counted in ``notes`` and decide nothing.
+    Flags, finish reasons, human and unchosen steps are counted in ``notes`` and change nothing. Raises
+    ``UnreadableError`` if the line has another shape.
     """
     problem, steps = _frame(value)
     reading = Reading(SOURCE, problem)
@@ -44,7 +44,7 @@ def read_prm800k(value: Any, preset: Preset) -> Reading:
         if text is not None:
             reading.trunk.append(text)
         elif preset == "repaired":
-            # Nothing says what later steps build on, so none of them can have a true prefix.
+            # The prefix of later steps is unknown.
             ended = True
             reading.notes["ended_by_unchosen_step"] += position + 1 < len(steps)
         elif position + 1 < len(steps):
@@ -80,7 +80,7 @@ def _completions(step: Any, position: int) -> list[Any]:
     return completions
 
 
-def _add_record(reading: Reading, preset: Preset, position: int, index: int, completion: Any) -> None:
+def _add_record(reading: Reading, preset: ConversionPreset, position: int, index: int, completion: Any) -> None:
     if not isinstance(completion, dict):
         reading.refuse(position, index, "not_an_object", type(completion).__name__)
         return
@@ -98,8 +98,8 @@ def _add_record(reading: Reading, preset: Preset, position: int, index: int, com
         reading.records.append(Rated(position, index, len(reading.trunk), text, given))
 
 
-def _followed(step: dict[str, Any], completions: list[Any], preset: Preset, position: int) -> str | None:
-    """The text that the next step builds on: the chosen completion, else the human one, else ``None``."""
+def _followed(step: dict[str, Any], completions: list[Any], preset: ConversionPreset, position: int) -> str | None:
+    """The text that the next step continues: the chosen completion, else the human one, else ``None``."""
     chosen, human = step.get("chosen_completion"), step.get("human_completion")
     if chosen is not None and (isinstance(chosen, bool) or not isinstance(chosen, int)):
         raise UnreadableError("bad_choice", f"step {position}: chosen_completion is {chosen!r}, expected an integer")

@@ -1,11 +1,12 @@
-"""What every upstream reader shares: streaming the lines of a file, and what one line turns into.
+"""Shared by the readers of upstream formats: the records of a file, and the result of reading one line.
 
-A file is read record by record; one that cannot be read is set aside with file, line and reason, and the rest goes on.
-``.jsonl`` and ``.json`` (each also ``.gz``) and ``.parquet`` are read; a ``.json`` file holds a list or one object.
+``.jsonl``, ``.json`` (each also ``.gz``) and ``.parquet`` files are read as streams; a ``.json`` file holds a list or
+one object. A line that cannot be read does not stop the others.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import zlib
 from collections import Counter
@@ -18,14 +19,15 @@ import pyarrow.parquet
 
 from pathfinder.core.io import DataError, open_bytes
 
-Preset = Literal["repaired", "official"]
-SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+ConversionPreset = Literal["repaired", "official"]
+"""How upstream lines become records; docs/data.md lists the differences."""
+_SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 _CHUNK = 1 << 20
 _DETAIL_CHARS = 200
 
 
 class UnreadableError(ValueError):
-    """A whole line that cannot become a trajectory: ``reason`` is a short name, ``detail`` says what was seen."""
+    """A line that cannot become a trajectory: ``reason`` is a short name, ``detail`` shows the value."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}")
@@ -34,7 +36,7 @@ class UnreadableError(ValueError):
 
 
 class Rated(NamedTuple):
-    """One rated step: at upstream step ``position``, alternative ``completion``, after ``step_index`` trunk steps."""
+    """A rated step: alternative ``completion`` of upstream step ``position``, after ``step_index`` trunk steps."""
 
     position: int
     completion: int
@@ -45,7 +47,7 @@ class Rated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """One record of a readable line that is not usable."""
+    """An unusable record of a readable line."""
 
     position: int
     completion: int
@@ -55,7 +57,7 @@ class SetAside:
 
 @dataclass(slots=True)
 class Reading:
-    """One upstream line: its problem, the steps that were followed and the records beside them."""
+    """One upstream line: its problem, the steps that were followed (the trunk) and the rated steps."""
 
     source: str
     problem: str
@@ -71,19 +73,19 @@ class Reading:
 
 
 def printable(text: str) -> str:
-    """A short form that any table can hold."""
+    """The start of a text, with lone surrogates escaped."""
     return text.encode("utf-8", "backslashreplace").decode()[:_DETAIL_CHARS]
 
 
 def text_problem(value: Any) -> str | None:
-    """Why ``value`` cannot be a problem or a step, or ``None`` where it can."""
+    """Why ``value`` cannot be a problem or a step, or ``None`` if it can."""
     if value is None:
         return "null_text"
     if not isinstance(value, str):
         return "not_text"
     if not value.strip():
         return "empty_text"
-    if value.isascii():  # nearly always, and quick to tell
+    if value.isascii():  # nearly always, and cheap to check
         return None
     try:
         value.encode()
@@ -94,19 +96,19 @@ def text_problem(value: Any) -> str | None:
 
 def data_files(folder: Path) -> list[Path]:
     """The files below ``folder`` that hold records, sorted by path."""
-    return sorted(p for p in folder.rglob("*") if p.is_file() and p.name.endswith(SUFFIXES))
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(_SUFFIXES))
 
 
 def read_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line from 1, value)``, ``UnreadableError`` as the value of a line that is not JSON.
+    """Yield ``(line from 1, value)``; the value of a line that is not JSON is an ``UnreadableError``.
 
-    In a JSON list or a Parquet file the line is the position. A file that breaks off raises ``DataError``.
+    In a JSON list or a Parquet file the line is the position. Raises ``DataError`` if the file is truncated or damaged.
     """
     return ((line, decoded(value)) for line, value in _read(path))
 
 
 def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
-    """What ``read_records`` yields, not yet ``decoded``, in lists of about a megabyte that depend on the file alone."""
+    """Like ``read_records``, but before ``decoded`` and in lists of about a megabyte; the file determines the lists."""
     batch: list[tuple[int, Any]] = []
     weight = 0
     for line, value in _read(path):
@@ -120,7 +122,7 @@ def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
 
 
 def decoded(value: Any) -> Any:
-    """The value of a line that may still be JSON text; ``UnreadableError``, returned, where it is not JSON."""
+    """Parse ``value`` if it is JSON text; returns an ``UnreadableError`` if that fails."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -133,99 +135,80 @@ def _read(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         if path.suffix == ".parquet":
             yield from _parquet_rows(path)
-        elif path.name.endswith((".json", ".json.gz")):
-            with open_bytes(path) as handle:
-                yield from _list_items(path, handle)
         else:
             with open_bytes(path) as handle:
-                yield from _lines(handle)
-    except (EOFError, zlib.error, OSError, pyarrow.ArrowInvalid) as error:
+                if path.name.endswith((".json", ".json.gz")):
+                    yield from enumerate(_list_items(path, handle), start=1)
+                else:
+                    yield from ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
 
 
-def _lines(handle: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-    return ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
-
-
 def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    number = 0
     with pyarrow.parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=1024):
-            for row in batch.to_pylist():
-                number += 1
-                yield number, row
+        rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+        yield from enumerate(rows, start=1)
 
 
-def _list_items(path: Path, handle: IO[bytes]) -> Iterator[tuple[int, Any]]:
-    """The items of a JSON list, decoded one by one from a growing window; a single object counts as one item."""
-    decoder = json.JSONDecoder()
-    window = _Window(path, handle)
-    first = window.skip(" \t\r\n\ufeff")
-    if first != "[":
-        yield 1, window.decode(decoder)
-        window.expect_end()
-        return
-    window.drop(1)
-    number = 0
-    while window.skip(" \t\r\n") != "]":
-        number += 1
-        yield number, window.decode(decoder)
-        if window.skip(" \t\r\n") == ",":
-            window.drop(1)
-        elif window.skip(" \t\r\n") != "]":
-            raise DataError(
-                f"{path}: item {number} is followed by neither a comma nor the end of the list; mend the file"
-            )
-    window.drop(1)
-    window.expect_end()
+def _list_items(path: Path, handle: IO[bytes]) -> Iterator[Any]:
+    """The items of a JSON list, decoded one by one; a single object is one item."""
+    text = _JsonStream(path, handle)
+    if text.peek() != "[":
+        yield text.decode()
+    else:
+        text.skip()
+        while text.peek() != "]":
+            yield text.decode()
+            if text.peek() == ",":
+                text.skip()
+            elif text.peek() != "]":
+                raise DataError(f"{path}: expected a comma or the end of the list after an item; fetch or fix the file")
+        text.skip()
+    if text.peek():
+        raise DataError(f"{path}: text follows the end of the JSON value; fetch or fix the file")
 
 
-class _Window:
+class _JsonStream:
+    """JSON text of which a window is in memory."""
+
     def __init__(self, path: Path, handle: IO[bytes]) -> None:
-        self._path, self._handle = path, handle
-        self._bytes, self._text, self._at, self._ended = b"", "", 0, False
+        self._path = path
+        self._reader = io.TextIOWrapper(handle, "utf-8-sig", newline="")
+        self._decoder = json.JSONDecoder()
+        self._text, self._at = "", 0
 
-    def _more(self, amount: int = _CHUNK) -> bool:
-        chunk = self._handle.read(amount)
-        self._ended = not chunk
-        self._bytes += chunk
-        try:
-            text, self._bytes = self._bytes.decode(), b""
-        except UnicodeDecodeError as error:
-            if self._ended or error.end < len(self._bytes):
-                raise DataError(f"{self._path}: not UTF-8 ({error}); fetch the file again") from error
-            text, self._bytes = self._bytes[: error.start].decode(), self._bytes[error.start :]
-        self._text = self._text[self._at :] + text
-        self._at = 0
-        return not self._ended
+    def _more(self, amount: int) -> bool:
+        chunk = self._reader.read(amount)
+        self._text, self._at = self._text[self._at :] + chunk, 0
+        return bool(chunk)
 
-    def skip(self, characters: str) -> str:
+    def peek(self) -> str:
+        """The next character that is not white space; empty at the end."""
         while True:
-            while self._at < len(self._text) and self._text[self._at] in characters:
+            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
                 self._at += 1
             if self._at < len(self._text):
                 return self._text[self._at]
-            if not self._more():
+            if not self._more(_CHUNK):
                 return ""
 
-    def drop(self, count: int) -> None:
-        self._at += count
+    def skip(self) -> None:
+        """Skip one character."""
+        self._at += 1
 
-    def decode(self, decoder: json.JSONDecoder) -> Any:
-        """One value; the window grows by doubling, so that the work stays linear in the size of the item."""
+    def decode(self) -> Any:
+        """Read one value. The window grows by doubling, so the work stays linear in the size of the item."""
         amount = _CHUNK
         while True:
             try:
-                value, end = decoder.raw_decode(self._text, self._at)
+                value, end = self._decoder.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
                 if isinstance(error, RecursionError) or not self._more(amount):
-                    raise DataError(f"{self._path}: not valid JSON ({error}); fetch or mend the file") from error
+                    raise DataError(f"{self._path}: not valid JSON ({error}); fetch or fix the file") from error
             else:
+                # a number at the end of the window may continue
                 if end < len(self._text) or isinstance(value, (dict, list, str)) or not self._more(amount):
                     self._at = end
                     return value
             amount *= 2
-
-    def expect_end(self) -> None:
-        if self.skip(" \t\r\n"):
-            raise DataError(f"{self._path}: text follows the end of the JSON value; mend the file")

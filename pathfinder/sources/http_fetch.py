@@ -53,7 +53,7 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
 
 
 def _resume(url: str, part: Path, timeout_s: float) -> None:
-    """Append to ``part`` what it lacks, or write it from the start if the file on the server has changed."""
+    """Append the missing bytes to ``part``; write it from the start if the file on the server has changed."""
     notes = part.with_suffix(".json")
     validator = str(read_json(notes)["validator"]) if notes.exists() else ""
     have = part.stat().st_size if part.exists() and validator else 0

@@ -1,12 +1,12 @@
-"""Paper-sized data through prepare, filter, validate and build, beside the straightforward way, in one run.
+"""Measure prepare, filter, validate and build on paper-sized data, compared with a straightforward implementation.
 
 Run: PATHFINDER_SCALE=1000000 pytest -m benchmarks -s tests/data/test_scale.py
 
-The input is the real phase-1 file again and again, the letters of each copy moved on by one place so that no copy is
-near another. Labels come from the ratings, without a judge. Every step is a process of its own; its peak is the
-kernel's (``VmHWM``) and, where it has workers, that of the largest of them times their number; its time is the wall
-clock's, and its CPU seconds, workers included, say what a busy machine hides. ``tests/support/straightforward.py`` is the other
-side; what only "near" does there, build does here.
+The input repeats the real phase-1 file. Each copy replaces letters by their successors, so that no copy is a near
+duplicate of another. Labels come from the ratings, without a judge. Every step is a process. Its memory is the kernel's
+peak (``VmHWM``) plus, if it has workers, the peak of the largest worker times their number. CPU seconds include the
+workers; on a busy machine they are more reliable than wall seconds. ``tests/support/straightforward.py`` is the other
+implementation; its step "near" is a part of build.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.support.stage_inputs import write_params
 
 pytestmark = pytest.mark.benchmarks
 _SIZE = int(os.environ.get("PATHFINDER_SCALE", "50000"))
-_ANSWER = "The step repeats what stands above it and adds nothing.\n" * 8 + "Score A: {}\nScore B: {}\nScore C: {}"
+_ANSWER = "The step repeats the text above it and adds nothing.\n" * 8 + "Score A: {}\nScore B: {}\nScore C: {}"
 Figures = tuple[float, float, float]  # wall seconds, CPU seconds, peak GiB
 _WRAPPED = """
 import os, pathlib, resource, runpy, sys
@@ -43,7 +43,7 @@ pathlib.Path(target).write_text(f"{sum(os.times()[:4])} {own + worker * os.cpu_c
 
 
 def _moved(value: Any, table: dict[int, int], copy: int) -> Any:
-    """The same line with other words: every problem and step through ``table``, the copy's number behind it."""
+    """The same line with other words: every problem and step is translated by ``table`` and numbered."""
     if isinstance(value, dict):
         return {
             key: f"{part.translate(table)} {copy}"
@@ -76,7 +76,7 @@ def write_input(mirror: Path, folder: Path, size: int) -> int:
 
 
 def write_labels(folder: Path) -> None:
-    """Labels and answers of the prepared steps, for both sides; every tenth wrong step is called right."""
+    """Write labels and answers of the prepared steps, for both sides; every tenth incorrect step is labelled correct."""
     steps = read_parquet(folder / "artifacts/steps/steps.parquet", STEPS)
     rating, wrong = pl.col("rating"), pl.col("rating") == -1
     lenient = wrong & (pl.int_range(pl.len()) % 10 == 0)
@@ -133,7 +133,7 @@ def measured(root: Path, folder: Path, module: str, *arguments: str) -> Figures:
 
 
 def whole(steps: list[Figures]) -> Figures:
-    """Times of one step after the other, and the highest peak."""
+    """Total times of the steps, and the highest peak."""
     wall, cpu, peak = zip(*steps, strict=True)
     return sum(wall), sum(cpu), max(peak)
 
@@ -163,7 +163,7 @@ def test_paper_sized_data(size: int, root: Path, mirror: Path, tmp_path: Path) -
     for step in ours:
         print(f"  {step:9}{_row(ours[step])} |{_row(theirs[step])}")
     print(f"  all      {_row(own)} |{_row(other)}{_ratios(own, other)}")
-    if size == _SIZE // 4:  # it takes longer than all else, and in proportion to the size
+    if size == _SIZE // 4:  # the slowest step; its time is proportional to the size
         near = measured(root, tmp_path, "tests.support.straightforward", "near")
         print(f"  near     {'in build':>34} |{_row(near)}\n  with near{'':>34} |{_ratios(own, whole([other, near]))}")
     dropped = read_json(tmp_path / "metrics/filter.json")["sources"]["prm800k"]["dropped"]

@@ -11,6 +11,7 @@ from pathfinder.core.io import DataError, read_json, write_json, write_jsonl, wr
 from pathfinder.core.mixes import records_of
 from pathfinder.core.prompts import digest
 from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
+from pathfinder.data import trainset
 from stages import build
 
 PROBLEMS = 40
@@ -24,7 +25,7 @@ def problem(i: int) -> str:
 
 @pytest.fixture
 def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two trajectories a problem (one human, one Monte-Carlo) of two records each, and tiny benchmarks."""
+    """Two trajectories per problem (one human, one Monte-Carlo) of two records each, and tiny benchmarks."""
     monkeypatch.chdir(tmp_path)
     trajectories, steps, clean = [], [], []
     for i in range(PROBLEMS):
@@ -93,7 +94,7 @@ def figures() -> dict[str, Any]:
     return value
 
 
-def test_no_problem_stands_on_both_sides_and_nothing_is_lost(inputs: Path) -> None:
+def test_no_problem_is_on_both_sides_and_nothing_is_lost(inputs: Path) -> None:
     build.main()
     train, test = trees("train"), trees("test")
     assert len(test) > 0
@@ -122,7 +123,7 @@ def test_overlap_is_found_and_reported_by_benchmark_and_source(inputs: Path) -> 
     assert overlap["prmbench/circular"] | NOTHING == overlap["prmbench/circular"]
     assert set(overlap) == {"processbench/gsm8k", "prmbench/circular", "prmbench-original/circular", "search/math"}
     steps = pl.read_parquet("artifacts/overlap/steps.parquet")
-    assert dict(steps.schema) == build.STEP_HITS
+    assert dict(steps.schema) == trainset.STEP_HITS
     assert steps.select("benchmark_id", "step_index", "kind").rows() == [
         ("gsm8k-0", 0, "exact"),
         ("gsm8k-0", 2, "near"),
@@ -132,7 +133,7 @@ def test_overlap_is_found_and_reported_by_benchmark_and_source(inputs: Path) -> 
     assert pl.read_parquet("artifacts/overlap/removed.parquet").is_empty()
 
 
-def test_overlap_is_removed_on_request_and_what_was_removed_is_recorded(inputs: Path) -> None:
+def test_overlap_is_removed_on_request_and_recorded(inputs: Path) -> None:
     change(remove_overlap=True)
     build.main()
     found = figures()
@@ -142,7 +143,7 @@ def test_overlap_is_removed_on_request_and_what_was_removed_is_recorded(inputs: 
         "search/math": {"problems": 1, "records": 4},
     }
     removed = pl.read_parquet("artifacts/overlap/removed.parquet")
-    assert dict(removed.schema) == build.REMOVED
+    assert dict(removed.schema) == trainset.REMOVED
     assert set(removed["problem_id"]) == HELD
     assert removed["records"].sum() == 8
     assert not HELD & (set(trees("train")["problem_id"]) | set(trees("test")["problem_id"]))

@@ -10,8 +10,8 @@ import yaml
 
 from pathfinder.core.io import DataError, read_json, read_parquet, sha256_file
 from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES
+from pathfinder.data import conversion
 from pathfinder.data.upstream import read_batches
-from stages import prepare
 from stages.prepare import main
 from tests.support.stage_inputs import prm800k_line, write_params, write_raw
 
@@ -33,7 +33,7 @@ def balanced(metrics: dict[str, object]) -> bool:
     return metrics["read"] == sum([metrics["kept"], *dropped.values(), *quarantined.values()])
 
 
-def test_every_record_is_kept_with_an_id_that_leads_back_to_its_line(project: Path) -> None:
+def test_every_record_is_kept_with_an_id_that_names_its_line(project: Path) -> None:
     main()
     steps = read_parquet(OUT / "steps.parquet", STEPS)
     trajectories = read_parquet(OUT / "trajectories.parquet", TRAJECTORIES)
@@ -57,20 +57,20 @@ def test_equal_inputs_give_equal_bytes(project: Path) -> None:
     assert {path.name: path.read_bytes() for path in OUT.iterdir()} == first
 
 
-def test_processes_give_the_bytes_of_one(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_processes_write_the_same_bytes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
     text = path.read_text()
     path.write_text("".join(text.replace("We add", f"{number} times we add") for number in range(600)) + "no JSON\n")
     assert len(list(read_batches(path))) > 1
     main()
-    alone = {path: path.read_bytes() for path in (*OUT.iterdir(), Path("metrics/prepare.json"))}
-    monkeypatch.setattr(prepare, "_ALONE", 0)
+    before = {path: path.read_bytes() for path in (*OUT.iterdir(), Path("metrics/prepare.json"))}
+    monkeypatch.setattr(conversion, "_IN_PROCESS_BYTES", 0)
     main()
-    assert {path: path.read_bytes() for path in alone} == alone
+    assert {path: path.read_bytes() for path in before} == before
     assert len(read_parquet(OUT / "quarantine.parquet", QUARANTINE)) == 1
 
 
-def test_bad_lines_and_records_are_quarantined_with_place_and_reason(project: Path) -> None:
+def test_bad_lines_and_records_are_quarantined_with_position_and_reason(project: Path) -> None:
     path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
     bad = prm800k_line("fine?", [("ok", 1)], [(None, 1), ("also", 1)])
     path.write_bytes(path.read_bytes() + b'{"question": \n' + json.dumps(bad).encode() + b"\n")
@@ -131,7 +131,7 @@ def test_the_real_files_balance_and_show_their_known_defects(
     assert {source: books["kept"] for source, books in metrics["sources"].items()} == by_source
 
 
-def test_math_shepherd_is_a_third_source_where_the_catalogue_names_it(project: Path, mirror: Path) -> None:
+def test_math_shepherd_is_a_third_source_if_the_catalogue_names_it(project: Path, mirror: Path) -> None:
     shutil.copytree(mirror / "mistral", Path("artifacts/raw/math_shepherd"))
     main()
     assert set(read_json(Path("metrics/prepare.json"))["sources"]) == {"prm800k", "rlhflow_mistral"}
@@ -147,7 +147,7 @@ def test_math_shepherd_is_a_third_source_where_the_catalogue_names_it(project: P
         main()
 
 
-def test_flags_and_reasons_to_finish_are_counted_and_decide_nothing(project: Path) -> None:
+def test_flags_and_finish_reasons_are_counted_and_change_nothing(project: Path) -> None:
     path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
     main()
     before = read_json(Path("metrics/prepare.json"))["kept"]

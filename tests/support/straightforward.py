@@ -1,9 +1,9 @@
-"""The straightforward way from PRM800K lines to a split training set: whole JSON files in memory, a dict a record.
+"""A straightforward conversion of PRM800K into a training set: whole JSON files in memory, one dict per record.
 
-What the published scripts do (``load_data.py``, ``build_dataset.py``): each step reads one list and writes one list,
-and each record carries its problem and the steps before it. It makes the checks that the stages make, with plain loops,
-and "near" looks for near duplicates with a MinHash a text. Runs as ``python -m tests.support.straightforward STEP`` beside
-``artifacts/``; measured by ``tests/data/test_scale.py``.
+It works like the published scripts (``load_data.py``, ``build_dataset.py``): each step reads one list and writes one
+list, and each record repeats its problem and the steps before it. Plain loops make the same checks as the stages;
+"near" finds near duplicates with one MinHash per text. ``tests/data/test_scale.py`` runs and measures
+``python -m tests.support.straightforward STEP`` in a folder with ``artifacts/``.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def validate() -> None:
 
 
 def build() -> None:
-    """Train and test records, split by problem, and how many benchmark problems and steps stand in them."""
+    """Train and test records, split by problem, and how many benchmark problems and steps they contain."""
     clean = _load("clean")
     problems = sorted({record["problem_id"] for record in clean})
     random.Random(0).shuffle(problems)

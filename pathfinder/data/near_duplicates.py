@@ -1,10 +1,10 @@
-"""Which of very many texts are near some of a smaller set: an exact join on word 3-shingles, in arrays.
+"""Find the near duplicates of a small set of texts among very many: an exact join on word 3-shingles, in arrays.
 
-Two texts are near when the Jaccard similarity of their shingle sets reaches a threshold. The join is complete (prefix
-filtering, Chaudhuri et al. 2006, "A primitive operator for similarity joins"): near texts share a shingle among the
-rarest of each, so only such pairs are compared. Cost is linear in the texts asked; memory depends on the smaller set.
-Words and shingles are 64-bit hashes; a chance collision among ten million is of the order of 1e-5.
-Everything between the texts and the pairs runs outside the interpreter's lock, a chunk of texts a thread.
+Two texts are near duplicates if the Jaccard similarity of their shingle sets reaches a threshold. Near duplicates share
+one of the rarest shingles of each, so only such pairs are compared (prefix filtering, Chaudhuri et al. 2006, "A
+primitive operator for similarity joins"). No pair is missed. Time is linear in the number of texts; memory depends on
+the small set. Words and shingles are 64-bit hashes; among ten million, a collision has a probability of about 1e-5.
+The work runs outside the interpreter's lock, in one thread per chunk of texts.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ import numpy.typing as npt
 import polars as pl
 
 WORD = r"\w+|[^\w\s]"
-"""A word or a sign of a normalised text."""
+"""A word or sign of a normalised text."""
 SHINGLE = 3
-_TEXTS = 8192  # asked at a time
-_ROWS = 4_000_000  # compared at a time
+_TEXTS = 8192  # per chunk
+_ROWS = 4_000_000  # compared at once
 _MIX = tuple(np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9))
 
 Array = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-Near = tuple[int, int, float]
-"""A text asked (its place), a text of the index (its place), their similarity."""
+Pair = tuple[int, int, float]
+"""The place of a text, the place of its near duplicate in the index, and their similarity."""
 
 
-class NearTexts:
-    """Normalised texts, asked for those near other texts. One of fewer than ``shortest`` words is near none."""
+class NearDuplicates:
+    """An index of normalised texts. A text of fewer than ``shortest`` words has no near duplicates."""
 
     def __init__(self, texts: Sequence[str], threshold: float, shortest: int = SHINGLE) -> None:
         self.threshold, self.shortest = threshold, shortest
@@ -53,27 +53,26 @@ class NearTexts:
         self._posted = owner[first][by_rank]
         self._posts = np.searchsorted(rank[first][by_rank], np.arange(len(counts) + 1))
 
-    def ask(self, texts: Sequence[str]) -> Iterator[Near]:
-        """Every near pair, each once or more, by the asked texts' places."""
+    def pairs(self, texts: Sequence[str]) -> Iterator[Pair]:
+        """Every pair of a text and a near duplicate in the index; a pair may be repeated."""
         starts = range(0, len(texts), _TEXTS)
         with ThreadPoolExecutor(os.cpu_count()) as threads:
-            for start, found in zip(
-                starts, threads.map(lambda at: self._ask(texts[at : at + _TEXTS]), starts), strict=True
-            ):
-                for asked, held, similarity in found:
-                    yield asked + start, held, similarity
+            chunks = threads.map(lambda start: self._pairs(texts[start : start + _TEXTS]), starts)
+            for start, found in zip(starts, chunks, strict=True):
+                for place, indexed, similarity in found:
+                    yield start + place, indexed, similarity
 
-    def _ask(self, texts: Sequence[str]) -> list[Near]:
+    def _pairs(self, texts: Sequence[str]) -> list[Pair]:
         owner, hashes, _ = self._sets(texts)
         sizes = np.bincount(owner, minlength=len(texts)).astype(np.int64)
         order = np.argsort(hashes)
         place = np.empty(len(hashes), dtype=np.int64)
-        place[order] = np.searchsorted(self._shingles, hashes[order])  # in order: six times as fast
+        place[order] = np.searchsorted(self._shingles, hashes[order])  # sorted queries are six times as fast
         place = np.minimum(place, max(len(self._shingles) - 1, 0))
         known = self._shingles[place] == hashes if len(self._shingles) else np.zeros(len(hashes), dtype=np.bool_)
         owner, rank = owner[known], self._rank[place[known]]
         counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
-        enough = (counts >= self._least(sizes))[owner]  # a near text has no more strange shingles than that
+        enough = (counts >= self._least(sizes))[owner]  # fewer known shingles cannot reach the threshold
         owner, rank = owner[enough], rank[enough]
         counts = np.bincount(owner, minlength=len(texts)).astype(np.int64)
         order = np.argsort(owner * len(self._rank) + rank)
@@ -81,22 +80,22 @@ class NearTexts:
         starts = np.cumsum(counts) - counts
         first = np.flatnonzero(_places(counts) < (counts - self._least(sizes) + 1)[owner])
         postings = self._posts[rank[first] + 1] - self._posts[rank[first]]
-        near: list[Near] = []
+        found: list[Pair] = []
         for rows in _slices(postings):
             repeat = np.repeat(first[rows], postings[rows])
-            held = self._posted[np.repeat(self._posts[rank[first[rows]]], postings[rows]) + _places(postings[rows])]
-            pairs = np.unique(owner[repeat] * len(self._sizes) + held)
+            indexed = self._posted[np.repeat(self._posts[rank[first[rows]]], postings[rows]) + _places(postings[rows])]
+            pairs = np.unique(owner[repeat] * len(self._sizes) + indexed)
             left, right = np.divmod(pairs, max(len(self._sizes), 1))
             short, long = np.minimum(sizes[left], self._sizes[right]), np.maximum(sizes[left], self._sizes[right])
             fit = short >= self._least(long)
             left, right = left[fit], right[fit]
             for some in _slices(counts[left]):
-                near += self._compare(left[some], right[some], sizes, (rank, starts, counts))
-        return near
+                found += self._compare(left[some], right[some], sizes, (rank, starts, counts))
+        return found
 
-    def _compare(self, left: Array, right: Array, sizes: Array, asked: tuple[Array, Array, Array]) -> list[Near]:
-        """The pairs of places that are near; ``asked`` are the asked texts' shingles, their starts and counts."""
-        rank, starts, counts = asked
+    def _compare(self, left: Array, right: Array, sizes: Array, shingles: tuple[Array, Array, Array]) -> list[Pair]:
+        """The pairs that reach the threshold; ``shingles`` are those of the texts, with their starts and counts."""
+        rank, starts, counts = shingles
         if not len(left):
             return []
         lengths = counts[left]
@@ -109,13 +108,12 @@ class NearTexts:
         return list(zip(left[near].tolist(), right[near].tolist(), similarity[near].tolist(), strict=True))
 
     def _least(self, sizes: Array) -> Array:
-        """How many shingles a set of this size must share with a near one: at least one."""
+        """How many shingles a set of this size shares with a near duplicate, at least; (texts,) like ``sizes``."""
         least: Array = np.maximum(np.ceil(self.threshold * sizes - 1e-9).astype(np.int64), 1)
         return least
 
     def _sets(self, texts: Sequence[str]) -> tuple[Array, Hashes, Array]:
-        """The texts' shingle sets: ``(place of the text, shingle)``, each (shingles,), ordered by text; and how many
-        words each text has, (texts,)."""
+        """The shingle sets: place of the text and shingle, both (shingles,), ordered by text; word counts, (texts,)."""
         split = pl.Series(texts, dtype=pl.String).str.extract_all(WORD)
         lengths: Array = split.list.len().cast(pl.Int64).to_numpy()
         numbers = split.filter(split.list.len() > 0).explode().hash().to_numpy()
@@ -142,7 +140,7 @@ def _places(counts: Array) -> Array:
 
 
 def _slices(costs: Array) -> Iterator[slice]:
-    """Runs of rows that cost about ``_ROWS`` together."""
+    """Consecutive rows that cost about ``_ROWS`` in total."""
     block = np.cumsum(costs) // _ROWS
     edges = [0, *(np.flatnonzero(np.diff(block)) + 1).tolist(), len(costs)]
     yield from (slice(start, end) for start, end in pairwise(edges) if end > start)

@@ -1,0 +1,235 @@
+"""The training set: records gathered into trees, overlap with the benchmarks, choice of trees and split by problem."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
+from pathfinder.core.io import DataError, read_parquet
+from pathfinder.core.mixes import HUMAN, draw, records_of, take
+from pathfinder.core.params import Build
+from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES
+from pathfinder.data.overlap import (
+    BenchmarkText,
+    ProblemHit,
+    StepIndex,
+    StepMatch,
+    best_of,
+    overlap_counts,
+)
+
+PROBLEM_HITS: dict[str, Any] = {
+    "problem_id": pl.String(),
+    "benchmark": pl.String(),
+    "benchmark_id": pl.String(),
+    "kind": pl.String(),
+    "similarity": pl.Float64(),
+}
+STEP_HITS: dict[str, Any] = {
+    "step_digest": pl.String(),  # of the training step: first 16 hexadecimal digits of sha256(normalise(step))
+    "benchmark": pl.String(),
+    "benchmark_id": pl.String(),
+    "step_index": pl.Int64(),  # of the benchmark step, from 0
+    "kind": pl.String(),
+    "similarity": pl.Float64(),
+}
+REMOVED: dict[str, Any] = {
+    "tree_id": pl.String(),
+    "problem_id": pl.String(),
+    "source": pl.String(),
+    "benchmark": pl.String(),
+    "records": pl.Int64(),
+}
+TextMatches = Mapping[str, Mapping[int, StepMatch]]
+"""Training texts and the benchmark steps that they match."""
+PartMatches = Mapping[tuple[str, bool], Mapping[int, StepMatch]]
+"""Parts of the data, by source and whether they stay in the training set, and the benchmark steps that they match."""
+
+
+def gather_trees(steps: Path, clean: Path) -> pl.DataFrame:
+    """The clean records by trajectory (``records.TREES``), in the order of the trajectories.
+
+    Raises ``DataError`` if a clean record is not among the steps.
+    """
+    trajectories = read_parquet(steps / "trajectories.parquet", TRAJECTORIES)
+    rated = read_parquet(steps / "steps.parquet", STEPS).drop("source")
+    kept = read_parquet(clean, CLEAN)
+    records = kept.join(rated, on="id", how="inner", validate="1:1", maintain_order="left")
+    if len(records) != len(kept):
+        raise DataError(f"{clean}: {len(kept) - len(records)} ids are not in the steps; re-run filter")
+    branch = pl.struct("id", "step_index", "step", "math", "consistency", "correctness").alias("branches")
+    branches = records.group_by("trajectory_id", maintain_order=True).agg(branch)
+    trees = trajectories.join(branches, on="trajectory_id", how="inner", maintain_order="left")
+    return trees.rename({"trajectory_id": "tree_id"}).select(*TREES)
+
+
+def benchmark_texts(raw: Path, sets: Sequence[str]) -> list[BenchmarkText]:
+    """Every item of ProcessBench, PRMBench (with the solutions it was made from) and the search sets."""
+    items = [
+        BenchmarkText(f"processbench/{item.subset}", item.id, item.problem, item.steps)
+        for item in read_processbench(raw / "processbench").items
+    ]
+    prmbench = {
+        "prmbench": read_prmbench(raw / "prmbench").items,
+        "prmbench-original": read_prmbench_originals(raw / "prmbench"),
+    }
+    for name, rows in prmbench.items():
+        items += [BenchmarkText(f"{name}/{item.classification}", item.idx, item.problem, item.steps) for item in rows]
+    return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(raw / "search", sets).items]
+
+
+def step_texts(trees: pl.DataFrame) -> pl.Series:
+    """The distinct steps of the trees, followed or rated."""
+    followed, rated = trees["steps"].explode().drop_nulls(), trees["branches"].explode().drop_nulls()
+    return pl.concat([followed, rated.struct.field("step").rename("steps")]).unique(maintain_order=True)
+
+
+def match_steps(trees: pl.DataFrame, items: Sequence[BenchmarkText], threshold: float) -> tuple[StepIndex, TextMatches]:
+    """The benchmark steps, and the texts of the trees that match them."""
+    index = StepIndex(items, threshold)
+    return index, index.match(step_texts(trees))
+
+
+def part_matches(trees: pl.DataFrame, kept: pl.Series, matches: TextMatches) -> PartMatches:
+    """The matches of each part of the trees; ``kept`` are the ids of the trees that stay in the training set."""
+    parts = trees.with_columns(kept=pl.col("tree_id").is_in(kept.implode()))
+    return {
+        (str(source), bool(stays)): best_of(matches[text] for text in step_texts(rows) if text in matches)
+        for (source, stays), rows in parts.partition_by("source", "kept", as_dict=True, maintain_order=True).items()
+    }
+
+
+def overlap_figures(
+    items: Sequence[BenchmarkText],
+    trees: pl.DataFrame,
+    chosen: pl.DataFrame,
+    hits: Sequence[ProblemHit],
+    index: StepIndex,
+    parts: PartMatches,
+) -> dict[str, Any]:
+    """Per benchmark: its items and steps, and how many of them all trees, the chosen trees and each source contain."""
+
+    def counts(frame: pl.DataFrame, matches: Iterable[Mapping[int, StepMatch]]) -> dict[str, dict[str, int]]:
+        problems = set(frame["problem_id"])
+        return overlap_counts((hit for hit in hits if hit.problem_id in problems), index, best_of(matches))
+
+    whole = counts(trees, parts.values())
+    kept = counts(chosen, (found for (_, stays), found in parts.items() if stays))
+    sources = {
+        name: counts(trees.filter(source=name), (found for (source, _), found in parts.items() if source == name))
+        for name in sorted(set(trees["source"]))
+    }
+    sizes = Counter(item.benchmark for item in items)
+    steps = Counter(item.benchmark for item, _, _ in index.occurrences)
+    short = Counter(item.benchmark for item, _, number in index.occurrences if index.is_short[number])
+    return {
+        name: {"items": sizes[name], "steps": steps[name], "short_steps": short[name]}
+        | whole[name]
+        | {"kept": kept[name], "sources": {source: found[name] for source, found in sources.items()}}
+        for name in sizes
+    }
+
+
+def problem_rows(hits: Sequence[ProblemHit]) -> pl.DataFrame:
+    """The problem hits as a table (``PROBLEM_HITS``)."""
+    return pl.DataFrame([astuple(hit) for hit in hits], schema=PROBLEM_HITS, orient="row")
+
+
+def step_rows(index: StepIndex, parts: PartMatches) -> pl.DataFrame:
+    """Every benchmark step that the trees contain, with its best match (``STEP_HITS``)."""
+    best = best_of(parts.values())
+    found = [(item, place, match) for item, place, number in index.occurrences if (match := best.get(number))]
+    rows = [(m.digest, item.benchmark, item.id, place, m.kind, m.similarity) for item, place, m in found]
+    return pl.DataFrame(rows, schema=STEP_HITS, orient="row")
+
+
+def removed_rows(trees: pl.DataFrame, hits: Sequence[ProblemHit]) -> pl.DataFrame:
+    """The trees whose problem a benchmark contains, one row per tree and benchmark (``REMOVED``)."""
+    pairs = sorted({(hit.problem_id, hit.benchmark) for hit in hits})
+    held = pl.DataFrame(pairs, schema={"problem_id": pl.String(), "benchmark": pl.String()}, orient="row")
+    rows = trees.with_columns(records=pl.col("branches").list.len().cast(pl.Int64))
+    return rows.join(held, on="problem_id", maintain_order="left_right").select(*REMOVED)
+
+
+def removed_figures(removed: pl.DataFrame) -> dict[str, dict[str, int]]:
+    """Problems and records removed per benchmark; a problem of several benchmarks counts for each."""
+    rows = removed.group_by("benchmark").agg(pl.col("problem_id").n_unique(), pl.col("records").sum()).sort("benchmark")
+    return {name: {"problems": problems, "records": records} for name, problems, records in rows.iter_rows()}
+
+
+def select(
+    trees: pl.DataFrame, params: Build, hits: Sequence[ProblemHit]
+) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
+    """The trees of the training set, and the dropped ones by reason."""
+    dropped: dict[str, pl.DataFrame] = {}
+
+    def note(reason: str, kept: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:
+        if len(kept) < len(before):
+            dropped[reason] = before.filter(~pl.col("tree_id").is_in(kept["tree_id"].implode()))
+        return kept
+
+    if params.remove_overlap:
+        held = sorted({hit.problem_id for hit in hits})
+        trees = note("overlap", trees.filter(~pl.col("problem_id").is_in(held)), trees)
+    human = trees.filter(HUMAN)
+    if params.prm800k_records:
+        human = take(human, params.prm800k_records, params.seed)
+    mixed = pl.concat([human, take(trees.filter(~HUMAN), params.mistral_records, params.seed)])
+    trees = note("mix", mixed, trees)
+    if params.max_records:
+        trees = note("limit", take(trees, params.max_records, params.seed), trees)
+    return trees, dropped
+
+
+def split(trees: pl.DataFrame, groups: Mapping[str, str], params: Build) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Training and test trees; all problems of a group are on the same side.
+
+    Raises ``DataError`` if a side is empty.
+    """
+    draws = [draw(params.seed, groups[key]) < params.test_share for key in trees["problem_id"]]
+    is_test = pl.Series(draws, dtype=pl.Boolean)
+    train, test = trees.filter(~is_test), trees.filter(is_test)
+    if not len(train) or not len(test):
+        raise DataError(f"the split leaves {len(train)} training and {len(test)} test trees; change build.test_share")
+    return train, test
+
+
+def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+    """Records read, kept and dropped by reason."""
+    losses = {reason: records_of(rows) for reason, rows in dropped.items()}
+    return {
+        "read": records_of(trees),
+        "kept": records_of(chosen),
+        "dropped": {reason: records for reason, records in losses.items() if records},
+        "quarantined": {},
+    }
+
+
+def accounting_by_source(
+    trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]
+) -> dict[str, Any]:
+    """``accounting`` of each source."""
+    return {
+        source: accounting(
+            trees.filter(source=source),
+            chosen.filter(source=source),
+            {reason: rows.filter(source=source) for reason, rows in dropped.items()},
+        )
+        for source in sorted(set(trees["source"]))
+    }
+
+
+def sizes(trees: pl.DataFrame) -> dict[str, Any]:
+    """Records, trees and problems, and records by source."""
+    return {
+        "records": records_of(trees),
+        "trees": len(trees),
+        "problems": trees["problem_id"].n_unique(),
+        "sources": {str(name): records_of(rows) for (name,), rows in trees.group_by("source", maintain_order=True)},
+    }

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pathfinder.data.monte_carlo import clean_step, read_monte_carlo
+from pathfinder.data.upstream import UnreadableError, read_records
+
+
+def talk(*turns: tuple[str, Any]) -> dict[str, Any]:
+    return {"conversations": [{"role": role, "content": content} for role, content in turns]}
+
+
+def test_a_conversation_is_read_as_question_steps_and_ratings() -> None:
+    value = talk(
+        ("user", "What is 2 + 2? Step 1: Add. See Step 9: later"),
+        ("assistant", "+"),
+        ("user", "Step 2: So 5.\nStep 3: Done"),
+        ("assistant", " - "),
+        ("user", "Step 4: End"),
+    )
+    reading = read_monte_carlo(value, "repaired")
+    assert (reading.source, reading.problem) == ("rlhflow_mistral", "What is 2 + 2?")
+    assert reading.trunk == ["Add. See Step 9: later", "So 5.\nDone", "End"]
+    assert [r.rating for r in reading.records] == [1, -1, None]
+    official = read_monte_carlo(value["conversations"], "official")
+    assert official.trunk == ["Add. See later", "So 5.\n\nDone", "End"]
+    assert [r.rating for r in official.records] == [1, -1, None]
+
+
+def test_an_unknown_rating_is_set_aside_and_its_step_is_followed() -> None:
+    value = talk(("user", "Q Step 1: a"), ("assistant", "?"), ("user", "Step 2: b"), ("assistant", "+"))
+    reading = read_monte_carlo(value, "repaired")
+    assert [s.reason for s in reading.set_aside] == ["bad_rating"]
+    assert reading.records == [(1, 0, 1, "b", 1)]
+    assert reading.trunk == ["a", "b"]
+    assert [r.rating for r in read_monte_carlo(value, "official").records] == [-1, 1]
+
+
+def test_an_unreadable_step_ends_the_repaired_trunk() -> None:
+    value = talk(
+        ("user", "Q Step 1: a"),
+        ("assistant", "+"),
+        ("user", None),
+        ("assistant", "+"),
+        ("user", "c"),
+        ("assistant", "-"),
+    )
+    reading = read_monte_carlo(value, "repaired")
+    assert reading.trunk == ["a"]
+    assert reading.dropped == {"after_unreadable_step": 1}
+    assert len(reading.records) + len(reading.set_aside) + reading.dropped.total() == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ({"other": 1}, "unknown_shape"),
+        ("text", "unknown_shape"),
+        ([], "bad_conversation"),
+        ([{"role": "user", "content": "Q Step 1: a"}], "bad_conversation"),
+        (talk(("assistant", "Q Step 1: a"), ("user", "+")), "bad_roles"),
+        (talk(("user", "no steps"), ("assistant", "+")), "no_first_step"),
+        (talk(("user", "Step 1: a"), ("assistant", "+")), "problem_empty_text"),
+        ({"input": "Q Step 1: a ки", "label": "Q Step 1: b +"}, "label_mismatch"),
+        ({"input": "Q Step 1: a ки", "label": "Q Step 1: a + more"}, "label_mismatch"),
+    ],
+)
+def test_a_broken_line_has_a_reason(value: Any, reason: str) -> None:
+    with pytest.raises(UnreadableError) as caught:
+        read_monte_carlo(value, "repaired")
+    assert caught.value.reason == reason
+
+
+def test_shepherd_placeholders_are_found_even_if_a_step_contains_one() -> None:
+    value = {"input": "Q Step 1: ки is a word ки\nStep 2: b ки", "label": "Q Step 1: ки is a word +\nStep 2: b -"}
+    reading = read_monte_carlo(value, "repaired")
+    assert (reading.problem, reading.trunk) == ("Q", ["ки is a word", "b"])
+    assert [r.rating for r in reading.records] == [1, -1]
+
+
+def test_cleaning_follows_the_preset() -> None:
+    text = "Step 3: as in Step 1: we add\n\n step 4 : done"
+    assert clean_step(text, "repaired") == "as in Step 1: we add\n\ndone"
+    assert clean_step(text, "official") == "as in we add\n\nstep 4 : done"
+
+
+def test_real_shepherd_samples_are_read(mirror: Path) -> None:
+    readings = [
+        read_monte_carlo(value, "repaired")
+        for _, value in read_records(mirror / "mistral" / "math_shepherd_samples.jsonl")
+    ]
+    assert len(readings) == 7
+    assert sum(len(reading.records) for reading in readings) == 25
+    assert not any(reading.set_aside for reading in readings)
+    assert not any(
+        "ки" in text or "Step 1" in text for reading in readings for text in (reading.problem, *reading.trunk)
+    )

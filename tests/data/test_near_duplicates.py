@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pathfinder.core.records import normalise
+from pathfinder.data.near_duplicates import WORD, NearDuplicates
+from pathfinder.data.overlap import jaccard, shingles
+
+WORDS = st.sampled_from(["so", "x", "=", "2", "then", "<+>", "the", "sum", "of", "é", "\x07", "{", "we"])
+TEXTS = st.lists(st.lists(WORDS, min_size=3, max_size=14).map(" ".join).map(normalise), max_size=12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(TEXTS, TEXTS, st.sampled_from([0.5, 0.8, 1.0]))
+def test_the_join_finds_every_near_pair_and_no_other(indexed: list[str], texts: list[str], threshold: float) -> None:
+    indexed, texts = ([text for text in side if len(re.findall(WORD, text)) >= 3] for side in (indexed, texts))
+    expected = {
+        (i, j, value)
+        for i, left in enumerate(texts)
+        for j, right in enumerate(indexed)
+        if (value := jaccard(shingles(left), shingles(right))) >= threshold
+    }
+    assert set(NearDuplicates(indexed, threshold).pairs(texts)) == expected
+
+
+def test_the_join_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(5)
+    texts = [" ".join(rng.choice("ab") for _ in range(rng.randint(3, 9))) for _ in range(400)]
+    whole = set(NearDuplicates(texts[:200], 0.7).pairs(texts[200:]))
+    monkeypatch.setattr("pathfinder.data.near_duplicates._TEXTS", 7)
+    monkeypatch.setattr("pathfinder.data.near_duplicates._ROWS", 11)
+    assert set(NearDuplicates(texts[:200], 0.7).pairs(texts[200:])) == whole
+    assert len(whole) > 20
