@@ -96,14 +96,13 @@ def evaluate(
 
     Writes predictions and metrics.
     """
-    from pathfinder.baselines.evaluate import evaluate, headline
+    from pathfinder.baselines.evaluate import evaluate
     from pathfinder.baselines.registry import system as system_named
     from pathfinder.core.params import load_params
 
     with plain_errors():
-        prm, params = system_named(system), load_params()
-        metrics = evaluate(prm, model, benchmark, _folder(data, benchmark), params.score, params.report, limit)
-        typer.echo(headline(prm, benchmark, metrics))
+        published, params, folder = system_named(system), load_params(), _folder(data, benchmark)
+        typer.echo(evaluate(published, model, benchmark, folder, params.score, params.report, limit))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -130,7 +129,7 @@ def critic(
     Writes predictions and metrics.
     """
     from pathfinder.core.params import CriticSettings, load_params
-    from pathfinder.judge.critics import criticise, critic_named
+    from pathfinder.judge.critics import critic_named, criticise
 
     with plain_errors():
         settings = CriticSettings(
