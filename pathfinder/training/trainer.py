@@ -1,10 +1,10 @@
-"""The training loop: transformers' ``Trainer``, fed one planned optimiser step at a time, with checkpoints that hold.
+"""The training loop: transformers' ``Trainer`` with planned optimiser steps and checkpoints that survive a kill.
 
-A checkpoint counts only with a list of its files' digests, written last: one that a kill tore is passed over and the
-one before it is taken. On the CPU in float32 a resumed run ends with the same weights as an uninterrupted one.
+A checkpoint is valid only if its digest file, written last, matches. A torn checkpoint is deleted and the previous one
+is used. On the CPU in float32 a resumed run ends with the same weights as an uninterrupted one.
 
-Under a launcher (``accelerate launch``, ``torchrun``) every process takes its share of each optimiser step's trees, and
-the step is the same as that of one process: the sum over all labels, divided by the weights of all labels.
+Under a launcher (``accelerate launch``, ``torchrun``) each process computes its share of the trees of every optimiser
+step. The step equals that of a single process: the sum over all labels, divided by the weights of all labels.
 """
 
 from __future__ import annotations
@@ -21,46 +21,48 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import DistributedType
-from torch.utils.data import DataLoader, Dataset, SequentialSampler
+from torch.utils.data import DataLoader, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json
+from pathfinder.core.params import Train
 from pathfinder.core.progress import Progress
-from pathfinder.training.training import Example, batch_of, evaluate, plan_steps, share_out, summed_loss
+from pathfinder.training.examples import Example, balance, plan_steps
+from pathfinder.training.objective import batch_of, evaluate, summed_loss
 from pathfinder.tree.layout import pack
 from pathfinder.tree.passes import Prompter
 
-_SEAL = "complete.json"
-_KEPT = 2
-_POINTS = 10
-"""Points of a learning curve, evenly spaced over the optimiser steps; the first step is one more."""
-_NAMED = 5
+_DIGESTS = "complete.json"
+_CHECKPOINTS = 2
+_CURVE_POINTS = 10
+"""Points of a learning curve, evenly spaced over the optimiser steps, in addition to the first step."""
+_NAMED_TREES = 5
 """Trees named in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What training leaves: one row per optimiser step, the network as it was trained (in place, perhaps sharded).
+    """The result of training: one row per optimiser step, and the network, trained in place and possibly sharded.
 
-    A row holds ``step``, ``loss``, ``learning_rate`` and ``accuracy_LABEL`` on the step's own trees; at the points of
-    the learning curve also ``held_out_loss_LABEL`` and ``held_out_accuracy_LABEL``.
+    A row holds ``step``, ``loss``, ``learning_rate`` and ``accuracy_LABEL`` on the trees of the step. At the points of
+    the learning curve it also holds ``held_out_loss_LABEL`` and ``held_out_accuracy_LABEL``.
     """
 
     rows: list[dict[str, float]]
     network: Any
-    whole_weights: Callable[[], dict[str, torch.Tensor]] | None
-    """Gathers a sharded network's weights on the first process (all must call it); None where nothing is sharded."""
+    gather_weights: Callable[[], dict[str, torch.Tensor]] | None
+    """Gathers sharded weights on the first process; every process must call it. None if nothing is sharded."""
 
 
-def join(cpu: bool) -> tuple[int, int]:
-    """Meet the other processes of a launcher, each on its own device: ``(rank, processes)``; (0, 1) without one."""
+def join_processes(cpu: bool) -> tuple[int, int]:
+    """Join the processes of a launcher, each on its own device: ``(rank, processes)``, (0, 1) without a launcher."""
     state = PartialState(cpu=cpu)
     return state.process_index, state.num_processes
 
 
-def leave() -> None:
-    """End the meeting of ``join``."""
+def leave_processes() -> None:
+    """Leave the group of ``join_processes``."""
     PartialState().destroy_process_group()
 
 
@@ -68,15 +70,14 @@ def fit(
     model: PreTrainedModel,
     prompter: Prompter,
     examples: Sequence[Example],
-    settings: Any,
+    settings: Train,
     folder: Path,
     held_out: Sequence[Example] = (),
 ) -> Fitted:
-    """Train ``model`` in place.
+    """Train ``model`` in place, resuming from the newest valid checkpoint in ``folder``.
 
-    ``settings`` is ``params.Train``. Checkpoints lie in ``folder``; a run that finds a sound one goes on from it.
-    ``held_out`` is read at the points of the learning curve and changes nothing of the training.
-    Raises ``DataError`` when the loss is not finite or there is nothing to learn from.
+    ``held_out`` is evaluated at the points of the learning curve and does not influence the training.
+    Raises ``DataError`` if there are no examples, or if a loss or gradient is not finite.
     """
     if not examples:
         raise DataError("no training trees; look at metrics/build.json for what was dropped and why")
@@ -97,7 +98,7 @@ def fit(
         seed=settings.seed,
         save_strategy="steps",
         save_steps=settings.save_every,
-        save_total_limit=_KEPT,
+        save_total_limit=_CHECKPOINTS,
         logging_strategy="steps",
         logging_steps=1,
         logging_nan_inf_filter=False,
@@ -110,107 +111,94 @@ def fit(
         ddp_broadcast_buffers=False,
     )
     with arguments.main_process_first(local=False):
-        start = sound_checkpoint(folder)
-    trainer = _TreeTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=_Plan(plan),
-        callbacks=[_Seal()],
-    )
+        checkpoint = newest_checkpoint(folder)
+    steps: Any = plan
+    trainer = _TreeTrainer(model=model, args=arguments, train_dataset=steps, callbacks=[_WriteDigests()])
     trainer.remove_callback(PrinterCallback)
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
     trainer.held_out = held_out
-    trainer.points = {1, *(round(len(plan) * part / _POINTS) for part in range(1, _POINTS + 1))}
-    resume = str(start) if start is not None else None
+    trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
+    resume = str(checkpoint) if checkpoint is not None else None
     if trainer.is_world_process_zero():
         with Progress("train", len(plan), "steps") as progress:
-            if start is not None:
-                progress.resume(int(start.name.rpartition("-")[2]))
-            trainer.add_callback(_Show(progress))
+            if checkpoint is not None:
+                progress.resume(_step_of(checkpoint))
+            trainer.add_callback(_ShowProgress(progress))
             trainer.train(resume_from_checkpoint=resume)
     else:
         trainer.train(resume_from_checkpoint=resume)
+    rows = [row for row in trainer.state.log_history if "loss" in row]
+    if not trainer.is_sharded:
+        return Fitted(rows, model, None)
     wrapped: Any = trainer.model_wrapped
-    sharded = trainer.accelerator.distributed_type == DistributedType.FSDP
-    return Fitted(
-        [row for row in trainer.state.log_history if "loss" in row],
-        wrapped if sharded else model,
-        (lambda: trainer.accelerator.get_state_dict(wrapped)) if sharded else None,
-    )
+    return Fitted(rows, wrapped, lambda: trainer.accelerator.get_state_dict(wrapped))
 
 
-def sound_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files are all as they were when it was finished; torn ones are named and removed."""
+def newest_checkpoint(folder: Path) -> Path | None:
+    """The newest checkpoint whose files match their digests; torn ones are reported and deleted."""
     found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    for checkpoint in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
-        if _is_sound(checkpoint):
+    for checkpoint in sorted(found, key=_step_of, reverse=True):
+        if _is_valid(checkpoint):
             return checkpoint
-        print(f"{checkpoint.name}: torn, removed; training goes on from the one before it", file=sys.stderr)
+        print(f"{checkpoint.name}: torn, removed; training resumes from the previous one", file=sys.stderr)
         shutil.rmtree(checkpoint)
     return None
 
 
-def _is_sound(checkpoint: Path) -> bool:
+def _step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+def _is_valid(checkpoint: Path) -> bool:
     try:
-        listed = read_json(checkpoint / _SEAL)
+        listed = read_json(checkpoint / _DIGESTS)
     except (OSError, DataError):
         return False
     return all((checkpoint / n).is_file() and sha256_file(checkpoint / n) == digest for n, digest in listed.items())
 
 
-class _Plan(Dataset[list[int]]):
-    """Item i: the examples of optimiser step i."""
-
-    def __init__(self, plan: list[list[int]]) -> None:
-        self._plan = plan
-
-    def __len__(self) -> int:
-        return len(self._plan)
-
-    def __getitem__(self, index: int) -> list[int]:
-        return self._plan[index]
-
-
-def _one_step(items: list[list[int]]) -> dict[str, list[int]]:
-    return {"examples": items[0]}
-
-
 class _TreeTrainer(Trainer):
-    """Takes whole optimiser steps: several forward passes over packed trees, one division by all their labels."""
+    """Takes whole optimiser steps: several forward passes of packed trees, divided once by all their labels."""
 
     prompter: Prompter
     examples: Sequence[Example]
     budget: int
     held_out: Sequence[Example]
     points: set[int]
-    _rights: dict[str, float]
+    _accuracies: dict[str, float]
+
+    @property
+    def is_sharded(self) -> bool:
+        return self.accelerator.distributed_type == DistributedType.FSDP
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """Every process reads the whole plan: it is the trees of a step that are shared out, not the steps."""
-        planned: Any = self.train_dataset
-        return DataLoader(planned, batch_size=1, sampler=SequentialSampler(planned), collate_fn=_one_step)
+        """The whole plan for every process: processes share the trees of each step, not the steps."""
+        plan: Any = self.train_dataset
+        return DataLoader(
+            plan, batch_size=1, sampler=SequentialSampler(plan), collate_fn=lambda steps: {"examples": steps[0]}
+        )
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         model.train()
         chosen = [self.examples[i] for i in inputs["examples"]]
-        total = float(sum(example.weights.sum() for example in chosen))
-        processes = self.accelerator.num_processes  # gradients come out as the mean over them
-        mine, rounds = self._groups(chosen)
+        total = float(sum(example.targets.weights.sum() for example in chosen))
+        processes = self.accelerator.num_processes  # gradients are averaged over them
+        groups, rounds = self._groups(chosen)
         loss_sum = torch.zeros((), device=self.args.device)
-        counts = torch.zeros(2, len(self.prompter.labels), dtype=torch.int64)  # right, seen
+        counts = torch.zeros(2, len(self.prompter.labels), dtype=torch.int64)  # correct, all
         network: Any = self.model
         for turn in range(rounds):
-            idle = turn >= len(mine)
-            group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in mine[turn]]
+            idle = turn >= len(groups)
+            group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in groups[turn]]
             batch, targets = batch_of(group)
             with self._synchronised(model, last=turn == rounds - 1):
                 with self.compute_loss_context_manager():
-                    here = batch.to(self.args.device, network.dtype)
-                    loss, correct = summed_loss(model, here, targets, self.prompter.ids)
+                    on_device = batch.to(self.args.device, network.dtype)
+                    loss, correct = summed_loss(model, on_device, targets, self.prompter.ids)
                 loss = loss * (0.0 if idle else processes / total) if processes > 1 else loss / total
                 if not bool(torch.isfinite(loss)):
-                    names = ", ".join(example.name for example in group[:_NAMED])
-                    more = ", …" if len(group) > _NAMED else ""
+                    names = ", ".join(example.name for example in group[:_NAMED_TREES])
+                    more = ", …" if len(group) > _NAMED_TREES else ""
                     raise DataError(
                         f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}"
                         f"{more}); lower train.learning_rate or look at these trees"
@@ -219,30 +207,29 @@ class _TreeTrainer(Trainer):
             loss_sum += loss.detach()
             if not idle:
                 for mark in range(len(self.prompter.labels)):
-                    of_kind = torch.from_numpy(targets.marks == mark)
-                    counts[:, mark] += torch.stack([correct.cpu()[of_kind].sum(), of_kind.sum()])
+                    of_mark = torch.from_numpy(targets.marks == mark)
+                    counts[:, mark] += torch.stack([correct.cpu()[of_mark].sum(), of_mark.sum()])
         if processes > 1:
             counts = self.accelerator.reduce(counts.to(self.args.device)).cpu()
-        right, seen = counts.tolist()
-        kinds = zip(self.prompter.labels, right, seen, strict=True)
-        self._rights = {f"accuracy_{label}": yes / every for label, yes, every in kinds if every}
+        by_label = zip(self.prompter.labels, *counts.tolist(), strict=True)
+        self._accuracies = {f"accuracy_{label}": right / every for label, right, every in by_label if every}
         return loss_sum
 
     def _groups(self, chosen: Sequence[Example]) -> tuple[list[list[int]], int]:
-        """This process's forward passes, and how many every process makes: those with fewer add idle ones."""
+        """The forward passes of this process, and the largest number in any process, to which idle passes are added."""
         sizes = [len(example.tree) for example in chosen]
-        every = [
+        groups = [
             [[share[i] for i in group] for group in pack([sizes[item] for item in share], self.budget)]
-            for share in share_out(sizes, self.accelerator.num_processes)
+            for share in balance(sizes, self.accelerator.num_processes)
         ]
-        return every[self.accelerator.process_index], max(len(groups) for groups in every)
+        return groups[self.accelerator.process_index], max(len(passes) for passes in groups)
 
     def _synchronised(self, model: Any, last: bool) -> AbstractContextManager[Any]:
-        """Replicas exchange gradients once a step; shards do so after every pass, or they would have to keep them."""
-        if last or self.accelerator.distributed_type == DistributedType.FSDP:
+        """Replicas exchange gradients once per step. Shards do so after every pass, or they would have to keep them."""
+        if last or self.is_sharded:
             return nullcontext()
-        waiting: AbstractContextManager[Any] = self.accelerator.no_sync(model)
-        return waiting
+        unsynchronised: AbstractContextManager[Any] = self.accelerator.no_sync(model)
+        return unsynchronised
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         norm = float(logs.get("grad_norm", 0.0))
@@ -250,37 +237,36 @@ class _TreeTrainer(Trainer):
             raise DataError(
                 f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower train.learning_rate"
             )
-        super().log({**logs, **self._rights, **self._held_out()} if "loss" in logs else logs, start_time)
+        super().log({**logs, **self._accuracies, **self._held_out()} if "loss" in logs else logs, start_time)
 
     def _held_out(self) -> dict[str, float]:
-        """Loss and accuracy per label of the held-out trees, at a point of the learning curve."""
+        """Loss and accuracy per label of the held-out trees at a point of the learning curve."""
         if not self.held_out or self.state.global_step not in self.points:
             return {}
-        sharded = self.accelerator.distributed_type == DistributedType.FSDP
-        network: Any = self.model_wrapped if sharded else self.model  # shards meet in the wrapped one only
-        found = evaluate(network, self.held_out, self.prompter, self.budget)
+        network: Any = self.model_wrapped if self.is_sharded else self.model  # only the wrapped one gathers its shards
+        figures = evaluate(network, self.held_out, self.prompter, self.budget)
         return {
-            f"held_out_{figure}_{label}": figures[figure]
-            for label, figures in found.items()
+            f"held_out_{figure}_{label}": values[figure]
+            for label, values in figures.items()
             for figure in ("loss", "accuracy")
         }
 
 
-class _Seal(TrainerCallback):
-    """Writes the digests of a finished checkpoint's files."""
+class _WriteDigests(TrainerCallback):
+    """Writes the digests of the files of a finished checkpoint."""
 
     def on_save(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
         PartialState().wait_for_everyone()
         if not state.is_world_process_zero:
             return
         checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != _SEAL)
-        write_json(checkpoint / _SEAL, {path.relative_to(checkpoint).as_posix(): sha256_file(path) for path in files})
+        files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != _DIGESTS)
+        write_json(
+            checkpoint / _DIGESTS, {path.relative_to(checkpoint).as_posix(): sha256_file(path) for path in files}
+        )
 
 
-class _Show(TrainerCallback):
-    """Moves the progress on."""
-
+class _ShowProgress(TrainerCallback):
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
 

@@ -1,16 +1,16 @@
 """Attention over trees of prompts, registered with transformers under the name ``tree``.
 
-A row holds the real tokens of many trees, no padding. Every slot has an ``order`` and an ``end``, and one rule says
-what it sees: key k is visible to query q exactly when ``order[k] <= order[q] < end[k]``. Two plans apply the rule:
+A row holds the tokens of many trees without padding. Every slot has an ``order`` and an ``end``. Query q sees key k
+exactly when ``order[k] <= order[q] < end[k]``. Two plans apply this rule:
 
-``BinPlan`` (processors) cuts the row into bins, each with the ranges of the row, and of what earlier passes left
-(``slabs``), that its slots see: a trunk is plain causal, and each bin of branches runs against the trunk's part above
-it and itself, so little is computed that the mask then hides. One bin a tree is the dense reference.
+``BinPlan`` (CPU) cuts the row into bins. Each bin lists the key ranges that its slots see, in the row or in the caches
+of earlier passes. A trunk is plain causal, and a bin of branches runs against its part of the trunk and itself, so few
+scores are computed and then masked. With one bin per tree this is the dense reference.
 
-``FlexPlan`` (CUDA) hands the two arrays to FlexAttention as a mask function; whole blocks that see nothing are skipped.
+``FlexPlan`` (CUDA) passes the two arrays to FlexAttention as a mask function, which skips fully masked blocks.
 
-A model is switched once and for good (gradient checkpointing reads the setting again in its backward pass). Without a
-plan the function refuses: any other back end would treat a tree as a plain text and be silently wrong.
+A model is switched permanently, because gradient checkpointing reads the setting again in the backward pass. The
+function refuses to run without a plan: any other back end would read a tree as plain text and be silently wrong.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ NAME = "tree"
 
 
 def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The mask as 0 and minus infinity; a no-op where it is that already (autocast changes the type once more)."""
+    """A boolean mask as 0 and minus infinity. An additive mask only changes its type, as under autocast."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, float("-inf"))
 
 
-class Part(NamedTuple):
-    """A range of keys: of the row's bin ``source``, or, where that is negative, of slab ``~source``."""
+class KeyRange(NamedTuple):
+    """Keys ``start`` to ``stop`` of bin ``source`` of the row or, if ``source`` is negative, of cache ``~source``."""
 
     source: int
     start: int
@@ -47,20 +47,20 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """``size`` slots, and the keys that they see before their own. ``mask`` (asks, keys + size), boolean or additive.
+    """``size`` slots, of which ``queries`` have queries, and the keys that they see before their own.
 
-    Without a mask the bin is causal and sees itself alone. ``asks`` of its slots have queries.
+    ``mask`` is (queries, keys + size), boolean or additive. A bin without a mask is causal and sees only itself.
     """
 
     size: int
-    asks: int
-    parts: tuple[Part, ...] = ()
+    queries: int
+    keys: tuple[KeyRange, ...] = ()
     mask: torch.Tensor | None = None
 
-    def asked(self, rows: torch.Tensor) -> Bin:
-        """With queries at ``rows`` of its slots alone."""
-        whole = torch.ones(self.size, self.size, dtype=torch.bool).tril() if self.mask is None else self.mask
-        return replace(self, asks=len(rows), mask=whole.to(rows.device)[rows])
+    def select_queries(self, slots: torch.Tensor) -> Bin:
+        """The bin with queries only at ``slots``."""
+        mask = torch.ones(self.size, self.size, dtype=torch.bool).tril() if self.mask is None else self.mask
+        return replace(self, queries=len(slots), mask=mask.to(slots.device)[slots])
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,53 +68,53 @@ class BinPlan:
     """Bins in the order in which they fill the row."""
 
     bins: tuple[Bin, ...]
-    slabs: tuple[KVCache, ...] = ()
+    caches: tuple[KVCache, ...] = ()
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> BinPlan:
-        """On ``device``, the masks additive in ``dtype`` (converted once, not in every layer)."""
-        moved = (
-            one if one.mask is None else replace(one, mask=_additive(one.mask.to(device), dtype)) for one in self.bins
+        """The plan on ``device`` with masks additive in ``dtype``: converted once rather than in every layer."""
+        return replace(
+            self,
+            bins=tuple(
+                b if b.mask is None else replace(b, mask=_additive(b.mask.to(device), dtype)) for b in self.bins
+            ),
         )
-        return replace(self, bins=tuple(moved))
 
-    def asked(self, slots: torch.Tensor) -> BinPlan:
-        """With queries at ``slots`` (ascending) alone; keys and values stay those of the whole row."""
+    def select_queries(self, slots: torch.Tensor) -> BinPlan:
+        """The plan with queries only at ``slots`` (ascending). Keys and values remain those of the whole row."""
         bins, start = [], 0
-        for one in self.bins:
-            rows = slots[(slots >= start) & (slots < start + one.size)] - start
-            bins.append(one.asked(rows))
-            start += one.size
+        for part in self.bins:
+            bins.append(part.select_queries(slots[(slots >= start) & (slots < start + part.size)] - start))
+            start += part.size
         return replace(self, bins=tuple(bins))
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
     ) -> torch.Tensor:
-        """Queries (1, heads, asked, head size), keys and values (1, key heads, slots, head size), the row's.
+        """Attend with queries (1, heads, queries, head size) to keys and values (1, key heads, slots, head size).
 
-        Gives (1, asked, heads, head size).
+        Returns (1, queries, heads, head size).
         """
-        sizes = [one.size for one in self.bins]
-        queries = torch.split(query[0], [one.asks for one in self.bins], dim=1)
-        keys, values = (torch.split(x[0], sizes, dim=1) for x in (key, value))
+        queries = torch.split(query[0], [part.queries for part in self.bins], dim=1)
+        keys, values = (torch.split(x[0], [part.size for part in self.bins], dim=1) for x in (key, value))
         out = []
-        for number, one in enumerate(self.bins):
-            if not one.asks:
+        for number, part in enumerate(self.bins):
+            if not part.queries:
                 continue
             k, v = keys[number], values[number]
-            if one.parts:
-                seen = [(keys[at], values[at]) if at >= 0 else self.slabs[~at][layer] for at, _, _ in one.parts]
+            if part.keys:
+                seen = [(keys[at], values[at]) if at >= 0 else self.caches[~at][layer] for at, _, _ in part.keys]
                 k, v = (
-                    torch.cat([*(x[i][:, lo:hi] for x, (_, lo, hi) in zip(seen, one.parts, strict=True)), own], dim=1)
+                    torch.cat([*(x[i][:, lo:hi] for x, (_, lo, hi) in zip(seen, part.keys, strict=True)), own], dim=1)
                     for i, own in enumerate((k, v))
                 )
-            out.append(_attend(queries[number], k, v, one.mask, scale))
+            out.append(_attend(queries[number], k, v, part.mask, scale))
         return torch.cat(out)[None]
 
 
 def _attend(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
 ) -> torch.Tensor:
-    """(heads, new, size) on (key heads, keys, size) -> (new, heads, size); shared key heads are not copied."""
+    """(heads, queries, size) on (key heads, keys, size) -> (queries, heads, size), without copying shared key heads."""
     groups = len(query) // len(key)
     if groups == 1:
         q, k, v = query[None], key[None], value[None]
@@ -122,25 +122,25 @@ def _attend(
         q = query.view(len(key), groups, *query.shape[1:])
         k, v = (x[:, None].expand(-1, groups, -1, -1) for x in (key, value))
     mask = None if mask is None else _additive(mask, query.dtype)
-    found = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
-    return found.permute(2, 0, 1, 3).flatten(1, 2)
+    attended = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
+    return attended.permute(2, 0, 1, 3).flatten(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class FlexPlan:
-    """``order`` int64 (asked,) of the row's queries; ``key_order`` and ``key_end`` (keys,) of slabs and row, joined.
+    """``order`` int64 (queries,); ``key_order`` and ``key_end`` int64 (keys,) of the caches and the row, concatenated.
 
-    ``block_mask`` is made on the device by ``to``.
+    ``to`` makes ``block_mask`` on the device.
     """
 
     order: torch.Tensor
     key_order: torch.Tensor
     key_end: torch.Tensor
-    slabs: tuple[KVCache, ...] = ()
+    caches: tuple[KVCache, ...] = ()
     block_mask: Any = None
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> FlexPlan:
-        """On ``device``, with the block mask."""
+        """The plan on ``device`` with its block mask."""
         del dtype  # the mask is a function, not a tensor
         from torch.nn.attention.flex_attention import create_block_mask
 
@@ -149,32 +149,32 @@ class FlexPlan:
         def visible(_b: torch.Tensor, _h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
             return (key_order[k] <= order[q]) & (order[q] < key_end[k])
 
-        made = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
-        return FlexPlan(order, key_order, key_end, self.slabs, made)
+        mask = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
+        return FlexPlan(order, key_order, key_end, self.caches, mask)
 
-    def asked(self, slots: torch.Tensor) -> FlexPlan:
-        """With queries at ``slots`` alone."""
+    def select_queries(self, slots: torch.Tensor) -> FlexPlan:
+        """The plan with queries only at ``slots``."""
         return replace(self, order=self.order[slots]).to(slots.device, torch.bool)
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
     ) -> torch.Tensor:
-        """As ``BinPlan.attend``."""
+        """See ``BinPlan.attend``."""
         key, value = (
-            torch.cat([*(slab[layer][i] for slab in self.slabs), own[0]], dim=1)[None]
+            torch.cat([*(cached[layer][i] for cached in self.caches), own[0]], dim=1)[None]
             for i, own in enumerate((key, value))
         )
-        groups = query.shape[1] != key.shape[1]
-        found = _flex(query.device.type)(query, key, value, block_mask=self.block_mask, scale=scale, enable_gqa=groups)
-        return found.transpose(1, 2)
+        grouped = query.shape[1] != key.shape[1]
+        attend = _flex_attention(query.device.type)
+        return attend(query, key, value, block_mask=self.block_mask, scale=scale, enable_gqa=grouped).transpose(1, 2)
 
 
 @cache
-def _flex(kind: str) -> Callable[..., torch.Tensor]:
-    """FlexAttention as a kernel on CUDA; elsewhere its plain form, which is slow and right."""
+def _flex_attention(device: str) -> Callable[..., torch.Tensor]:
+    """FlexAttention as a compiled kernel on CUDA. On other devices its eager form, which is slow and correct."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    made: Any = torch.compile(flex_attention, dynamic=True) if kind == "cuda" else flex_attention
+    made: Any = torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
     return made  # type: ignore[no-any-return]
 
 
@@ -190,15 +190,18 @@ def tree_attention(
     scaling: float,
     dropout: float = 0.0,
     tree: Plan | None = None,
-    kept: KVCache | None = None,
+    kv_cache: KVCache | None = None,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention function of a switched model; needs the keyword ``tree``, leaves keys and values in ``kept``."""
+    """The attention function of a switched model. Stores keys and values in ``kv_cache`` if it is given.
+
+    Raises ``ValueError`` without a plan ``tree``, or with a mask or dropout.
+    """
     if tree is None or attention_mask is not None or dropout:
         raise ValueError("a model switched to tree attention takes a tree plan, no mask and no dropout")
     layer: Any = module.layer_idx
-    if kept is not None:
-        kept[layer] = (key[0], value[0])
+    if kv_cache is not None:
+        kv_cache[layer] = (key[0], value[0])
     return tree.attend(query, key, value, scaling, layer), None
 
 
@@ -206,33 +209,32 @@ ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
 
 
 def use_trees(model: PreTrainedModel) -> None:
-    """Switch a model to tree attention for good; raises ``ValueError`` for one with sliding windows."""
+    """Switch a model permanently to tree attention. Raises ``ValueError`` for a model with sliding windows."""
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise ValueError(f"trees need full attention in every layer, this model has {sorted(kinds)}")
     model.config._attn_implementation = NAME
 
 
-def read_logits(model: Any, batch: Any, kept: KVCache | None = None) -> torch.Tensor:
-    """Logits at the batch's readings only: (readings, vocabulary). ``batch`` is a ``layout.TreeBatch``.
+def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> torch.Tensor:
+    """Logits at the readings of ``batch`` (a ``layout.TreeBatch``): (readings, vocabulary). Fills ``cache`` if given.
 
-    ``kept``, where given, is filled with every layer's keys and values. Raises ``ValueError`` for a model that is not
-    switched: FlashAttention 2 and every other back end would take the row for one plain text and say nothing.
+    Raises ``ValueError`` for a model that is not switched: every other back end, FlashAttention 2 included, would read
+    the row as one plain text without an error.
     """
     used = getattr(getattr(model, "config", None), "_attn_implementation", NAME)
     if used != NAME:
         raise ValueError(f"attention {used!r} would treat a tree as a plain text; switch the model with use_trees")
     if supports(model):
-        found: torch.Tensor = model.get_output_embeddings()(final_states(model, batch, kept))
-        return found
-    output = model(
-        input_ids=batch.input_ids,
-        position_ids=batch.position_ids,
-        attention_mask={"full_attention": None},  # the plan is the mask; a dict keeps transformers from making one
-        use_cache=False,
-        logits_to_keep=batch.reads,
-        tree=batch.plan,
-        kept=kept,
-    )
-    logits: torch.Tensor = output.logits[0]
+        logits: torch.Tensor = model.get_output_embeddings()(final_states(model, batch, cache))
+    else:
+        logits = model(
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            attention_mask={"full_attention": None},  # the plan is the mask; a dict keeps transformers from making one
+            use_cache=False,
+            logits_to_keep=batch.reads,
+            tree=batch.plan,
+            kv_cache=cache,
+        ).logits[0]
     return logits

@@ -1,7 +1,7 @@
-"""Trees laid out for one forward pass: a row of real tokens, and a plan for the attention over it.
+"""Trees laid out for one forward pass: a row of tokens, and a plan for the attention over it.
 
-``batch_trees`` lays out whole trees. ``batch_onto`` leaves out what an earlier pass computed of their trunks, as rounds
-of a search do. ``batch_below`` goes on below nodes of a batch that has just run: the second pass of the PRM.
+``batch_trees`` lays out whole trees. ``batch_onto`` leaves out the part of each trunk that an earlier pass computed, as
+the rounds of a search do. ``batch_below`` continues below nodes of a batch that has just run: the PRM's second pass.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ import numpy.typing as npt
 import torch
 
 from pathfinder.models.tokens import Ids
-from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, Part, Plan
+from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, KeyRange, Plan
 from pathfinder.tree.inference import KVCache
 from pathfinder.tree.tree import Split, Tree, shared_prefix
 
 Backend = Literal["auto", "cascade", "dense", "flex"]
-"""``dense``: a mask over every whole tree, the reference. ``auto``: flex where there is a GPU, else the cascade."""
+"""``dense`` is the reference: a mask over every whole tree. ``auto`` is ``flex`` on a GPU and ``cascade`` elsewhere."""
 _BIN = 96
-"""Places of a bin of branches: short side branches share one, masked from each other (measured on one CPU core)."""
-_LONG = 256
-"""A side branch of more nodes than this is laid out as a tree of its own."""
-_SHORT = 96
-"""Up to this many nodes a tree is one bin."""
+"""Slots of a bin of branches. Short side branches share one, masked from each other (measured on one CPU core)."""
+_LONG_BRANCH = 256
+"""A side branch of more nodes is laid out as a tree of its own."""
+_SMALL_TREE = 96
+"""A tree of at most this many nodes is one bin."""
 _GAP = 16
-"""Hidden keys between visible ones that cost less than one more piece to join."""
-_FULL = 1024
-"""Tokens of a group worth a forward pass of its own rather than more padding."""
-_SLACK = 15 / 16
+"""Hidden keys between visible ones that cost less than concatenating one more range."""
+_FULL_GROUP = 1024
+"""Tokens of a group that justify a forward pass of its own rather than more padding."""
+_SIMILAR = 15 / 16
+"""An item shorter than this share of the longest one would be mostly padding in a full group."""
 
 _Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Trunk:
-    """What a model knows of a trunk: its ids and every layer's keys and values over them."""
+    """The token ids of a trunk and the keys and values that a model computed for them in every layer."""
 
     ids: Ids
-    kept: KVCache
+    cache: KVCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,27 +55,22 @@ class TreeBatch:
     position_ids: torch.Tensor
     """int64 (1, slots)"""
     reads: torch.Tensor
-    """int64 (readings of all trees, tree after tree): the slots whose logits are wanted"""
+    """int64 (readings of all trees, tree by tree): the slots whose logits are wanted"""
     plan: Plan
     slots: tuple[_Numbers, ...]
-    """Per tree the slot of each node, -1 for one that an earlier pass computed."""
+    """For each tree the slot of each node, or -1 if an earlier pass computed the node."""
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> TreeBatch:
-        """The same on ``device``, masks in the model's ``dtype``."""
-        return TreeBatch(
-            self.input_ids.to(device),
-            self.position_ids.to(device),
-            self.reads.to(device),
-            self.plan.to(device, dtype),
-            self.slots,
-        )
+        """The batch on ``device``, with masks in the model's ``dtype``."""
+        ids, positions, reads = (x.to(device) for x in (self.input_ids, self.position_ids, self.reads))
+        return TreeBatch(ids, positions, reads, self.plan.to(device, dtype), self.slots)
 
 
 @dataclass(frozen=True, slots=True)
 class Suffix:
-    """Tokens ``ids`` that go on below ``node`` of the batch's tree number ``tree``, the first at position ``depth``.
+    """Tokens ``ids`` that continue below ``node`` of the batch's tree number ``tree``, the first at position ``depth``.
 
-    ``reads`` are the places in ``ids`` whose logits are wanted.
+    ``reads`` are the indices into ``ids`` whose logits are wanted.
     """
 
     tree: int
@@ -85,152 +81,145 @@ class Suffix:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sight:
-    """``order`` and ``end`` of some slots (see ``attention``); int64 (slots,)."""
+class _Spans:
+    """``order`` and ``end`` of some slots (see ``attention``), int64 (slots,)."""
 
     order: _Numbers
     end: _Numbers
 
-    def __getitem__(self, part: slice) -> _Sight:
-        return _Sight(self.order[part], self.end[part])
+    def __getitem__(self, part: slice) -> _Spans:
+        return _Spans(self.order[part], self.end[part])
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
-    """A bin to be: its slots' number, and where keys lie that they may see: in slabs (``~number``) and in the row."""
+class _Draft:
+    """The size of a future bin, and the ranges of caches (``~number``) and of the row that may hold visible keys."""
 
     size: int
-    scope: tuple[Part, ...]
+    scope: tuple[KeyRange, ...]
 
 
 _ROW = 0
-"""The source of a scope that lies in the row itself."""
+"""The source of a scope in the row itself."""
 
 
 def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
-    """Lay whole trees out."""
-    return _lay(trees, [0] * len(trees), backend, ())
+    """Arrange whole trees."""
+    return _batch(trees, [0] * len(trees), backend, ())
 
 
 def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk], backend: Backend = "auto") -> TreeBatch:
-    """Lay trees out without the nodes that their ``trunks`` know (at the start of each tree's own trunk)."""
-    known = [cached_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
-    return _lay(trees, known, backend, tuple(trunk.kept for trunk in trunks))
+    """Arrange trees without the first nodes of their trunks that ``trunks``, one per tree, already hold."""
+    cached = [cached_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
+    return _batch(trees, cached, backend, tuple(trunk.cache for trunk in trunks))
 
 
 def batch_below(
     trees: Sequence[Tree],
     batch: TreeBatch,
-    kept: KVCache,
+    cache: KVCache,
     suffixes: Sequence[Suffix],
     trunks: Sequence[Trunk] = (),
     backend: Backend = "auto",
 ) -> TreeBatch:
-    """Lay out what goes on below a batch that has run and left ``kept``; readings stand suffix after suffix.
+    """Arrange suffixes below a batch that has run and filled ``cache``. Readings are in the order of the suffixes.
 
-    ``suffixes`` stand tree after tree. ``trunks`` are those that the batch was laid onto.
+    ``suffixes`` are ordered by tree. ``trunks`` are those that the batch was laid onto, if any.
     """
-    known = [int((slots < 0).sum()) for slots in batch.slots]
-    row = _row_sight(trees, batch.slots)
-    # Below node n there is room for as many orders as there are new slots: n's own order is n * stride.
+    cached = [int((slots < 0).sum()) for slots in batch.slots]
+    # Node n gets order n * stride, which leaves as many orders below it as there are new slots.
     stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
     before = [
-        _Sight(one.order * stride, one.end * stride)
-        for one in (row, *(_trunk_sights(trees, trunks, known) if trunks else ()))
+        _Spans(spans.order * stride, spans.end * stride)
+        for spans in (_row_spans(trees, batch.slots), *(_trunk_spans(trees, cached) if trunks else ()))
     ]
     bases = np.cumsum([0, *(len(tree) for tree in trees)])
     starts = np.cumsum([0, *(int((slots >= 0).sum()) for slots in batch.slots)])
-    order, end, positions, ids = [], [], [], []
-    cuts: list[_Cut] = []
-    reads: list[int] = []
-    count, filled, last = 0, 0, -1
+    order, end, positions, reads = [], [], [], list[int]()
+    drafts: list[_Draft] = []
+    count, last = 0, -1
     for suffix in suffixes:
         size, tree = len(suffix.ids), suffix.tree
         first = (int(bases[tree]) + suffix.node) * stride + 1 + count
         order.append(np.arange(first, first + size))
         end.append(np.full(size, first + size))
         positions.append(np.arange(suffix.depth, suffix.depth + size))
-        ids.append(suffix.ids)
         reads += [count + place for place in suffix.reads]
-        if tree != last or filled + size > _BIN:
-            past = (Part(~(1 + tree), 0, known[tree]),) if trunks else ()
-            cuts.append(_Cut(0, (*past, Part(~0, int(starts[tree]), int(starts[tree + 1])))))
-            filled, last = 0, tree
-        filled, count = filled + size, count + size
-        cuts[-1] = _Cut(filled, cuts[-1].scope)
-    sight = _Sight(np.concatenate(order), np.concatenate(end))
-    slabs = (kept, *(trunk.kept for trunk in trunks))
-    return TreeBatch(_row(ids), _row(positions), torch.tensor(reads), _plan(backend, sight, cuts, before, slabs), ())
+        if tree != last or drafts[-1].size + size > _BIN:
+            trunk = (KeyRange(~(1 + tree), 0, cached[tree]),) if trunks else ()
+            drafts.append(_Draft(0, (*trunk, KeyRange(~0, int(starts[tree]), int(starts[tree + 1])))))
+            last = tree
+        drafts[-1] = _Draft(drafts[-1].size + size, drafts[-1].scope)
+        count += size
+    plan = _plan(
+        backend,
+        _Spans(np.concatenate(order), np.concatenate(end)),
+        drafts,
+        before,
+        (cache, *(trunk.cache for trunk in trunks)),
+    )
+    return TreeBatch(_row([suffix.ids for suffix in suffixes]), _row(positions), torch.tensor(reads), plan, ())
 
 
 def cached_nodes(tree: Tree, ids: Ids) -> int:
-    """How many of the trunk's first nodes an earlier pass over ``ids`` (a trunk too) leaves nothing to ask of."""
+    """How many of the trunk's first nodes need not be computed again: an earlier pass computed the trunk ``ids``."""
     shared = shared_prefix(tree.ids[tree.split.trunk], ids)
     read = np.flatnonzero(np.isin(tree.split.trunk[:shared], tree.reads))
     return int(read[0]) if len(read) else shared
 
 
-def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, kept: KVCache) -> list[Trunk]:
-    """The trunks after a pass over ``batch_onto(trees, trunks)``: each tree's own, whole."""
+def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBatch, cache: KVCache) -> list[Trunk]:
+    """The whole trunk of each tree after ``batch_onto(trees, trunks)`` has run and filled ``cache``."""
     out = []
     for tree, trunk, slots in zip(trees, trunks, batch.slots, strict=True):
         nodes = tree.split.trunk
-        known = cached_nodes(tree, trunk.ids)
-        new = (
-            slice(int(slots[nodes[known]]), int(slots[nodes[known]]) + len(nodes) - known)
-            if len(nodes) > known
-            else slice(0)
-        )
-        both = {
-            layer: tuple(
-                torch.cat([old[:, :known], fresh[:, new]], dim=1)
-                for old, fresh in zip(trunk.kept[layer], kept[layer], strict=True)
+        cached = cached_nodes(tree, trunk.ids)
+        first = int(slots[nodes[cached]]) if len(nodes) > cached else 0
+        new = slice(first, first + len(nodes) - cached)
+        extended: KVCache = {}
+        for layer, fresh in cache.items():
+            key, value = (
+                torch.cat([old[:, :cached], x[:, new]], dim=1) for old, x in zip(trunk.cache[layer], fresh, strict=True)
             )
-            for layer in kept
-        }
-        out.append(Trunk(tree.ids[nodes], {layer: (k, v) for layer, (k, v) in both.items()}))
+            extended[layer] = (key, value)
+        out.append(Trunk(tree.ids[nodes], extended))
     return out
 
 
-def _lay(trees: Sequence[Tree], known: Sequence[int], backend: Backend, slabs: tuple[KVCache, ...]) -> TreeBatch:
+def _batch(trees: Sequence[Tree], cached: Sequence[int], backend: Backend, caches: tuple[KVCache, ...]) -> TreeBatch:
     slots: list[_Numbers] = []
-    cuts: list[_Cut] = []
+    drafts: list[_Draft] = []
     count = 0
-    for number, (tree, nodes) in enumerate(zip(trees, known, strict=True)):
-        start, mine = count, np.full(len(tree), -1, dtype=np.int64)
-        filled = [start]
-        for group, above in _groups(tree, nodes, whole=backend == "dense"):
-            mine[group] = np.arange(count, count + len(group))
-            past = (Part(~number, 0, nodes),) if nodes else ()
-            cuts.append(_Cut(len(group), (*past, *(Part(_ROW, filled[at], filled[at + 1]) for at in above))))
-            count += len(group)
-            filled.append(count)
-        slots.append(mine)
-    sight = _row_sight(trees, slots)
-    before = _trunk_sights(trees, slabs, known) if slabs else []
+    for number, (tree, known) in enumerate(zip(trees, cached, strict=True)):
+        own = np.full(len(tree), -1, dtype=np.int64)
+        starts = [count]
+        for nodes, above in _bins_of(tree, known, whole=backend == "dense"):
+            own[nodes] = np.arange(count, count + len(nodes))
+            trunk = (KeyRange(~number, 0, known),) if known else ()
+            ancestors = (KeyRange(_ROW, starts[at], starts[at + 1]) for at in above)
+            drafts.append(_Draft(len(nodes), (*trunk, *ancestors)))
+            count += len(nodes)
+            starts.append(count)
+        slots.append(own)
     ids, positions, reads = [], [], []
-    for tree, mine in zip(trees, slots, strict=True):
-        new = np.flatnonzero(mine >= 0)
-        new = new[np.argsort(mine[new])]
+    for tree, own in zip(trees, slots, strict=True):
+        new = np.flatnonzero(own >= 0)
+        new = new[np.argsort(own[new])]
         ids.append(tree.ids[new])
         positions.append(tree.depth[new])
-        reads.append(mine[tree.reads])
-    return TreeBatch(
-        _row(ids),
-        _row(positions),
-        torch.from_numpy(np.concatenate(reads)),
-        _plan(backend, sight, cuts, before, slabs),
-        tuple(slots),
-    )
+        reads.append(own[tree.reads])
+    before = _trunk_spans(trees, cached) if caches else []
+    plan = _plan(backend, _row_spans(trees, slots), drafts, before, caches)
+    return TreeBatch(_row(ids), _row(positions), torch.from_numpy(np.concatenate(reads)), plan, tuple(slots))
 
 
-def _groups(tree: Tree, known: int, whole: bool) -> Iterator[tuple[_Numbers, tuple[int, ...]]]:
-    """The nodes of a tree bin by bin, without the trunk's first ``known``, and the bins that hold a bin's ancestors."""
-    if (whole or len(tree) <= _SHORT) and not known:
+def _bins_of(tree: Tree, cached: int, whole: bool) -> Iterator[tuple[_Numbers, tuple[int, ...]]]:
+    """The nodes of each bin, without the trunk's first ``cached``, and the numbers of the bins with their ancestors."""
+    if (whole or len(tree) <= _SMALL_TREE) and not cached:
         yield np.arange(len(tree), dtype=np.int64), ()
         return
     made = 0
-    waiting: list[tuple[Split, int, tuple[int, ...]]] = [(tree.split, known, ())]
+    waiting: list[tuple[Split, int, tuple[int, ...]]] = [(tree.split, cached, ())]
     while waiting:
         split, skip, above = waiting.pop()
         if skip < len(split.trunk):
@@ -239,8 +228,8 @@ def _groups(tree: Tree, known: int, whole: bool) -> Iterator[tuple[_Numbers, tup
         group: list[_Numbers] = []
         filled = 0
         for start, stop in split.branches:
-            if stop - start > _LONG:
-                waiting.append((tree.heavy(start, stop), 0, above))
+            if stop - start > _LONG_BRANCH:
+                waiting.append((tree.heavy_path(start, stop), 0, above))
                 continue
             if group and filled + stop - start > _BIN:
                 yield np.concatenate(group), above
@@ -256,76 +245,76 @@ def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
 
 
-def _row_sight(trees: Sequence[Tree], slots: Sequence[_Numbers]) -> _Sight:
-    """Orders of a row: node numbers, tree after tree."""
-    order = np.empty(sum(int((mine >= 0).sum()) for mine in slots), dtype=np.int64)
+def _row_spans(trees: Sequence[Tree], slots: Sequence[_Numbers]) -> _Spans:
+    """Spans of a row: node numbers, tree by tree."""
+    order = np.empty(sum(int((own >= 0).sum()) for own in slots), dtype=np.int64)
     end = np.empty_like(order)
     base = 0
-    for tree, mine in zip(trees, slots, strict=True):
-        new = np.flatnonzero(mine >= 0)
-        order[mine[new]] = base + new
-        end[mine[new]] = base + tree.end[new]
+    for tree, own in zip(trees, slots, strict=True):
+        new = np.flatnonzero(own >= 0)
+        order[own[new]] = base + new
+        end[own[new]] = base + tree.end[new]
         base += len(tree)
-    return _Sight(order, end)
+    return _Spans(order, end)
 
 
-def _trunk_sights(trees: Sequence[Tree], slabs: Sequence[object], known: Sequence[int]) -> list[_Sight]:
+def _trunk_spans(trees: Sequence[Tree], cached: Sequence[int]) -> list[_Spans]:
+    """For each tree the spans of the trunk's first ``cached`` nodes."""
     out, base = [], 0
-    for tree, nodes, _ in zip(trees, known, slabs, strict=True):
+    for tree, nodes in zip(trees, cached, strict=True):
         trunk = tree.split.trunk[:nodes]
-        out.append(_Sight(base + trunk, base + tree.end[trunk].astype(np.int64)))
+        out.append(_Spans(base + trunk, base + tree.end[trunk].astype(np.int64)))
         base += len(tree)
     return out
 
 
 def _plan(
-    backend: Backend, row: _Sight, cuts: Sequence[_Cut], before: Sequence[_Sight], slabs: tuple[KVCache, ...]
+    backend: Backend, row: _Spans, drafts: Sequence[_Draft], before: Sequence[_Spans], caches: tuple[KVCache, ...]
 ) -> Plan:
     if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
         keys = (*before, row)
         return FlexPlan(
             torch.from_numpy(row.order),
-            torch.from_numpy(np.concatenate([one.order for one in keys])),
-            torch.from_numpy(np.concatenate([one.end for one in keys])),
+            torch.from_numpy(np.concatenate([spans.order for spans in keys])),
+            torch.from_numpy(np.concatenate([spans.end for spans in keys])),
             tuple(
-                {layer: (k[:, : len(one.order)], v[:, : len(one.order)]) for layer, (k, v) in slab.items()}
-                for one, slab in zip(before, slabs, strict=True)
+                {layer: (k[:, : len(spans.order)], v[:, : len(spans.order)]) for layer, (k, v) in cache.items()}
+                for spans, cache in zip(before, caches, strict=True)
             ),
         )
-    starts = np.cumsum([0, *(cut.size for cut in cuts)]).tolist()
-    bins = [_bin(starts, at, cut.scope, row, before) for at, cut in enumerate(cuts)]
-    return BinPlan(tuple(bins), slabs)
+    starts = np.cumsum([0, *(draft.size for draft in drafts)]).tolist()
+    return BinPlan(tuple(_bin(starts, at, draft.scope, row, before) for at, draft in enumerate(drafts)), caches)
 
 
-def _bin(starts: Sequence[int], at: int, scope: Sequence[Part], row: _Sight, before: Sequence[_Sight]) -> Bin:
-    """The bin of slots ``starts[at]`` to ``starts[at + 1]``: of its scope the keys that any slot sees, and its mask."""
-    mine = row[starts[at] : starts[at + 1]]
-    own = None if int(mine.end.min()) > int(mine.order.max()) else _visible(mine, mine)
-    parts: list[Part] = []
+def _bin(starts: Sequence[int], at: int, scope: Sequence[KeyRange], row: _Spans, before: Sequence[_Spans]) -> Bin:
+    """The bin of slots ``starts[at]`` to ``starts[at + 1]``: the keys in its scope that any slot sees, and its mask."""
+    own = row[starts[at] : starts[at + 1]]
+    size = len(own.order)
+    is_chain = int(own.end.min()) > int(own.order.max())
+    keys: list[KeyRange] = []
     masks = []
     for source, start, stop in scope:
-        seen = _visible(mine, (row if source == _ROW else before[~source])[start:stop])
+        seen = _visibility(own, (row if source == _ROW else before[~source])[start:stop])
         for low, high in _ranges(np.flatnonzero(seen.any(axis=0))):
             masks.append(seen[:, low:high])
-            parts += (
-                _pieces(starts, start + low, start + high)
-                if source == _ROW
-                else [Part(source, start + low, start + high)]
-            )
-    if own is None and not parts:
-        return Bin(len(mine.order), len(mine.order))  # a chain that sees itself alone
-    own = np.tri(len(mine.order), dtype=np.bool_) if own is None else own
-    return Bin(len(mine.order), len(mine.order), tuple(parts), torch.from_numpy(np.concatenate([*masks, own], axis=1)))
+            if source == _ROW:
+                keys += _split_by_bin(starts, start + low, start + high)
+            else:
+                keys.append(KeyRange(source, start + low, start + high))
+    if is_chain and not keys:
+        return Bin(size, size)
+    masks.append(np.tri(size, dtype=np.bool_) if is_chain else _visibility(own, own))
+    return Bin(size, size, tuple(keys), torch.from_numpy(np.concatenate(masks, axis=1)))
 
 
-def _visible(queries: _Sight, keys: _Sight) -> npt.NDArray[np.bool_]:
+def _visibility(queries: _Spans, keys: _Spans) -> npt.NDArray[np.bool_]:
     """(queries, keys)"""
     q = queries.order[:, None]
     return (keys.order <= q) & (q < keys.end)
 
 
 def _ranges(numbers: _Numbers) -> list[tuple[int, int]]:
-    """Ascending numbers as ranges, over small gaps."""
+    """Ascending numbers as ranges that span small gaps."""
     if not len(numbers):
         return []
     breaks = np.flatnonzero(np.diff(numbers) > _GAP)
@@ -333,30 +322,31 @@ def _ranges(numbers: _Numbers) -> list[tuple[int, int]]:
     return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
-def _pieces(starts: Sequence[int], low: int, high: int) -> list[Part]:
-    """A range of the row's slots, bin by bin."""
+def _split_by_bin(starts: Sequence[int], low: int, high: int) -> list[KeyRange]:
+    """Slots ``low`` to ``high`` of the row as ranges within its bins."""
     out = []
     while low < high:
         at = bisect_right(starts, low) - 1
         stop = min(high, starts[at + 1])
-        out.append(Part(at, low - starts[at], stop - starts[at]))
+        out.append(KeyRange(at, low - starts[at], stop - starts[at]))
         low = stop
     return out
 
 
 def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Groups of items of similar size (longest first), each within ``token_budget`` tokens when padded to its longest.
+    """Group items of similar size, longest first, within ``token_budget`` tokens when padded to the longest of a group.
 
-    A group that is large enough also ends where an item would be mostly padding. An item over the budget stands alone.
-    The groups depend on the sizes and their order only.
+    A group that is large enough also ends before an item that would be mostly padding. An item over the budget is a
+    group by itself. The groups depend only on the sizes and their order.
     """
     group: list[int] = []
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        full = (len(group) + 1) * sizes[group[0]] > token_budget if group else False
-        worth = len(group) * sizes[group[0]] >= _FULL and sizes[item] < _SLACK * sizes[group[0]] if group else False
-        if full or worth:
-            yield group
-            group = []
+        if group:
+            longest = sizes[group[0]]
+            too_large = (len(group) + 1) * longest > token_budget
+            if too_large or (len(group) * longest >= _FULL_GROUP and sizes[item] < _SIMILAR * longest):
+                yield group
+                group = []
         group.append(item)
     if group:
         yield group

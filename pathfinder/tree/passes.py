@@ -1,7 +1,7 @@
-"""The passes of a PRM: which labels a prompt gives, which it asks for, and the trees that hold all of them.
+"""The passes of a PRM: which labels each prompt gives, which it asks for, and the tree that holds all prompts.
 
-The hierarchical variants ask for the error labels first (masked, so that neither sees the other) and for correctness
-second, given the first labels (paper section 3.2 and algorithm 1; ``build_dataset.py``).
+The hierarchical variants ask first for the error labels, both masked so that neither sees the other, and then for
+Correctness given these labels (paper section 3.2 and algorithm 1; ``build_dataset.py``).
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _STEP_PREFIX = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """A published runner's prompt: system text, words before the step, the second turn's role, and how P is taken."""
+    """How a published runner words its prompt and takes the probability."""
 
     system: str = prompts.SYSTEM_TRAINING
     lead: str = "Current Step: "
     answer_role: str = "assistant"
     strip_step_prefix: bool = False
     full_softmax: bool = False
-    """P(<+>) over the whole vocabulary rather than over the two label tokens."""
+    """Take P(<+>) over the whole vocabulary rather than over the two label tokens."""
     strict: bool = False
-    """Refuse a first label whose most likely token is neither ``<+>`` nor ``<->``."""
+    """Refuse a first-pass label whose most likely token is neither ``<+>`` nor ``<->``."""
 
 
 PRESETS: dict[str, Preset] = {
@@ -49,21 +49,21 @@ PRESETS: dict[str, Preset] = {
 
 
 class Mode(StrEnum):
-    """What a scorer asks of a step."""
+    """What a scorer predicts for a step."""
 
     BOTH = "both"
-    """The labels, then Correctness given the predicted ones (paper algorithm 1)."""
+    """The error labels, then Correctness given the predicted labels (paper algorithm 1)."""
     FIRST = "pass1"
-    """The labels alone, as the published ProcessBench and PRMBench runners do; no reward where a variant has labels."""
+    """Only the error labels, as in the published ProcessBench and PRMBench runners. There is no reward."""
     POSITIVE = "positive"
-    """Correctness given that every label is ``<+>``, all at once: enough for a search that drops every other step."""
+    """The error labels, and Correctness given ``<+>`` for all: enough for a search that drops every other step."""
     ALL = "all"
-    """Every combination of labels at once; the reward is Correctness averaged over them by their probabilities."""
+    """Every combination of error labels; the reward is Correctness averaged over them by their probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One pass: the labels that it is given and those that it asks for, as positions in the variant's marks."""
+    """The labels that a pass is given and those that it asks for, as positions in the variant's marks."""
 
     given: tuple[int, ...]
     asked: tuple[int, ...]
@@ -79,7 +79,10 @@ def passes(variant: Variant) -> tuple[Pass, ...]:
 
 
 def expected_reward(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...], int], float]) -> float:
-    """Correctness averaged over the labels before it, each combination by its probability."""
+    """Correctness averaged over the labels before it, each combination weighted by its probability.
+
+    ``positive`` gives P(``<+>``) of a mark given the labels before it.
+    """
     weights: dict[tuple[bool, ...], float] = {(): 1.0}
     for step in passes[:-1]:
         for mark in step.asked:
@@ -94,13 +97,13 @@ def expected_reward(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...]
 
 
 def passes_for(mode: Mode, passes: Sequence[Pass]) -> Sequence[Pass]:
-    """The passes that a mode runs: the last, which asks for Correctness, is left out where labels alone are wanted."""
+    """The passes that a mode runs: ``FIRST`` omits the last one, which asks for Correctness."""
     return passes[:-1] if mode is Mode.FIRST and len(passes) > 1 else passes
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One step to judge: it follows ``prefix`` in a solution of ``problem``. ``name`` is for error messages."""
+    """A step to judge, which follows ``prefix`` in a solution of ``problem``. ``name`` identifies it in errors."""
 
     name: str
     problem: str
@@ -110,7 +113,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one reading of a tree answers: mark ``mark`` of query ``query``, given the labels ``given``."""
+    """What a reading of a tree answers: mark ``mark`` of query ``query``, given the labels ``given``."""
 
     query: int
     given: tuple[bool, ...]
@@ -118,7 +121,7 @@ class Reading:
 
 
 Encoded = tuple[Ids, tuple[int, ...]]
-"""A query's prompt with every mark masked, and where the marks' tokens stand in it."""
+"""A query's prompt with every mark masked, and the positions of the marks' tokens."""
 
 
 class Prompter:
@@ -137,7 +140,7 @@ class Prompter:
         self._is_label[[self.ids.good, self.ids.bad, self.ids.mask]] = True
 
     def turns(self, query: Query, tokens: Sequence[str]) -> tuple[str, str]:
-        """The prompt's two turns with ``tokens`` at the first marks; outside text is neutralised."""
+        """The user and assistant turns with ``tokens`` at the first marks; special tokens in texts are neutralised."""
         clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]
         if self.preset.strip_step_prefix:
             clean[1:] = [_STEP_PREFIX.sub("", text.strip()) for text in clean[1:]]
@@ -147,14 +150,14 @@ class Prompter:
         return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead)
 
     def encode(self, queries: Sequence[Query]) -> list[Encoded]:
-        """Per query the prompt with every mark masked, and where the marks' tokens stand in it.
+        """Each query's prompt with every mark masked, and the positions of the marks' tokens.
 
-        Every other prompt of the query differs from it in these tokens only: special tokens cut the text before
-        anything else does, so the ids between them cannot depend on which label stands there.
+        The other prompts of the query differ only in these tokens: a tokenizer splits at special tokens first, so the
+        ids between them do not depend on the labels. Raises ``DataError`` if a prompt has other label tokens.
         """
         masked = [prompts.MASK] * len(self.labels)
         encoded = self._frame.encode([self.turns(query, masked) for query in queries])
-        out = []
+        out: list[Encoded] = []
         for query, ids in zip(queries, encoded, strict=True):
             slots = tuple(np.flatnonzero(self._is_label[ids]).tolist())
             if len(slots) != len(masked) or slots[0] == 0:
@@ -163,7 +166,7 @@ class Prompter:
         return out
 
     def prompt(self, ids: Ids, slots: Sequence[int], given: Sequence[bool], asked: Sequence[int]) -> Ids:
-        """The stand-alone prompt of a pass up to the last label that it asks for (that label's token excluded)."""
+        """The separate prompt of a pass, up to the last label that it asks for (exclusive)."""
         cut = ids[: slots[asked[-1]]].copy()
         for slot, positive in zip(slots, given, strict=False):
             cut[slot] = self.ids.of(positive)
@@ -172,10 +175,10 @@ class Prompter:
     def tree(
         self, queries: Sequence[Query], gold: Sequence[Sequence[bool]] | None = None
     ) -> tuple[Tree, list[Reading]]:
-        """One tree for queries that share a problem, and what its readings answer, in order.
+        """One tree for queries that share a problem, and what each of its readings answers.
 
-        With ``gold`` (per query the true label of every mark) the second pass is given the gold first labels, as in
-        training; without, every combination of first labels is a branch, so that any prediction finds its reward.
+        With ``gold``, the true labels of every query, the second pass is given the gold first labels as in training.
+        Without it, every combination of first labels is a branch, so every prediction finds its reward.
         """
         return self.tree_of(self.encode(queries), self.passes, gold)
 
@@ -186,16 +189,16 @@ class Prompter:
         gold: Sequence[Sequence[bool]] | None = None,
         given: Sequence[bool] = (True, False),
     ) -> tuple[Tree, list[Reading]]:
-        """As ``tree``, for encoded queries, some of the passes, and combinations of some labels."""
+        """``tree`` for encoded queries, some of the passes, and combinations of only the labels ``given``."""
         sequences: list[Ids] = []
         reads: list[tuple[int, int]] = []
         readings: list[Reading] = []
         for number, (ids, slots) in enumerate(encoded):
             for step in passes:
-                every = itertools.product(given, repeat=len(step.given))
-                for stated in every if gold is None else (tuple(gold[number][: len(step.given)]),):
+                combinations = itertools.product(given, repeat=len(step.given))
+                for labels in combinations if gold is None else (tuple(gold[number][: len(step.given)]),):
                     for mark in step.asked:
                         reads.append((len(sequences), slots[mark] - 1))
-                        readings.append(Reading(number, tuple(stated), mark))
-                    sequences.append(self.prompt(ids, slots, stated, step.asked))
+                        readings.append(Reading(number, tuple(labels), mark))
+                    sequences.append(self.prompt(ids, slots, labels, step.asked))
         return build_tree(sequences, reads), readings

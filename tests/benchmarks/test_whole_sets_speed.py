@@ -24,9 +24,10 @@ from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
-from pathfinder.prm.scoring import Scorer, Solution
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.steps import Solution
 from pathfinder.tree.passes import Prompter, Query
-from tests.tree.test_tree_speed import published_rewards
+from tests.support.models import published_rewards
 
 pytestmark = pytest.mark.benchmarks
 _SAMPLE = 40

@@ -14,7 +14,7 @@ from pathfinder.models import footprint
 from pathfinder.models.footprint import GIB, Device, verdict
 from pathfinder.models.shapes import KNOWN, planned_shape, shape_of
 from tests.support.models import plain_tokenizer, small_model
-from tests.training.test_training import settings
+from tests.support.training import settings
 
 
 def profile(root: Path, name: str, **changed: dict[str, Any]) -> Params:

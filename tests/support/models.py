@@ -1,4 +1,4 @@
-"""Small random models and tokenizers for tests, and the published way to ask them: one stand-alone prompt at a time."""
+"""Small random models and tokenizers, and the published way to score: one separate prompt at a time."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def _plain_core(texts: tuple[str, ...], size: int) -> str:
 
 
 def plain_tokenizer(texts: Sequence[str] = (), size: int = 480) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of ``size`` tokens learned on the prompts and ``texts``, that cuts as Qwen's does.
+    """A byte-level BPE of ``size`` tokens trained on the prompts and ``texts``, with the pre-tokenizer of Qwen.
 
-    It has no prompt chunks and no label tokens yet.
+    It has neither single tokens for the fixed prompt strings nor label tokens.
     """
     tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=Tokenizer.from_str(_plain_core((*_TEXT, *texts), size)),
@@ -70,12 +70,31 @@ def world_tokenizer() -> PreTrainedTokenizerFast:
     return build_tokenizer()
 
 
+def qwen_config(tokenizer: PreTrainedTokenizerFast, vocabulary: int, **shape: Any) -> Qwen2Config:
+    return Qwen2Config(
+        vocab_size=vocabulary,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+        **shape,
+    )
+
+
+def random_qwen(config: Qwen2Config, seed: int = 0) -> Any:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model: Any = Qwen2ForCausalLM(config)
+    model.config._attn_implementation = "sdpa"
+    return model.eval()
+
+
 def small_model(
     tokenizer: PreTrainedTokenizerFast, dtype: torch.dtype = torch.float32, seed: int = 0, rows: int | None = None
 ) -> Any:
     """A random Qwen2 (two layers, grouped keys) with weights large enough for attention to matter."""
-    config = Qwen2Config(
-        vocab_size=rows if rows is not None else len(tokenizer) + 16,
+    config = qwen_config(
+        tokenizer,
+        rows if rows is not None else len(tokenizer) + 16,
         hidden_size=32,
         intermediate_size=48,
         num_hidden_layers=2,
@@ -84,15 +103,25 @@ def small_model(
         max_position_embeddings=4096,
         tie_word_embeddings=False,
         initializer_range=0.2,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model: Any = Qwen2ForCausalLM(config)
-    model.config._attn_implementation = "sdpa"
-    return model.to(dtype).eval()
+    return random_qwen(config, seed).to(dtype)
+
+
+def model_256(tokenizer: PreTrainedTokenizerFast, vocabulary: int | None = None) -> Any:
+    """The model of the speed measurements: a random Qwen2 of hidden size 256 and 4 layers."""
+    return random_qwen(
+        qwen_config(
+            tokenizer,
+            vocabulary or len(tokenizer),
+            hidden_size=256,
+            intermediate_size=1024,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=4,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+        )
+    )
 
 
 @pytest.fixture
@@ -107,10 +136,14 @@ def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
 
 
+def queries_of(problem: str, steps: Sequence[str]) -> list[Query]:
+    return [Query(f"step {t}", problem, tuple(steps[:t]), step) for t, step in enumerate(steps)]
+
+
 def separate_prompt(
     tokenizer: PreTrainedTokenizerFast, prompter: Prompter, query: Query, tokens: Sequence[str]
 ) -> list[int]:
-    """The stand-alone prompt of one step, rendered and encoded by the chat template itself."""
+    """The separate prompt of one step, rendered and encoded by the chat template itself."""
     user, answer = prompter.turns(query, tokens)
     turns = [{"role": "user", "content": user}, {"role": prompter.preset.answer_role, "content": answer}]
     ids: Any = tokenizer.apply_chat_template(turns, tokenize=True, return_dict=False)
@@ -125,7 +158,7 @@ def separate_logits(
     given: Sequence[bool],
     asked: Sequence[int],
 ) -> torch.Tensor:
-    """Logits of one stand-alone prompt one token before each ``<extra>``: (asked, vocabulary). Batch one, no tree."""
+    """Logits of a separate prompt one token before each ``<extra>``: (asked, vocabulary). Batch size one, no tree."""
     tokens = [prompts.GOOD if positive else prompts.BAD for positive in given]
     tokens += [prompts.MASK] * (asked[-1] + 1 - len(tokens))
     ids = torch.tensor([separate_prompt(tokenizer, prompter, query, tokens)], device=model.device)
@@ -133,3 +166,15 @@ def separate_logits(
     assert len(places) == len(asked)
     logits: torch.Tensor = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, places]
     return logits
+
+
+@torch.inference_mode()
+def published_rewards(model: Any, tokenizer: Any, prompter: Prompter, queries: Sequence[Query]) -> list[float]:
+    """Both passes of every step's own prompt, one prompt at a time, as in the published runners."""
+    rewards = []
+    for query in queries:
+        first = separate_logits(model, tokenizer, prompter, query, (), (0, 1))
+        labels = (first[:, prompter.ids.good] >= first[:, prompter.ids.bad]).tolist()
+        second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
+        rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
+    return rewards

@@ -1,7 +1,9 @@
-"""What test_training_speed starts in processes of their own: one optimiser step, its time and its peak memory.
+"""The program that test_speed starts in a separate process: the time and peak memory of one optimiser step.
 
-``python -m tests.training.train_cost WAY KIND FILE COUNT BUDGET VOCABULARY``, WAY being published, trees or checkpointed,
-and KIND alternatives (PRM800K trees with every rated completion) or one (ProcessBench solutions, each step once).
+Run: python -m tests.training.train_cost WAY KIND FILE COUNT BUDGET VOCABULARY
+
+WAY is published, trees or checkpointed. KIND is alternatives (PRM800K trees with every rated completion) or one
+(ProcessBench solutions, each step once).
 """
 
 from __future__ import annotations
@@ -9,51 +11,30 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from torch.nn.functional import cross_entropy
 
-from pathfinder.core import prompts
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
 from pathfinder.models import footprint
 from pathfinder.models.shapes import shape_of
-from pathfinder.training import training
+from pathfinder.training.examples import Example, read_examples
+from pathfinder.training.objective import batches, summed_loss
 from pathfinder.tree.attention import use_trees
-from pathfinder.tree.passes import Prompter, Query
-from tests.support.models import plain_tokenizer, separate_prompt
-from tests.training.test_training import settings
+from pathfinder.tree.passes import Prompter
+from tests.support.models import model_256, plain_tokenizer
+from tests.support.training import IGNORED, branch, published_samples, settings
 
 _BATCH = 2
-"""Samples a device and pass in the published configuration."""
-
-
-def model_256(tokenizer: Any, vocabulary: int) -> Any:
-    config = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=256,
-        intermediate_size=1024,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    torch.manual_seed(0)
-    model: Any = Qwen2ForCausalLM(config)
-    model.config._attn_implementation = "sdpa"
-    return model
+"""Samples per device and pass in the published configuration."""
 
 
 def rated_trees(path: Path, count: int) -> pl.DataFrame:
-    """PRM800K lines with every rated completion; a label is its rating, thrice."""
+    """PRM800K lines with every rated completion. The rating is used for all three labels."""
     rows = []
     with path.open(encoding="utf-8") as lines:
         for number in range(count):
@@ -62,8 +43,8 @@ def rated_trees(path: Path, count: int) -> pl.DataFrame:
             branches: list[dict[str, Any]] = []
             for index, step in enumerate(line["label"]["steps"]):
                 for completion in step["completions"]:
-                    fine = int((completion["rating"] or 0) >= 0)
-                    branches.append(branch(f"{number}-{len(branches)}", index, completion["text"], fine))
+                    positive = int((completion["rating"] or 0) >= 0)
+                    branches.append(branch(f"{number}-{len(branches)}", index, completion["text"], *[positive] * 3))
                 chosen = step["chosen_completion"]
                 steps.append(step["completions"][chosen if chosen is not None else 0]["text"])
             rows.append(tree(number, line["question"]["problem"], steps, branches))
@@ -71,17 +52,13 @@ def rated_trees(path: Path, count: int) -> pl.DataFrame:
 
 
 def solutions(path: Path, count: int) -> pl.DataFrame:
-    """ProcessBench solutions; every step once, sound before the first wrong one."""
+    """ProcessBench solutions with every step once: correct before the first incorrect step."""
     rows = []
     for number, item in enumerate(json.loads(path.read_text(encoding="utf-8"))[:count]):
         wrong = item["label"] if item["label"] >= 0 else len(item["steps"])
-        branches = [branch(f"{number}-{i}", i, step, int(i < wrong)) for i, step in enumerate(item["steps"])]
+        branches = [branch(f"{number}-{i}", i, step, *[int(i < wrong)] * 3) for i, step in enumerate(item["steps"])]
         rows.append(tree(number, item["problem"], item["steps"], branches))
     return pl.DataFrame(rows, schema=TREES)
-
-
-def branch(name: str, index: int, step: str, fine: int) -> dict[str, Any]:
-    return {"id": name, "step_index": index, "step": step, "math": fine, "consistency": fine, "correctness": fine}
 
 
 def tree(number: int, problem: str, steps: list[str], branches: list[dict[str, Any]]) -> dict[str, Any]:
@@ -89,35 +66,21 @@ def tree(number: int, problem: str, steps: list[str], branches: list[dict[str, A
     return {**names, "problem": problem, "steps": steps, "branches": branches}
 
 
-def published_samples(tokenizer: Any, prompter: Prompter, table: pl.DataFrame) -> Iterator[tuple[list[int], list[int]]]:
-    """Input ids and labels of the published samples: two a record."""
-    for row in table.iter_rows(named=True):
-        for b in row["branches"]:
-            query = Query(b["id"], row["problem"], tuple(row["steps"][: b["step_index"]]), b["step"])
-            gold = [prompts.GOOD if fine else prompts.BAD for fine in training.gold_labels(b, prompter.labels)]
-            for one in prompter.passes:
-                stated = gold[: one.asked[-1] + 1]
-                masked = [prompts.MASK if i in one.asked else token for i, token in enumerate(stated)]
-                inputs = separate_prompt(tokenizer, prompter, query, masked)
-                wanted = separate_prompt(tokenizer, prompter, query, stated)
-                yield inputs, [w if w != i else -100 for i, w in zip(inputs, wanted, strict=True)]
-
-
 def published_step(model: Any, tokenizer: Any, prompter: Prompter, table: pl.DataFrame) -> int:
-    """Padded batches of two with logits everywhere, gradients accumulated, one AdamW step; gives the padded tokens."""
+    """One AdamW step on padded batches of two with logits at every position. Returns the number of padded tokens."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     samples = list(published_samples(tokenizer, prompter, table))
-    total = sum(label != -100 for _, labels in samples for label in labels)
+    total = sum(label != IGNORED for _, labels in samples for label in labels)
     tokens = 0
     for start in range(0, len(samples), _BATCH):
         batch = samples[start : start + _BATCH]
         width = max(len(ids) for ids, _ in batch)
         ids = torch.tensor([i + [tokenizer.pad_token_id] * (width - len(i)) for i, _ in batch])
-        labels = torch.tensor([w + [-100] * (width - len(w)) for _, w in batch])
+        labels = torch.tensor([w + [IGNORED] * (width - len(w)) for _, w in batch])
         mask = torch.tensor([[1] * len(i) + [0] * (width - len(i)) for i, _ in batch])
         logits = model(input_ids=ids, attention_mask=mask).logits.float()
         shifted = logits[:, :-1].flatten(0, 1)
-        loss = torch.nn.functional.cross_entropy(shifted, labels[:, 1:].flatten(), ignore_index=-100, reduction="sum")
+        loss = cross_entropy(shifted, labels[:, 1:].flatten(), ignore_index=IGNORED, reduction="sum")
         (loss / total).backward()  # type: ignore[no-untyped-call]
         tokens += ids.numel()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -125,12 +88,12 @@ def published_step(model: Any, tokenizer: Any, prompter: Prompter, table: pl.Dat
     return tokens
 
 
-def tree_step(model: Any, prompter: Prompter, examples: list[training.Example], budget: int) -> None:
-    """The same step as the trainer takes it."""
+def tree_step(model: Any, prompter: Prompter, examples: list[Example], budget: int) -> None:
+    """The same step on trees, as in the trainer."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    total = float(sum(example.weights.sum() for example in examples))
-    for batch, targets in training.batches(examples, budget):
-        loss, _ = training.summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)
+    total = float(sum(example.targets.weights.sum() for example in examples))
+    for batch, targets in batches(examples, budget):
+        loss, _ = summed_loss(model, batch.to("cpu", model.dtype), targets, prompter.ids)
         (loss / total).backward()  # type: ignore[no-untyped-call]
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimiser.step()
@@ -152,9 +115,9 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
     def work(part: pl.DataFrame) -> float:
         if way == "published":
             return float(published_step(model, tokenizer, prompter, part))
-        examples = training.read_examples(part, prompter, budget)
+        examples = read_examples(part, prompter, budget)
         out["records"] = sum(example.records for example in examples)
-        passes = training.batches(examples, budget)
+        passes = batches(examples, budget)
         out["longest_pass"] = max(batch.input_ids.numel() for batch, _ in passes)
         out["tokens_as_samples"] = sum(example.sample_tokens for example in examples)
         tree_step(model, prompter, examples, budget)
@@ -166,7 +129,7 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
     if way == "checkpointed":
         model.activation_checkpointing_enable({"use_reentrant": False})
     work(warm)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted anew
+    Path("/proc/self/clear_refs").write_text("5")  # reset the peak
     out["before"] = status("VmRSS")
     start = time.process_time()
     out["tokens"] = work(table)
@@ -179,7 +142,7 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
 
 
 def status(key: str) -> float:
-    """Bytes of one line of this process's status."""
+    """The bytes in one line of this process's status."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024.0 * next(int(line.split()[1]) for line in lines if line.startswith(key + ":"))
 

@@ -1,7 +1,7 @@
-"""What test_training_processes starts under torchrun: train the small model, save it on the first process.
+"""The program that test_processes starts under torchrun: train the small model and save it in the first process.
 
-``shards`` cuts the weights over the processes as infra/accelerate/machine.yaml does over GPUs, and then trains again
-from the checkpoint before the last, which is torn.
+``shards`` cuts the weights over the processes as infra/accelerate/machine.yaml does over GPUs. It then tears the newest
+checkpoint and trains again from the previous one.
 """
 
 from __future__ import annotations
@@ -18,16 +18,15 @@ from accelerate.utils import DistributedType
 from safetensors.torch import save_file
 
 from pathfinder.core.io import write_json
-from pathfinder.training.trainer import Fitted, fit, join, leave
-from tests.support.models import plain_tokenizer
-from tests.training.test_training import settings, start
+from pathfinder.training.trainer import Fitted, fit, join_processes, leave_processes
+from tests.support.training import settings, small_setup
 
 CHANGED = {"batch_samples": 30, "token_budget": 700, "epochs": 3.0}
-"""Steps of three trees in several passes: one of two processes has a pass more than the other."""
+"""Steps of three trees in several passes, so that one of two processes has an extra pass."""
 
 
-def pretend_to_have_cards(root: Path) -> None:
-    """accelerate shards on GPUs alone; torch does so anywhere. The settings are those of the shipped file."""
+def shard_on_cpu(root: Path) -> None:
+    """Shard with the shipped settings. accelerate shards only on GPUs, torch on any device."""
     shipped = yaml.safe_load((root / "infra/accelerate/machine.yaml").read_text())["fsdp_config"]
     os.environ["ACCELERATE_USE_FSDP"] = "true"
     for key, value in shipped.items():
@@ -42,32 +41,32 @@ def pretend_to_have_cards(root: Path) -> None:
     PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
 
 
-def once(folder: Path) -> tuple[Fitted, dict[str, torch.Tensor]]:
-    model, prompter, examples = start(plain_tokenizer())
+def train_once(folder: Path) -> tuple[Fitted, dict[str, torch.Tensor]]:
+    model, prompter, examples = small_setup()
     chosen = settings(**CHANGED, gradient_checkpointing=True)
     fitted = fit(model, prompter, examples, chosen, folder / "checkpoints", examples[:2])
-    return fitted, model.state_dict() if fitted.whole_weights is None else fitted.whole_weights()
+    return fitted, model.state_dict() if fitted.gather_weights is None else fitted.gather_weights()
 
 
 def main(folder: Path, way: str) -> None:
     torch.set_num_threads(1)
     if way == "shards":
-        pretend_to_have_cards(Path.cwd())
-    rank, processes = join(cpu=True)
-    fitted, weights = once(folder)
+        shard_on_cpu(Path.cwd())
+    rank, processes = join_processes(cpu=True)
+    fitted, weights = train_once(folder)
     if way == "shards":
         newest = max((folder / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         torch.distributed.barrier()
         if rank == 0:
             (newest / "pytorch_model_fsdp_0/__1_0.distcp").write_bytes(b"torn")
         torch.distributed.barrier()
-        _, again = once(folder)
+        _, again = train_once(folder)
         if rank == 0:
             assert all(torch.equal(value, again[name]) for name, value in weights.items())
     if rank == 0:
         save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
         write_json(folder / "rows.json", {"processes": processes, "rows": fitted.rows})
-    leave()
+    leave_processes()
 
 
 if __name__ == "__main__":

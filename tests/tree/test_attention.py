@@ -1,4 +1,4 @@
-"""What would be silently wrong for a tree is refused by name."""
+"""Calls that would read a tree as plain text are refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.tree.attention import Bin, BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import batch_trees
 from pathfinder.tree.passes import Prompter
-from tests.prm.test_scoring import PROBLEMS, queries_of
-from tests.support.models import plain_tokenizer, small_model
+from tests.support.models import plain_tokenizer, queries_of, small_model
 
 
 def test_a_switched_model_refuses_plain_calls() -> None:
@@ -30,7 +29,9 @@ def test_other_back_ends_are_refused_by_name(used: str, gradient: bool) -> None:
     tokenizer = plain_tokenizer()
     model = small_model(tokenizer)
     prompter = Prompter(tokenizer, VARIANTS["full"])
-    batch = batch_trees([prompter.tree(queries_of(*PROBLEMS[1]))[0]], "cascade").to("cpu", model.dtype)
+    batch = batch_trees(
+        [prompter.tree(queries_of("What is $x^2$ for x = 3?", ["Let x = 3.", "so 9"]))[0]], "cascade"
+    ).to("cpu", model.dtype)
     model.config._attn_implementation = used
     with torch.set_grad_enabled(gradient), pytest.raises(ValueError, match=f"attention '{used}' would treat a tree"):
         read_logits(model, batch)
@@ -39,8 +40,8 @@ def test_other_back_ends_are_refused_by_name(used: str, gradient: bool) -> None:
 
 
 @pytest.mark.parametrize("mask", [torch.ones(1, 4, dtype=torch.long), torch.ones(1, 1, 4, 4, dtype=torch.bool)])
-def test_a_mask_beside_a_tree_is_refused(mask: torch.Tensor) -> None:
-    """A padding mask says nothing of branches; the plan is the only mask."""
+def test_a_tree_with_another_mask_is_refused(mask: torch.Tensor) -> None:
+    """A padding mask knows no branches; the plan is the only mask."""
     model = small_model(plain_tokenizer())
     use_trees(model)
     plan = BinPlan((Bin(4, 4),))

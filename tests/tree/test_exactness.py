@@ -1,4 +1,4 @@
-"""Trees beside stand-alone prompts on real ProcessBench and PRMBench problems, in three precisions."""
+"""Trees compared with separate prompts on real ProcessBench and PRMBench problems, in three precisions."""
 
 from __future__ import annotations
 
@@ -18,21 +18,18 @@ from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import (
     exact_norms,  # noqa: F401  (a fixture)
     plain_tokenizer,
+    queries_of,
     separate_logits,
     small_model,
 )
 
 Logits = tuple[torch.Tensor, torch.Tensor]
-"""Of trees, and of stand-alone prompts: (readings, vocabulary) each."""
-
-
-def queries_of(problem: str, steps: list[str]) -> list[Query]:
-    return [Query(f"step {t}", problem, tuple(steps[:t]), step) for t, step in enumerate(steps)]
+"""Logits of trees and of separate prompts, each (readings, vocabulary)."""
 
 
 @cache
 def real_groups(mirror: Path) -> list[list[Query]]:
-    """A problem of each ProcessBench subset; of a PRMBench item its original and its changed solution, in one tree."""
+    """A problem of two ProcessBench subsets, and both solutions of a PRMBench item in one tree."""
     groups = []
     for subset in ("gsm8k", "math"):
         rows = json.loads((mirror / "processbench" / f"{subset}.json").read_text())[:1]

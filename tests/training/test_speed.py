@@ -1,6 +1,6 @@
-"""Training on trees beside the published way: same model, same records, same machine, a process each.
+"""The cost of training on trees compared with the published way, each in a separate process on the same machine.
 
-Run: pytest -m benchmarks -s tests/training/test_training_speed.py
+Run: pytest -m benchmarks -s tests/training/test_speed.py
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def cost(
 @pytest.mark.parametrize(
     "kind, name, count",
     [("alternatives", "prm800k/phase1_train.jsonl", 12), ("one", "processbench/math.json", 8)],
-    ids=["PRM800K with alternatives", "one completion a step"],
+    ids=["PRM800K with alternatives", "one completion per step"],
 )
-def test_one_step_of_the_published_work(root: Path, mirror: Path, kind: str, name: str, count: int) -> None:
-    """The same labels: time of the processor, tokens, and peak memory of the whole process."""
+def test_one_optimiser_step(root: Path, mirror: Path, kind: str, name: str, count: int) -> None:
+    """Processor time, tokens and peak memory of the process for the same labels."""
     published = cost(root, "published", kind, mirror / name, count, 4096)
     ways = [("trees", budget) for budget in (4096, 2048, 1536, 1024)]
     for way, budget in (*ways, ("checkpointed", 4096), ("checkpointed", 2048)):
@@ -48,20 +48,20 @@ def test_one_step_of_the_published_work(root: Path, mirror: Path, kind: str, nam
         print(
             f"\ntraining, {kind}, {mine['records']:.0f} records, {way}, token_budget {budget}: "
             f"time {published['seconds'] / mine['seconds']:.2f}x, tokens {published['tokens'] / mine['tokens']:.2f}x "
-            f"fewer, peak {mine['peak'] / _MIB:.0f} MiB against {published['peak'] / _MIB:.0f} MiB",
+            f"fewer, peak {mine['peak'] / _MIB:.0f} MiB, published {published['peak'] / _MIB:.0f} MiB",
             end="",
         )
 
 
 def test_memory_with_a_real_vocabulary(root: Path, mirror: Path) -> None:
-    """Logits of 152,064 tokens at every place are most of what the published batch holds."""
+    """Logits of 152,064 tokens at every position dominate the memory of the published batch."""
     file = mirror / "prm800k/phase1_train.jsonl"
     published, mine = (cost(root, way, "alternatives", file, 1, 4096, 152064) for way in ("published", "trees"))
-    print(f"\nvocabulary 152,064: peak {mine['peak'] / _MIB:.0f} MiB against {published['peak'] / _MIB:.0f} MiB")
+    print(f"\nvocabulary 152,064: peak {mine['peak'] / _MIB:.0f} MiB, published {published['peak'] / _MIB:.0f} MiB")
 
 
-def test_estimates_beside_measured_peaks(root: Path, mirror: Path) -> None:
-    """The largest pass filled, so that what is compared is the arithmetic and not how full the passes are."""
+def test_estimated_and_measured_peaks(root: Path, mirror: Path) -> None:
+    """The budget of the estimate is the largest pass, so the comparison does not depend on how full the passes are."""
     file = mirror / "prm800k/phase1_train.jsonl"
     for way, budget, vocabulary in (("trees", 4096, 2048), ("trees", 2048, 2048), ("checkpointed", 4096, 2048)):
         found = cost(root, way, "alternatives", file, 4, budget, vocabulary)

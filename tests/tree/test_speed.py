@@ -1,9 +1,9 @@
-"""Trees beside the published way: same model, same machine, processor time.
+"""Processor time of trees compared with the published way, with the same model on the same machine.
 
-Run: OMP_NUM_THREADS=1 pytest -m benchmarks -s tests/tree/test_tree_speed.py
+Run: OMP_NUM_THREADS=1 pytest -m benchmarks -s tests/tree/test_speed.py
 
-With PATHFINDER_BENCHMARK_WRITE=1 the tables go between their marks in docs/speed.md and README.md, and the growth with
-the number of steps to docs/speed-growth.csv and docs/speed-growth.svg.
+With PATHFINDER_BENCHMARK_WRITE=1 the tables are written between their marks in docs/speed.md and README.md, and the
+growth with the number of steps to docs/speed-growth.csv and docs/speed-growth.svg.
 """
 
 from __future__ import annotations
@@ -18,49 +18,31 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from infra.readme import between
 from pathfinder.core.io import write_json, write_text
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.pages.svg import line_chart, standalone
-from pathfinder.prm.scoring import Candidates, Rounds, Scorer, Solution
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.steps import Candidates, Solution
 from pathfinder.tree.passes import Mode, Prompter, Query
-from tests.support.models import plain_tokenizer, separate_logits
+from tests.support.models import model_256, plain_tokenizer, published_rewards, queries_of, separate_logits
 
 pytestmark = pytest.mark.benchmarks
 _PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
 _WRITES = os.environ.get("PATHFINDER_BENCHMARK_WRITE", "") == "1"
 _ROOT = Path(__file__).resolve().parents[2]
-_SEARCHED = 3  # problems that a search follows to the end of their real solutions
+_SEARCHED = 3  # problems per set in the search measurement
 _EARLY = 4
 _LONG = 10
-_GUIDE = "published, were it linear"
+_GUIDE = "published, if linear"
+_FASTER = "times as fast as published"
 SUBSETS = ("gsm8k", "math", "olympiad-length")
 Rows = Mapping[str, Sequence[str]]
-"""A table's rows by their first cell."""
+"""The rows of a table by their first cell."""
 Setting = tuple[Any, Any, Prompter, Path]
 """Model, tokenizer, prompter and the folder that holds the PRM."""
-
-
-def model_256(tokenizer: Any) -> Any:
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=256,
-        intermediate_size=1024,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-    )
-    model: Any = Qwen2ForCausalLM(config)
-    model.config._attn_implementation = "sdpa"
-    return model.eval()
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -70,13 +52,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def table(headers: Sequence[str], rows: Rows) -> str:
-    """In Markdown."""
+    """A Markdown table."""
     cells = [headers, ["---"] * len(headers), *([name, *row] for name, row in rows.items())]
     return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def write(path: Path, name: str, content: str) -> None:
-    """Put ``content`` between the marks ``name`` of a document, where that is asked for."""
+    """Print ``content`` and, if requested, write it between the marks ``name`` of a document."""
     print(f"\n{name}\n{content}")
     if _WRITES:
         marks = f"<!-- {name} -->\n", f"<!-- /{name} -->\n"
@@ -85,11 +67,15 @@ def write(path: Path, name: str, content: str) -> None:
 
 @pytest.fixture(scope="module")
 def headline() -> Iterator[dict[str, list[str]]]:
-    """The rows of the README's table, written when scoring and search are both there."""
+    """The rows of the README's table, written when both scoring and search were measured."""
     found: dict[str, list[str]] = {}
     yield found
     if len(found) == 4:
-        write(_ROOT / "README.md", "speed", table(("times as fast", "gsm8k", "math", "ten steps and more"), found))
+        write(
+            _ROOT / "README.md",
+            "speed",
+            table(("times as fast as published", "gsm8k", "math", "ten steps and more"), found),
+        )
 
 
 @pytest.fixture
@@ -107,7 +93,7 @@ def setting(tmp_path: Path, mirror: Path) -> Setting:
 
 
 def rows_of(mirror: Path, subset: str) -> list[dict[str, Any]]:
-    """Real problems; ``olympiad-length`` are those of math with as many steps as OlympiadBench's have on average."""
+    """Real problems; ``olympiad-length`` are math problems with at least the mean number of steps of OlympiadBench."""
     rows: list[dict[str, Any]] = json.loads(
         (mirror / "processbench" / f"{subset.replace('olympiad-length', 'math')}.json").read_text()
     )
@@ -119,7 +105,7 @@ def solutions_of(mirror: Path, subset: str) -> list[Solution]:
 
 
 def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
-    """Every mode beside the published runners; early stops are at the gold label's step."""
+    """Every mode compared with the published runners. Early stops are at the gold label's step."""
     headers, rows = [""], dict[str, list[str]]()
     for subset in SUBSETS:
         solutions = solutions_of(mirror, subset)
@@ -133,17 +119,17 @@ def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]])
             same = published.get(name, published["both passes"])
             rows.setdefault(f"trees, {name}", []).append(f"{steps / took:.1f} ({same / took:.1f})")
         stop = "pass 1, early stop"
-        for said, ratio in (
+        for name, ratio in (
             ("both passes", published["both passes"] / ours["both passes"]),
-            ("pass 1 alone, beside both passes of the published way", published["both passes"] / ours["pass 1"]),
-            ("published early stop (gold labels) beside trees with the same", published[stop] / ours[stop]),
+            ("pass 1, compared with both published passes", published["both passes"] / ours["pass 1"]),
+            ("pass 1 with early stop at the gold label", published[stop] / ours[stop]),
         ):
-            headline.setdefault(said, []).append(f"{ratio:.1f}")
+            headline.setdefault(name, []).append(f"{ratio:.1f}")
     write(_ROOT / "docs" / "speed.md", "scoring", table(headers, rows))
 
 
 def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tuple[dict[str, float], dict[str, float]]:
-    """Seconds of the published ways and of ours, by name."""
+    """Seconds of the published runners and of trees, by mode."""
     model, tokenizer, prompter, folder = setting
     asked = [
         (place <= gold[number], Query("q", solution.problem, solution.steps[:place], step))
@@ -183,26 +169,14 @@ def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tupl
 
 
 @torch.inference_mode()
-def published_rewards(model: Any, tokenizer: Any, prompter: Prompter, queries: list[Query]) -> list[float]:
-    """Two passes over every step's own prompt, one prompt at a time, as the published runners do."""
-    rewards = []
-    for query in queries:
-        first = separate_logits(model, tokenizer, prompter, query, (), (0, 1))
-        labels = (first[:, prompter.ids.good] >= first[:, prompter.ids.bad]).tolist()
-        second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
-        rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
-    return rewards
-
-
-@torch.inference_mode()
 def published_first(model: Any, tokenizer: Any, prompter: Prompter, queries: list[Query]) -> None:
-    """Pass 1 alone, one prompt at a time."""
+    """Only pass 1, one prompt at a time."""
     for query in queries:
         separate_logits(model, tokenizer, prompter, query, (), (0, 1))
 
 
 def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
-    """One solution of 2 to 64 real steps: trees grow with its length, stand-alone prompts with its square."""
+    """One solution of 2 to 64 real steps: trees grow with its length, separate prompts with its square."""
     model, tokenizer, prompter, folder = setting
     scorer = Scorer(folder)
     solutions = solutions_of(mirror, "math")
@@ -212,7 +186,7 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
     lines: dict[str, list[tuple[float, float]]] = {"published": [], "trees": []}
     for count in (2, 4, 8, 16, 32, 64):
         chosen = tuple((steps * 64)[:count])
-        queries = [Query("q", problem, chosen[:t], step) for t, step in enumerate(chosen)]
+        queries = queries_of(problem, chosen)
         work = partial(scorer.score, [Solution("g", problem, chosen)])
         earlier = seconds(work)
         lines["published"].append((count, seconds(partial(published_rewards, model, tokenizer, prompter, queries))))
@@ -238,26 +212,26 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
 
 
 def test_search_rounds(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
-    """Eight candidates a round to the end of real solutions: the step that was taken, and seven of other solutions."""
+    """Eight candidates per round to the end of real solutions: the next step, and seven steps of other solutions."""
     rows: dict[str, list[str]] = {}
     headers = [""]
     for subset in SUBSETS:
         every = solutions_of(mirror, subset)
         solutions = [solution for solution in every if len(solution.steps) >= _EARLY][:_SEARCHED]
-        published, anew, kept = searched(setting, solutions, [step for one in every for step in one.steps])
+        published, anew, cached = searched(setting, solutions, [step for other in every for step in other.steps])
         headers.append(f"{subset} ({sum(len(s.steps) for s in solutions) / len(solutions):.1f} rounds)")
-        for said, mine, count in (
-            ("trees, each round anew", anew, None),
-            ("trees over kept trunks", kept, None),
-            (f"the same, the first {_EARLY} rounds", kept, _EARLY),
+        for name, mine, count in (
+            ("trees, no cached trunks", anew, None),
+            ("trees with cached trunks", cached, None),
+            (f"with cached trunks, first {_EARLY} rounds", cached, _EARLY),
         ):
-            rows.setdefault(said, []).append(f"{sum(published[:count]) / sum(mine[:count]):.1f}")
-        headline.setdefault("search round of 8 candidates", []).append(f"{sum(published) / sum(kept):.1f}")
+            rows.setdefault(name, []).append(f"{sum(published[:count]) / sum(mine[:count]):.1f}")
+        headline.setdefault("search round of 8 candidates", []).append(f"{sum(published) / sum(cached):.1f}")
     write(_ROOT / "docs" / "speed.md", "search", table(headers, rows))
 
 
 def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> tuple[list[float], ...]:
-    """Seconds of every round: the published way, trees anew, trees over kept trunks."""
+    """Seconds of every round: published, trees without and with cached trunks."""
     model, tokenizer, prompter, folder = setting
     scorer = Scorer(folder)
     rounds = [
@@ -276,18 +250,18 @@ def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> 
     def each(work: Callable[[dict[str, Candidates]], object]) -> list[float]:
         return [seconds(partial(work, turn)) for turn in rounds]
 
-    def over_trunks() -> list[float]:
-        going = Rounds(scorer)
+    def with_trunks() -> list[float]:
+        score_round = scorer.rounds()
         ours.clear()
-        return each(lambda turn: ours.extend(s.reward for scores in going.score(turn).values() for s in scores))
+        return each(lambda turn: ours.extend(s.reward for scores in score_round(turn).values() for s in scores))
 
     def one_by_one(turn: dict[str, Candidates]) -> None:
         queries = [Query("q", asked.problem, asked.prefix, step) for asked in turn.values() for step in asked.steps]
         rewards.extend(published_rewards(model, tokenizer, prompter, queries))
 
-    anew = each(lambda turn: Rounds(scorer).score(turn))
-    earlier = over_trunks()
+    anew = each(lambda turn: scorer.rounds()(turn))
+    earlier = with_trunks()
     published = each(one_by_one)
-    kept = [(before + after) / 2 for before, after in zip(earlier, over_trunks(), strict=True)]
+    cached = [(before + after) / 2 for before, after in zip(earlier, with_trunks(), strict=True)]
     assert ours == pytest.approx(rewards, abs=1e-4)
-    return published, anew, kept
+    return published, anew, cached

@@ -1,10 +1,10 @@
-"""A 7B-shaped random model in bf16 on a GPU: trees beside the published runners, and what share of the card they use.
+"""A random model of 7B shape in bf16 on a GPU: trees compared with the published runners, and their GPU utilisation.
 
-Run on a machine with a CUDA card: pytest -m benchmarks -s tests/tree/test_tree_speed_gpu.py
+Run on a machine with a CUDA GPU: pytest -m benchmarks -s tests/tree/test_speed_gpu.py
 
-Prints the machine, the measured peak of a large bf16 matrix product, and for ProcessBench, PRMBench and training:
-tokens/s, TFLOP/s and their share of that peak, the ratio to the published way in the same run, and from them the hours
-for the whole sets. Ends with an error where trees and stand-alone prompts disagree by more than bf16 allows.
+Prints the GPU and the measured peak of a large bf16 matrix product. For ProcessBench, PRMBench and training it prints
+tokens/s, TFLOP/s and their share of that peak, the ratio to the published way, and the hours for the whole sets. Fails
+if trees and separate prompts differ by more than bf16 rounding allows.
 """
 
 from __future__ import annotations
@@ -17,31 +17,32 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.layout import batch_trees, pack
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
-from tests.support.models import plain_tokenizer, separate_logits
+from tests.support.models import plain_tokenizer, qwen_config, separate_logits
 
 pytestmark = [
     pytest.mark.benchmarks,
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU"),
 ]
 _PROBLEMS = 24
 _BUDGET = 32768
 _WHOLE = {"processbench": 3400, "prmbench": 6216}
 _RECORDS = 400_000
-_RECORDS_A_TREE = 8
+_RECORDS_PER_TREE = 8
 
 
 def model_7b(tokenizer: Any) -> Any:
     """Qwen2.5-7B's shape with random weights."""
-    config = Qwen2Config(
-        vocab_size=152_064,
+    config = qwen_config(
+        tokenizer,
+        152_064,
         hidden_size=3584,
         intermediate_size=18944,
         num_hidden_layers=28,
@@ -49,9 +50,6 @@ def model_7b(tokenizer: Any) -> Any:
         num_key_value_heads=4,
         max_position_embeddings=32768,
         tie_word_embeddings=False,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
     )
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
@@ -64,7 +62,7 @@ def model_7b(tokenizer: Any) -> Any:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Wall seconds after a first, unmeasured run (kernels are compiled then)."""
+    """Wall seconds after an unmeasured first run, which compiles the kernels."""
     work()
     torch.cuda.synchronize()
     start = time.monotonic()
@@ -87,7 +85,7 @@ def solutions(mirror: Path, name: str) -> list[list[Query]]:
         lines = sorted((mirror / "prmbench").glob("*.jsonl"))[0].read_text(encoding="utf-8").split("\n")
         items = [json.loads(line) for line in lines[:_PROBLEMS]]
         found = [(item["modified_question"], item["modified_process"]) for item in items]
-    return [[Query("q", problem, tuple(steps[:t]), step) for t, step in enumerate(steps)] for problem, steps in found]
+    return [queries_of(problem, steps) for problem, steps in found]
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +99,7 @@ def setting() -> tuple[Any, Any, Prompter, float]:
 
 
 def flops(model: Any, tokens: int) -> float:
-    """Of one forward pass, matrices only: two a weight and token, without the embedding and output tables."""
+    """The matrix FLOP of one forward pass: two per weight and token, without embedding and output layers."""
     weights: int = sum(
         p.numel() for name, p in model.named_parameters() if "embed" not in name and "lm_head" not in name
     )
@@ -111,7 +109,7 @@ def flops(model: Any, tokens: int) -> float:
 @pytest.mark.parametrize("name", list(_WHOLE))
 @torch.inference_mode()
 def test_scoring(setting: tuple[Any, Any, Prompter, float], mirror: Path, name: str) -> None:
-    """Pass 1, one prompt a step as the published runners ask it, and every label and pass as trees."""
+    """Pass 1: one prompt per step as in the published runners, compared with trees."""
     model, tokenizer, prompter, peak = setting
     groups = solutions(mirror, name)
     first = [prompter.tree_of(prompter.encode(group), prompter.passes[:1]) for group in groups]
@@ -138,7 +136,7 @@ def test_scoring(setting: tuple[Any, Any, Prompter, float], mirror: Path, name: 
 
 
 def over_trees(model: Any, trees: list[Tree]) -> torch.Tensor:
-    """Logits of all readings in the trees' order."""
+    """Logits of all readings in the order of the trees."""
     found: dict[int, torch.Tensor] = {}
     for group in pack([len(tree) for tree in trees], _BUDGET):
         logits = read_logits(model, batch_trees([trees[i] for i in group], "flex").to("cuda", torch.bfloat16))
@@ -148,9 +146,9 @@ def over_trees(model: Any, trees: list[Tree]) -> torch.Tensor:
 
 
 def test_training(setting: tuple[Any, Any, Prompter, float], mirror: Path) -> None:
-    """Forward and backward of gold-label trees with gradient checkpointing, without an optimiser step."""
+    """Forward and backward pass of gold-label trees with gradient checkpointing, without an optimiser step."""
     model, _, prompter, peak = setting
-    groups = [group[:_RECORDS_A_TREE] for group in solutions(mirror, "processbench")[:8]]
+    groups = [group[:_RECORDS_PER_TREE] for group in solutions(mirror, "processbench")[:8]]
     built = [prompter.tree(group, [[True, True, True]] * len(group)) for group in groups]
     trees = [tree for tree, _ in built]
     batch = batch_trees(trees, "flex").to("cuda", torch.bfloat16)
@@ -166,7 +164,7 @@ def test_training(setting: tuple[Any, Any, Prompter, float], mirror: Path) -> No
     tokens, records = sum(len(tree) for tree in trees), sum(len(group) for group in groups)
     rate = 3 * flops(model, tokens) / took
     print(f"\ntraining: {tokens / took:,.0f} tokens/s, {rate / 1e12:.0f} TFLOP/s (recomputation not counted), "
-          f"{100 * rate / peak:.0f} % of the peak; {_RECORDS:,} records an epoch: "
+          f"{100 * rate / peak:.0f} % of the peak; epoch of {_RECORDS:,} records: "
           f"{_RECORDS * took / records / 3600:.2f} h")  # fmt: skip
     model.gradient_checkpointing_disable()
     model.eval()

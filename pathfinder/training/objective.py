@@ -1,0 +1,104 @@
+"""The training objective on trees, and its evaluation.
+
+Loss and gradients equal the sum over the separate published samples (two per record: first labels masked, and
+Correctness given the gold first labels). The loss is cross-entropy over the whole vocabulary one token before each
+label, summed and divided by the label weights of the whole optimiser step. A mean per forward pass would overweight the
+labels of short passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import PreTrainedModel
+
+from pathfinder.models.tokens import LabelIds
+from pathfinder.training.examples import Example, Targets
+from pathfinder.tree.attention import read_logits
+from pathfinder.tree.layout import TreeBatch, batch_trees, pack
+from pathfinder.tree.passes import Prompter
+
+
+def batches(examples: Sequence[Example], token_budget: int) -> Iterator[tuple[TreeBatch, Targets]]:
+    """Split ``examples`` into forward passes within the token budget."""
+    for group in pack([len(example.tree) for example in examples], token_budget):
+        yield batch_of([examples[i] for i in group])
+
+
+def batch_of(examples: Sequence[Example]) -> tuple[TreeBatch, Targets]:
+    """All ``examples`` in one forward pass."""
+    return batch_trees([example.tree for example in examples]), Targets.join([example.targets for example in examples])
+
+
+def summed_loss(
+    model: torch.nn.Module, batch: TreeBatch, targets: Targets, ids: LabelIds
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weighted sum of the readings' cross-entropies, and whether each reading ranks the true label higher.
+
+    The second is bool (readings,). The caller divides the sum by the weights of the whole optimiser step. ``batch`` is
+    on the model's device.
+    """
+    logits = read_logits(model, batch)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    device = logits.device
+    positive = torch.from_numpy(targets.positive).to(device)
+    weights = torch.from_numpy(targets.weights).to(device, logits.dtype)
+    if bool(np.isin(targets.shares, (0, 1)).all()):
+        wanted = torch.from_numpy(targets.shares > 0).to(device)
+        losses = cross_entropy(logits, torch.where(wanted, ids.good, ids.bad), reduction="none")
+    else:
+        share = torch.from_numpy(targets.shares).to(device, logits.dtype)
+        total = torch.logsumexp(logits, dim=-1)
+        losses = total - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
+    with torch.no_grad():
+        correct = (logits[:, ids.good] >= logits[:, ids.bad]) == positive
+    return (losses * weights).sum(), correct
+
+
+@torch.no_grad()  # not inference_mode: a sharded network continues to train with the weights gathered here
+def evaluate(
+    model: PreTrainedModel, examples: Sequence[Example], prompter: Prompter, token_budget: int
+) -> dict[str, dict[str, float]]:
+    """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
+
+    The loss is that of choosing between ``<+>`` and ``<->``, in nats per label. Correctness is read given the gold
+    first labels, as in training.
+    """
+    model.train(False)
+    margins: list[npt.NDArray[np.float64]] = []
+    parts: list[Targets] = []
+    for batch, wanted in batches(examples, token_budget):
+        logits = read_logits(model, batch.to(model.device, model.dtype))
+        margins.append((logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double().cpu().numpy())
+        parts.append(wanted)
+    if not parts:
+        return {}
+    margin, targets = np.concatenate(margins), Targets.join(parts)
+    out: dict[str, dict[str, float]] = {}
+    for mark, label in enumerate(prompter.labels):
+        chosen, truth = margin[targets.marks == mark], targets.positive[targets.marks == mark]
+        share = float(truth.mean())
+        out[label] = {
+            "n": len(truth),
+            "positive_share": share,
+            "accuracy": float(((chosen >= 0) == truth).mean()),
+            "majority_accuracy": max(share, 1 - share),
+            "auc": area_under_curve(chosen, truth),
+            "loss": float(np.logaddexp(0.0, np.where(truth, -chosen, chosen)).mean()),
+        }
+    return out
+
+
+def area_under_curve(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
+    """The probability that a positive outranks a negative, ties counted half; 0.5 if one class is empty."""
+    positives = int(positive.sum())
+    negatives = len(positive) - positives
+    if not positives or not negatives:
+        return 0.5
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))

@@ -1,0 +1,82 @@
+"""The results of a training run: model folder, figures and log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerFast
+
+from pathfinder.core.io import atomic_folder, write_json
+from pathfinder.core.params import Train
+from pathfinder.core.prompts import Variant
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.model import DTYPES
+from pathfinder.models.tokens import label_ids
+from pathfinder.training.adapter import merged, save_adapter
+from pathfinder.training.examples import Example
+
+_LOG_ROWS = 400
+
+
+def save_model(
+    network: Any,
+    tokenizer: PreTrainedTokenizerFast,
+    variant: Variant,
+    settings: Train,
+    tokens_added: Sequence[str],
+    path: Path,
+) -> None:
+    """Write the trained network as a plain model folder, with ``pathfinder.json`` and, for LoRA, the adapter."""
+    with atomic_folder(path) as folder:
+        if settings.lora.rank:
+            save_adapter(network, folder)
+            network = merged(network)
+        network.config._attn_implementation = "sdpa"
+        network.config.name_or_path = ""
+        network.config.use_cache = True
+        network.to(DTYPES[settings.dtype]).save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        ids = label_ids(tokenizer)
+        description = {
+            "variant": variant.name,
+            "labels": [mark.label for mark in (*variant.first, *variant.second)],
+            "token_ids": {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask},
+            "tokens_added": tokens_added,
+            "train": settings.model_dump(),
+        }
+        write_json(folder / MODEL_FILE, description)
+        for file in folder.rglob("*"):
+            file.chmod(0o755 if file.is_dir() else 0o644)
+
+
+def figures(learn: Sequence[Example], test: Sequence[Example], rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Counts of trees, records, samples and tokens, and the mean loss over the last tenth of the steps ``rows``."""
+    trees, tail = len(learn) + len(test), rows[-max(1, len(rows) // 10) :]
+    return {
+        "read": trees,
+        "kept": trees,
+        "dropped": {},
+        "quarantined": {},
+        "train_trees": len(learn),
+        "test_trees": len(test),
+        "train_records": sum(example.records for example in learn),
+        "train_samples": sum(example.samples for example in learn),
+        "tokens_an_epoch": sum(len(example.tree) for example in learn),
+        "tokens_an_epoch_as_samples": sum(example.sample_tokens for example in learn),
+        "optimiser_steps": len(rows),
+        "final_loss": sum(row["loss"] for row in tail) / len(tail),
+    }
+
+
+def thin_log(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """At most ``_LOG_ROWS`` rows: means over equal ranges of steps, with step and learning rate of each range's end."""
+    length = -(-len(rows) // _LOG_ROWS)
+    out = []
+    for start in range(0, len(rows), length):
+        part = rows[start : start + length]
+        keys = dict.fromkeys(key for r in part for key in r if key.startswith(("loss", "accuracy_", "held_out_")))
+        means = {key: sum(r[key] for r in part if key in r) / sum(key in r for r in part) for key in keys}
+        out.append({"step": part[-1]["step"], **means, "learning_rate": part[-1]["learning_rate"]})
+    return out

@@ -1,0 +1,43 @@
+"""An adapter trains only its targets and the label tokens, and resumes exactly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Lora
+from pathfinder.training.adapter import merged, with_adapter
+from pathfinder.training.trainer import fit, newest_checkpoint
+from tests.support.training import settings, small_setup
+
+
+def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
+    """After a torn checkpoint the merged weights are those of an uninterrupted run. Other weights never change."""
+    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj"])
+    model, prompter, examples = small_setup()
+    base = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = []
+    for _ in range(2):
+        fresh, _, _ = small_setup()
+        torch.manual_seed(0)
+        network = with_adapter(fresh, lora, prompter.ids)
+        fit(network, prompter, examples, settings(gradient_checkpointing=True), tmp_path)
+        weights.append({name: value.clone() for name, value in merged(network).state_dict().items()})
+        newest = newest_checkpoint(tmp_path)
+        assert newest is not None
+        (newest / "adapter_model.safetensors").write_bytes(b"torn")
+    assert base.keys() == weights[0].keys()
+    for name, value in base.items():
+        assert torch.equal(weights[0][name], weights[1][name]), name
+        has_changed = not torch.equal(value, weights[0][name])
+        assert has_changed == any(
+            part in name for part in ("q_proj.weight", "v_proj.weight", "embed_tokens", "lm_head")
+        ), name
+    rows = [prompter.ids.good, prompter.ids.bad, prompter.ids.mask]
+    changed = (weights[0]["model.embed_tokens.weight"] != base["model.embed_tokens.weight"]).any(dim=1)
+    assert set(changed.nonzero().flatten().tolist()) <= set(rows)
+    with pytest.raises(DataError, match=r"train\.lora\.targets: the model has no module nowhere"):
+        with_adapter(model, Lora(rank=4, alpha=8, targets=["nowhere"]), prompter.ids)

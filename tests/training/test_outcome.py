@@ -1,0 +1,46 @@
+"""The figures, and a log that is shortened without losing a point of the learning curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from pathfinder.core.io import read_json
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.models.tokens import load_tokenizer
+from pathfinder.training.outcome import figures, save_model, thin_log
+from tests.support.models import plain_tokenizer
+from tests.support.training import settings, small_setup
+
+
+def test_a_thinned_log_keeps_every_point_of_the_curve() -> None:
+    rows = [{"step": step, "loss": float(step), "learning_rate": 0.1} for step in range(1, 1001)]
+    for step in (1, 500, 1000):
+        rows[step - 1]["held_out_loss_math"] = 1 / step
+    log = thin_log(rows)
+    assert len(log) <= 400
+    points = {row["step"]: row["held_out_loss_math"] for row in log if "held_out_loss_math" in row}
+    assert points == {3: 1.0, 501: 1 / 500, 1000: 1 / 1000}
+    assert log[0]["loss"] == 2.0
+
+
+def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
+    _, _, examples = small_setup()
+    found = figures(examples[:4], examples[4:], [{"loss": float(step)} for step in range(30)])
+    assert found["final_loss"] == 28.0
+    assert (found["train_trees"], found["test_trees"], found["read"]) == (4, 2, 6)
+    assert found["train_samples"] == 2 * found["train_records"] == 2 * (5 + 4 + 5 + 4)
+    assert found["tokens_an_epoch"] < found["tokens_an_epoch_as_samples"]
+
+
+def test_the_saved_folder_describes_itself(tmp_path: Path) -> None:
+    model, prompter, _ = small_setup()
+    tokenizer = plain_tokenizer()
+    save_model(model, tokenizer, VARIANTS["full"], settings(dtype="bfloat16"), ["<+>"], tmp_path / "models/full")
+    described = read_json(tmp_path / "models/full/pathfinder.json")
+    assert described["labels"] == ["math", "consistency", "correctness"]
+    assert described["token_ids"] == {"<+>": prompter.ids.good, "<->": prompter.ids.bad, "<extra>": prompter.ids.mask}
+    assert described["train"]["dtype"] == "bfloat16"
+    assert model.dtype == torch.bfloat16
+    assert load_tokenizer(tmp_path / "models/full").chat_template == tokenizer.chat_template

@@ -1,0 +1,107 @@
+"""The trainer takes the planned steps, resumes from valid checkpoints, and stops on a loss that is not finite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pathfinder.core.io import DataError
+from pathfinder.training.examples import plan_steps
+from pathfinder.training.objective import batches, evaluate, summed_loss
+from pathfinder.training.trainer import fit, newest_checkpoint
+from tests.support.training import settings, small_setup
+
+
+def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
+    """A step of the trainer is one AdamW step on the summed loss of all its labels."""
+    model, prompter, examples = small_setup()
+    twin, _, _ = small_setup()
+    rows = fit(
+        model, prompter, examples, settings(schedule="constant", warmup_ratio=0.0, max_grad_norm=1e9), tmp_path
+    ).rows
+    plan = plan_steps([e.samples for e in examples], 12, 2.0, 1)
+    assert [row["step"] for row in rows] == list(range(1, len(plan) + 1))
+    optimiser = torch.optim.AdamW(twin.parameters(), lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0)
+    for step, row in zip(plan, rows, strict=True):
+        chosen = [examples[i] for i in step]
+        sums = [
+            summed_loss(twin, batch.to("cpu", twin.dtype), targets, prompter.ids)[0]
+            for batch, targets in batches(chosen, 300)
+        ]
+        loss = torch.stack(sums).sum() / sum(len(example.targets.marks) for example in chosen)
+        assert row["loss"] == pytest.approx(loss.item(), rel=1e-4)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        optimiser.zero_grad()
+    for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.allclose(mine, theirs, atol=2e-4)
+
+
+def test_bfloat16_learns_as_float32_does(tmp_path: Path) -> None:
+    """Under autocast the losses are close but not equal, and the trained weights stay float32."""
+    losses = []
+    for dtype in ("float32", "bfloat16"):
+        model, prompter, examples = small_setup()
+        chosen = settings(dtype=dtype, epochs=1.0, gradient_checkpointing=dtype == "bfloat16")
+        losses.append([row["loss"] for row in fit(model, prompter, examples, chosen, tmp_path / dtype).rows])
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)
+
+
+def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, prompter, examples = small_setup()
+    fit(model, prompter, examples, settings(), tmp_path)
+    names = sorted((p.name for p in tmp_path.glob("checkpoint-*")), key=lambda n: int(n.split("-")[1]))
+    assert len(names) == 2
+    assert newest_checkpoint(tmp_path) == tmp_path / names[1]
+    torn = tmp_path / names[1] / "optimizer.pt"
+    torn.write_bytes(torn.read_bytes()[:-7])
+    assert newest_checkpoint(tmp_path) == tmp_path / names[0]
+    assert not torn.parent.exists()
+    assert "torn, removed" in capsys.readouterr().err
+    again, prompter, examples = small_setup()
+    fit(again, prompter, examples, settings(), tmp_path)
+    for mine, theirs in zip(model.parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_a_loss_that_is_not_finite_stops(tmp_path: Path) -> None:
+    model, prompter, examples = small_setup()
+    with torch.no_grad():
+        model.lm_head.weight[3] = float("nan")
+    with pytest.raises(DataError, match=r"loss is nan at optimiser step 1 \(trees t-"):
+        fit(model, prompter, examples, settings(), tmp_path)
+    with pytest.raises(DataError, match="no training trees"):
+        fit(model, prompter, [], settings(), tmp_path)
+
+
+def test_a_gradient_that_is_not_finite_stops(tmp_path: Path) -> None:
+    model, prompter, examples = small_setup()
+    model.lm_head.weight.register_hook(lambda gradient: gradient * float("inf"))
+    with pytest.raises(DataError, match="gradient's norm is inf at optimiser step 1"):
+        fit(model, prompter, examples, settings(save_every=1), tmp_path)
+    assert newest_checkpoint(tmp_path) is None
+
+
+def test_held_out_trees_are_evaluated_at_the_points_and_change_nothing(tmp_path: Path) -> None:
+    model, prompter, examples = small_setup()
+    without = fit(model, prompter, examples[2:], settings(epochs=8.0), tmp_path / "without").rows
+    other, prompter, examples = small_setup()
+    rows = fit(other, prompter, examples[2:], settings(epochs=8.0), tmp_path / "with", examples[:2]).rows
+    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    assert [{key: value for key, value in row.items() if not key.startswith("held_out_")} for row in rows] == without
+    steps = [row["step"] for row in rows if "held_out_loss_math" in row]
+    assert steps[0] == 1
+    assert steps[-1] == len(rows)
+    assert 1 < len(steps) <= 11
+    last = evaluate(other, examples[:2], prompter, 4096)
+    assert {label: rows[-1][f"held_out_loss_{label}"] for label in last} == {k: v["loss"] for k, v in last.items()}
+    newest = newest_checkpoint(tmp_path / "with")
+    assert newest is not None
+    (newest / "model.safetensors").write_bytes(b"torn")
+    again, prompter, examples = small_setup()
+    assert fit(again, prompter, examples[2:], settings(epochs=8.0), tmp_path / "with", examples[:2]).rows == rows
