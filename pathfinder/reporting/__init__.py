@@ -1,1 +1,1 @@
-"""The report: results, evidence, tables, plots and claims."""
+"""The report: results, evidence, tables, charts, claims, and the page and files made of them."""

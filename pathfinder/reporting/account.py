@@ -1,44 +1,54 @@
-"""The report's account of the data: what the gates said, what overlaps, how training went."""
+"""The report's account of the data and the work: gates, overlap, judge, training and costs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pathfinder.core.prompts import Label
 from pathfinder.pages.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
 from pathfinder.pages.svg import line_chart
+from pathfinder.reporting.cells import counts, percent
 from pathfinder.reporting.record_flow import source_name
 from pathfinder.reporting.results import (
     CONTROL,
     MISSING,
     NOT_APPLICABLE,
+    PRMBENCH,
+    PROCESSBENCH,
+    SEARCH,
     Metrics,
     Results,
     name_of,
-    percent,
-    truth_lines,
 )
 
 _TRUTH = {
-    "wrong": "wrong in truth",
+    "wrong": "incorrect steps",
     "error_recall": "error recall",
     "error_precision": "error precision",
-    "false_alarms": "right steps called wrong",
-    "labels_right": "labels right",
-    "labels_right_kept": "of those kept",
-    "labels_right_dropped": "of those dropped",
+    "false_alarms": "correct steps flagged",
+    "labels_right": "labels correct",
+    "labels_right_kept": "correct if kept",
+    "labels_right_dropped": "correct if dropped",
 }
+_JUDGE = {
+    "calls": "calls",
+    "answers": "answers",
+    "prompt_tokens": "prompt tokens",
+    "tokens": "answer tokens",
+    "cost": "cost",
+}
+Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
-    """How many gates passed, by table, before the build and before the training."""
+    """How many gates passed per suite; ``outcomes`` are the contents of validation.json by folder."""
     return [block for folder, outcome in outcomes.items() for block in _gates(folder, outcome)]
 
 
 def _gates(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     if outcome is None:
-        return [Text(f"{MISSING}: reports/{folder}, which its validate stage makes.")]
+        return [Text(f"{MISSING}: reports/{folder}, written by its validate stage.")]
     suites: dict[tuple[str, str], list[bool]] = {}
     for gate in outcome["gates"]:
         suites.setdefault((gate["suite"], gate["file"]), []).append(gate["passed"])
@@ -46,58 +56,48 @@ def _gates(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     failed = sum(not gate["passed"] for gate in outcome["gates"])
     verdict = f"{failed} gates failed." if failed else f"All {len(outcome['gates'])} gates passed."
     return [
-        Text(f"{verdict} Each of them: reports/{folder}/index.html.", is_notice=bool(failed)),
+        Text(f"{verdict} Details: reports/{folder}/index.html.", is_notice=bool(failed)),
         Table("Gates by suite.", ("suite", "file", "gates", "passed"), rows),
     ]
 
 
 def overlap(build: Metrics | None) -> list[Block]:
-    """Training data that the benchmarks hold too: in all, by source, and what was removed for it."""
+    """Training data that also occur in the benchmarks, in total and by source, and how much was removed."""
     if build is None:
         return [Text(f"{MISSING}: run the build stage.")]
     if removed := build.get("removed"):
         each = (f"{name} {row['problems']:,} problems, {row['records']:,} records" for name, row in removed.items())
-        said = "; ".join(each)
-        said = f"Removed for it: {said} (a problem that several benchmarks hold counts for each)."
+        removal = f"Removed: {'; '.join(each)} (a problem in several benchmarks counts for each)."
     else:
-        said = "Nothing was removed for it; build.remove_overlap does."
-    names = {source: source_name(source) for found in build["overlap"].values() for source in found["sources"]}
-    whole = [(name, *_overlap_row(found, found)) for name, found in build["overlap"].items()]
-    parts = [
-        (name, names[source], *_overlap_row(counts, found))
-        for name, found in build["overlap"].items()
-        for source, counts in found["sources"].items()
-    ]
+        removal = "No overlap was removed (build.remove_overlap)."
+    found = build["overlap"]
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
-    blocks: list[Block] = [
-        Text(
-            "Items of each benchmark whose problem, and steps whose text, stands in the training data too. Each item "
-            f"and step counts once: the same after normalisation, or near by word 3-shingles. {said}"
-        ),
-        Table("Overlap by benchmark and class, all sources, before any removal.", ("benchmark", *columns), whole),
+    whole = [(name, *_overlap_row(bench, bench)) for name, bench in found.items()]
+    parts = [
+        (name, source_name(source), *_overlap_row(shared, bench))
+        for name, bench in found.items()
+        for source, shared in bench["sources"].items()
     ]
-    if len(names) > 1:
-        caption = "The same by source."
+    lead = (
+        "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
+        "counts once: as the same if it is equal after normalisation, otherwise as near by word 3-shingles. "
+    )
+    caption = "Overlap by benchmark and class over all sources, before any removal."
+    blocks: list[Block] = [Text(lead + removal), Table(caption, ("benchmark", *columns), whole)]
+    if len({source for bench in found.values() for source in bench["sources"]}) > 1:
+        caption = "Overlap by source."
         blocks.append(Fold(caption, [Table(caption, ("benchmark", "source", *columns), parts)]))
     return blocks
 
 
-def _overlap_row(counts: Mapping[str, int], found: Mapping[str, Any]) -> tuple[str, ...]:
-    shared = counts["exact_steps"] + counts["near_steps"]
-    share = f"{100 * shared / found['steps']:.1f}" if found["steps"] else NOT_APPLICABLE
-    figures = (
-        found["items"],
-        counts["exact_problems"],
-        counts["near_problems"],
-        found["steps"],
-        counts["exact_steps"],
-        counts["near_steps"],
-    )
-    return *(f"{figure:,}" for figure in figures), share
+def _overlap_row(shared: Mapping[str, int], bench: Mapping[str, Any]) -> list[str]:
+    exact, near, steps = shared["exact_steps"], shared["near_steps"], bench["steps"]
+    share = f"{100 * (exact + near) / steps:.1f}" if steps else NOT_APPLICABLE
+    return [*counts([bench["items"], shared["exact_problems"], shared["near_problems"], steps, exact, near]), share]
 
 
 def curves_of(results: Results) -> list[dict[str, Any]]:
-    """The learning curves of each system's first seed as rows: loss (nats a label) and accuracy on held-out trees."""
+    """The learning curves of each system's first run as rows: held-out loss (nats per label) and accuracy."""
     return [
         {"system": name_of(members[0]), "label": label, "step": row["step"]}
         | {figure: row[f"held_out_{figure}_{label}"] for figure in ("loss", "accuracy")}
@@ -108,8 +108,40 @@ def curves_of(results: Results) -> list[dict[str, Any]]:
     ]
 
 
+def training(results: Results) -> list[Block]:
+    """Training loss and learning curves of each system's first run, and the figures of every run."""
+    if not results.train and not results.logs:
+        return [Text(f"{MISSING}: run the train stage.")]
+    series = {
+        name_of(members[0]): [(float(row["step"]), float(row["loss"])) for row in results.logs[members[0].name]]
+        for members in results.systems.values()
+        if members[0].name in results.logs
+    }
+    columns = ("train_records", "optimiser_steps", "tokens_an_epoch")
+    rows = [
+        (run.name, *counts([found.get(key) for key in columns]), f"{found.get('final_loss', float('nan')):.3f}")
+        for run in results.runs
+        if (found := results.train.get(run.name)) is not None
+    ]
+    headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
+    caption = "Training. One tree holds all steps of a problem. The published samples need several times the tokens."
+    labels = [
+        (run.name, label, *_label_cells(figures))
+        for run in results.runs
+        for label, figures in results.train.get(run.name, {}).get("test_labels", {}).items()
+    ]
+    label_headers = ("run", "label", "n", "accuracy", "majority's accuracy", "area under ROC")
+    table = Table("Labels of held-out problems, predicted at the positions of the loss.", label_headers, labels)
+    return [
+        _losses("Training loss of each system's first run.", series),
+        *_learning(results),
+        Table(caption, headers, rows, origin="metrics/train/full.json"),
+        *([Fold("Held-out labels", [table])] if labels else []),
+    ]
+
+
 def _learning(results: Results) -> list[Block]:
-    """Held-out loss of every system, the mean over its labels, and in a fold each label's accuracy."""
+    """Every system's held-out loss, the mean over its labels, and each label's accuracy."""
     losses: dict[str, dict[float, list[float]]] = {}
     accuracies: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in curves_of(results):
@@ -119,54 +151,24 @@ def _learning(results: Results) -> list[Block]:
     if not losses:
         return []
     means = {name: [(step, sum(v) / len(v)) for step, v in line.items()] for name, line in losses.items()}
-    ends = "; ".join(f"{name}: from {line[0][1]:.3f} to {line[-1][1]:.3f}" for name, line in means.items())
-    caption = "Learning curves: loss a label on held-out problems, the mean over a system's labels."
-    blocks: list[Block] = [Figure(line_chart(means, "optimiser step", "loss a label"), f"{caption} {ends}.", caption)]
     folded = []
     for name, lines in accuracies.items():
-        said = "; ".join(f"{label}: from {line[0][1]:.1f} to {line[-1][1]:.1f}" for label, line in lines.items())
-        title = f"{name}: accuracy of each label on held-out problems."
-        spans = {label: [(x, y, y) for x, y in line] for label, line in lines.items()}  # its axis starts at the values
-        folded.append(Figure(line_chart(lines, "optimiser step", "percent", spans), f"{title} {said}.", title))
-    return [*blocks, Fold("Held-out accuracy by optimiser step", folded)]
+        # with spans, the axis starts near the values
+        spans = {label: [(x, y, y) for x, y in line] for label, line in lines.items()}
+        chart = line_chart(lines, "optimiser step", "percent", spans)
+        folded.append(Figure(chart, _ends(lines, 1), f"{name}: accuracy of each label on held-out problems."))
+    caption = "Learning curves: loss per label on held-out problems, the mean over a system's labels."
+    return [_losses(caption, means), Fold("Held-out accuracy by optimiser step", folded)]
 
 
-def training(results: Results) -> list[Block]:
-    """Loss and learning curves of each system's first seed, and the figures of each run."""
-    if not results.train and not results.logs:
-        return [Text(f"{MISSING}: run the train stage.")]
-    series = {
-        name_of(members[0]): [(float(row["step"]), float(row["loss"])) for row in results.logs[members[0].name]]
-        for members in results.systems.values()
-        if members[0].name in results.logs
-    }
-    ends = "; ".join(f"{name}: from {line[0][1]:.3f} to {line[-1][1]:.3f}" for name, line in series.items() if line)
-    drawing = line_chart(series, "optimiser step", "loss a label")
-    rows = []
-    for run in results.runs:
-        if (found := results.train.get(run.name)) is not None:
-            counts = (found.get(key) for key in ("train_records", "optimiser_steps", "tokens_an_epoch"))
-            shown = (NOT_APPLICABLE if count is None else f"{count:,}" for count in counts)
-            rows.append((run.name, *shown, f"{found.get('final_loss', float('nan')):.3f}"))
-    headers = ("run", "training records", "optimiser steps", "tokens an epoch", "final loss")
-    caption = (
-        "Training. One tree holds all steps of a problem; the published samples would be several times the tokens."
-    )
-    blocks: list[Block] = [
-        Figure(drawing, f"Training loss by optimiser step. {ends}.", "Training loss, first seed of each system."),
-        *_learning(results),
-        Table(caption, headers, rows, origin="metrics/train/full.json"),
-    ]
-    labels = [
-        (run.name, label, *_label_cells(figures))
-        for run in results.runs
-        for label, figures in results.train.get(run.name, {}).get("test_labels", {}).items()
-    ]
-    if labels:
-        said = ("run", "label", "n", "accuracy", "majority's accuracy", "area under ROC")
-        table = Table("Labels of held-out problems, read where the loss is read.", said, labels)
-        blocks.append(Fold("Held-out labels", [table]))
-    return blocks
+def _losses(caption: str, series: Curves) -> Figure:
+    return Figure(line_chart(series, "optimiser step", "loss per label"), _ends(series, 3), caption)
+
+
+def _ends(series: Curves, digits: int) -> str:
+    """The first and last value of each curve in words."""
+    ends = {name: (line[0][1], line[-1][1]) for name, line in series.items() if line}
+    return "; ".join(f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items()) + "."
 
 
 def _label_cells(figures: Mapping[str, Any]) -> list[str]:
@@ -174,66 +176,73 @@ def _label_cells(figures: Mapping[str, Any]) -> list[str]:
     return [f"{figures.get('n', 0):,}", *(NOT_APPLICABLE if share is None else f"{share:.3f}" for share in shares)]
 
 
+def truth_lines(truth: Metrics | None) -> list[str]:
+    """Two sentences about the judge and the filter; empty if no ground truth is known."""
+    found = truth["all"] if truth else {"steps": 0}
+    if not found["steps"]:
+        return []
+    rate = {name: percent(figure) for name, figure in found.items() if isinstance(figure, Mapping)}
+    return [
+        f"On {found['steps']:,} steps with known ground truth, {rate['wrong']} % of them incorrect, the judge finds "
+        f"{rate['error_recall']} % of the errors at a precision of {rate['error_precision']} % and flags "
+        f"{rate['false_alarms']} % of the correct steps.",
+        f"{rate['labels_right']} % of its labels are correct: {rate['labels_right_kept']} % of the {found['kept']:,} "
+        f"that the consistency filter kept, {rate['labels_right_dropped']} % of those it dropped.",
+    ]
+
+
 def truth(metrics: Metrics | None) -> list[Block]:
-    """The judge and the filter where the truth is known, for each source and rating that the judge was asked about."""
+    """Judge and filter compared with the ground truth, for each source and rating that the judge labelled."""
     if metrics is None:
         return [Text(f"{MISSING}: run the truth stage.")]
     if not metrics["all"]["steps"]:
-        return [Text("No problem of these sources is a story whose truth is known.")]
+        return [Text("These sources contain no problem with known ground truth.")]
     groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
     rows = [
-        (name, f"{found['steps']:,}", f"{found['kept']:,}", *(percent(found[key]) for key in _TRUTH))
+        (name, *counts([found["steps"], found["kept"]]), *(percent(found[key]) for key in _TRUTH))
         for name, found in groups.items()
     ]
     caption = (
-        "What the judge said of steps whose truth the generated world's oracle knows, by source and rating. Percent of "
-        "the steps; intervals by problem. Calling every step wrong has recall 100 and the precision under “wrong in "
-        "truth”. A label is right where its math and its consistency score are the truth."
+        "The judge on steps that the generated world's oracle can verify, by source and rating, in percent with "
+        "intervals over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
+        "A label is correct if both its math and its consistency score are."
     )
-    table = Table(
-        caption, ("source:rating", "judged", "kept by the filter", *_TRUTH.values()), rows, origin="metrics/truth.json"
-    )
-    return [*map(Text, truth_lines(metrics)), table]
+    headers = ("source:rating", "judged", "kept by the filter", *_TRUTH.values())
+    return [*map(Text, truth_lines(metrics)), Table(caption, headers, rows, origin="metrics/truth.json")]
 
 
 def costs(results: Results) -> list[Block]:
-    """What was asked of the judge (calls, tokens and, where a price is known, money), and each stage's work."""
+    """The judge's calls, tokens and, if a price is known, cost; then each stage's work."""
     label = results.stages["label"]
     blocks: list[Block] = [Text(f"{MISSING}: run the label stage.")]
     if label is not None:
-        names = {
-            "calls": "calls of the judge",
-            "answers": "its answers",
-            "prompt_tokens": "prompt tokens",
-            "tokens": "answer tokens",
-            "cost": "cost",
-        }
-        rows = [(said, f"{label[key]:,}") for key, said in names.items() if label.get(key) is not None]
-        blocks = [Table("The judge.", ("what", "count"), rows, origin="metrics/label.json")]
+        rows = [(title, f"{label[key]:,}") for key, title in _JUDGE.items() if label.get(key) is not None]
+        blocks = [Table("The judge's work.", ("what", "count"), rows, origin="metrics/label.json")]
     if work := _work(results):
         links = {stage: f"{LINEAGE}#{anchor_of(stage)}" for stage, _ in work}
-        blocks.append(Table("What the models did, by stage.", ("stage", "work"), work, links=links))
-    told = (
-        "Times and memory differ from run to run and are kept apart from what must not: each stage above leads to the "
-        "page that has them, .pathfinder/stages.html, for every stage as it last ran here."
+        blocks.append(Table("The models' work by stage.", ("stage", "work"), work, links=links))
+    times = (
+        "Times and memory vary between executions, so this page leaves them out. Each stage above links to "
+        ".pathfinder/stages.html, which lists them for every stage's latest execution here."
     )
-    return [*blocks, Text(told)]
+    return [*blocks, Text(times)]
 
 
 def _work(results: Results) -> list[tuple[str, str]]:
-    """The work of each stage that runs a model, in counts that do not differ from run to run."""
+    """The work of each stage that runs a model, in counts that do not vary between executions."""
+    measured = results.benchmarks
     kinds: list[tuple[str, Mapping[str, Metrics], dict[str, str]]] = [
-        ("train", results.train, {"optimiser_steps": "optimiser steps", "tokens_an_epoch": "tokens an epoch"}),
-        ("processbench", results.processbench, {"kept": "solutions scored"}),
-        ("prmbench", results.prmbench, {"kept": "solutions scored"}),
-        ("sample", {"": results.sample} if results.sample else {}, {"samples": "solutions drawn"}),
-        ("search", results.search, {"policy_calls": "calls of the policy in sequence", "candidates": "steps scored"}),
+        ("train", results.train, {"optimiser_steps": "optimiser steps", "tokens_an_epoch": "tokens per epoch"}),
+        ("processbench", measured[PROCESSBENCH], {"kept": "solutions scored"}),
+        ("prmbench", measured[PRMBENCH], {"kept": "solutions scored"}),
+        ("sample", {"": results.sample} if results.sample else {}, {"samples": "solutions sampled"}),
+        ("search", measured[SEARCH], {"policy_calls": "sequential policy calls", "candidates": "steps scored"}),
     ]
     rows = []
     for stage, metrics, names in kinds:
         for run, found in metrics.items():
-            counts = {**found, **found.get("details", {})}
-            said = ", ".join(f"{counts[key]:,} {text}" for key, text in names.items() if counts.get(key) is not None)
+            amounts = {**found, **found.get("details", {})}
+            parts = [f"{amounts[key]:,} {unit}" for key, unit in names.items() if amounts.get(key) is not None]
             name = "control" if run == CONTROL else f"{stage}@{run}" if run else stage
-            rows.append((name, said or NOT_APPLICABLE))
+            rows.append((name, ", ".join(parts) or NOT_APPLICABLE))
     return rows

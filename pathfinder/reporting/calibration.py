@@ -1,4 +1,4 @@
-"""How well rewards rank steps and how far they can be taken for probabilities, against the gold of the benchmarks."""
+"""How well rewards rank steps, and how close they are to probabilities, measured on the benchmarks' gold labels."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ _POINTS = 200  # of a drawn curve
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Rewards of steps (float64, shape ``[steps]``) and which of them are sound (bool)."""
+    """Rewards of steps (float64, shape ``[steps]``) and whether each step is correct (bool, same shape)."""
 
     values: npt.NDArray[np.float64]
-    sound: npt.NDArray[np.bool_]
+    correct: npt.NDArray[np.bool_]
 
     @property
     def has_both(self) -> bool:
-        """Whether there are sound steps and wrong ones; a ranking needs both."""
-        return bool(self.sound.any()) and not bool(self.sound.all())
+        """Whether there are correct and incorrect steps; a ranking needs both."""
+        return bool(self.correct.any()) and not bool(self.correct.all())
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The steps whose rewards fall into one part of the range: how many, their mean reward, their sound share."""
+    """The steps whose rewards fall into one part of the range: their number, mean reward and correct share."""
 
     count: int
     reward: float
-    sound: float
+    correct: float
 
 
 def processbench_rewards(items: Sequence[ProcessBenchItem], rows: Iterable[Mapping[str, Any]]) -> Rewards:
-    """Steps up to the first wrong one; what follows it has no label."""
+    """Steps up to and including the first incorrect one; later steps have no label."""
     known = {(item.subset, item.id): item for item in items}
     pairs = []
     for row in rows:
@@ -50,7 +50,7 @@ def processbench_rewards(items: Sequence[ProcessBenchItem], rows: Iterable[Mappi
 
 
 def prmbench_rewards(items: Sequence[PRMBenchItem], rows: Iterable[Mapping[str, Any]]) -> Rewards:
-    """Every step of the modified solutions; their correct counterparts are left out, as in the metric."""
+    """Every step of the modified solutions; like the metric, it excludes the correct counterparts."""
     known = {item.idx: item for item in items if item.classification != CORRECT}
     pairs = []
     for row in rows:
@@ -62,51 +62,51 @@ def prmbench_rewards(items: Sequence[PRMBenchItem], rows: Iterable[Mapping[str, 
 
 
 def roc(rewards: Rewards) -> list[tuple[float, float]]:
-    """The curve from (0, 0) to (1, 1): share of wrong steps called sound, share of sound steps called sound.
+    """The curve from (0, 0) to (1, 1): accepted shares of the incorrect and of the correct steps.
 
-    One point a distinct reward, so that ties count half in the area. Needs sound and wrong steps.
+    It has one point per distinct reward, so ties count half in the area. It needs correct and incorrect steps.
     """
     order = np.argsort(-rewards.values, kind="stable")
-    values, sound = rewards.values[order], rewards.sound[order]
+    values, correct = rewards.values[order], rewards.correct[order]
     last = np.append(values[1:] != values[:-1], True)
-    hits, false = np.cumsum(sound)[last] / sound.sum(), np.cumsum(~sound)[last] / (~sound).sum()
+    hits, false = np.cumsum(correct)[last] / correct.sum(), np.cumsum(~correct)[last] / (~correct).sum()
     return [(0.0, 0.0), *((float(x), float(y)) for x, y in zip(false, hits, strict=True))]
 
 
 def area(curve: Sequence[tuple[float, float]]) -> float:
-    """Area under a curve by trapezoids: of ``roc``, the chance that a sound step outranks a wrong one."""
+    """Area under a curve by trapezoids; for ``roc``, the chance that a correct step outranks an incorrect one."""
     return sum((x2 - x1) * (y1 + y2) / 2 for (x1, y1), (x2, y2) in pairwise(curve))
 
 
 def bins(rewards: Rewards) -> list[Bin]:
-    """Ten equal parts of [0, 1], the empty ones left out."""
+    """The non-empty ones of ten equal parts of [0, 1]."""
     places = np.minimum((rewards.values * BINS).astype(np.int64), BINS - 1)
     return [
-        Bin(int(here.sum()), float(rewards.values[here].mean()), float(rewards.sound[here].mean()))
+        Bin(int(here.sum()), float(rewards.values[here].mean()), float(rewards.correct[here].mean()))
         for place in range(BINS)
         if (here := places == place).any()
     ]
 
 
 def calibration_error(found: Sequence[Bin]) -> float:
-    """Expected calibration error: the mean gap between reward and sound share, weighted by steps. Needs a bin.
+    """Expected calibration error: the mean gap between reward and correct share, weighted by steps. Needs a bin.
 
     Naeini, Cooper and Hauskrecht, "Obtaining well calibrated probabilities using Bayesian binning", AAAI 2015.
     """
-    return sum(one.count * abs(one.reward - one.sound) for one in found) / sum(one.count for one in found)
+    return sum(part.count * abs(part.reward - part.correct) for part in found) / sum(part.count for part in found)
 
 
 def brier(rewards: Rewards) -> float:
-    """Mean squared gap between the reward and what the step is (1 sound, 0 wrong)."""
-    return float(((rewards.values - rewards.sound) ** 2).mean())
+    """Mean squared gap between the reward and the label (1 correct, 0 incorrect)."""
+    return float(((rewards.values - rewards.correct) ** 2).mean())
 
 
 def thinned(curve: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """At most some 200 points of a curve, both ends kept, for drawing."""
+    """About 200 points of a curve at most, including both ends, for drawing."""
     stride = -(-len(curve) // _POINTS)
     return [*curve[:-1:stride], curve[-1]]
 
 
 def _rewards(pairs: Sequence[tuple[float, bool]]) -> Rewards:
     values = np.asarray([value for value, _ in pairs], dtype=np.float64)
-    return Rewards(values, np.asarray([sound for _, sound in pairs], dtype=np.bool_))
+    return Rewards(values, np.asarray([correct for _, correct in pairs], dtype=np.bool_))

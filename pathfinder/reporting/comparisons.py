@@ -1,8 +1,8 @@
-"""Paired comparisons between systems on the same problems, each said in one plain sentence.
+"""Paired comparisons between systems on the same problems, each described in one sentence.
 
-A difference counts as clear when its interval leaves zero out. Resampling is by problem within each subset, set or
-class, and both systems see the same resamples; where each was trained from several seeds, equal seeds are paired, and
-where only some were, the others are taken to vary as much.
+A difference is clear if its interval excludes zero. Problems are resampled within each subset, set or class, and both
+systems use the same resamples. If both have several seeds, equal seeds are paired. If only some systems have several,
+the others are assumed to vary as much.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class Comparison:
 
     def __str__(self) -> str:
         found = self.difference
-        over = f"over {self.n} problems; {said_seeds(self.seeds)}."
+        basis = f"({self.n} problems; {seeds_of(self.seeds)})."
         if not found.is_clear:
             return (
-                f"{self.left} and {self.right} cannot be told apart on {self.benchmark}: the difference is "
-                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] {over}"
+                f"{self.left} and {self.right} do not differ clearly on {self.benchmark}: the difference is "
+                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] {basis}"
             )
-        verb = "beats" if found.value > 0 else "falls behind"
+        verb = "beats" if found.value > 0 else "trails"
         low, high = sorted((abs(found.low), abs(found.high)))
         by = f"{abs(found.value):.1f} points [{low:.1f}, {high:.1f}]"
-        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} {over}"
+        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} {basis}"
 
 
-def said_seeds(counts: Iterable[int]) -> str:
-    """How many trainings a figure stands on: of each side, where they differ."""
+def seeds_of(counts: Iterable[int]) -> str:
+    """The number of seeds behind a figure, for each side if they differ."""
     different = sorted(set(counts), reverse=True)
     return " and ".join(map(str, different)) + (" seed" if different == [1] else " seeds")
 
@@ -71,13 +71,12 @@ def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> M
 
 
 def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
-    """PRMScore from prediction rows, rule "both"; the correct counterparts are left out, as in the metric."""
+    """PRMScore from prediction rows, rule "both"; like the metric, it excludes the correct counterparts."""
     mine = [item for item in items if item.classification != CORRECT]
     found = {row["idx"]: row for row in rows}
     labels = [prmbench.labels_of(i.idx, found.get(i.idx, {"validity": False}), i.classification) for i in mine]
-    counts = np.stack(
-        [prmbench.step_counts(i, (said or [])[: len(i.steps)]) for i, said in zip(mine, labels, strict=True)]
-    )
+    pairs = zip(mine, labels, strict=True)
+    counts = np.stack([prmbench.step_counts(item, (given or [])[: len(item.steps)]) for item, given in pairs])
 
     def overall(taken: Indices) -> float:
         return float(prmbench.scores({"counterfactual": counts[taken].sum(0)})["overall"])
@@ -86,7 +85,7 @@ def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
 
 
 def on_search(rows: Sequence[Row], figure: str) -> Measured:
-    """Plain mean over the sets of a figure that each row holds."""
+    """The mean over the sets of each set's mean ``figure``, in percent."""
     strata = tuple(str(row["set"]) for row in rows)
     values = np.array([float(row[figure]) for row in rows])
     names = sorted(set(strata))
@@ -102,9 +101,9 @@ def on_search(rows: Sequence[Row], figure: str) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system's replicates on one benchmark: a row for each training seed, all on the same problems.
+    """A system's replicates (float64, shape ``[seeds, 1 + samples]``) on the problems ``keys`` of one benchmark.
 
-    What was never trained (a random pick, the policy alone) has one row and no seed.
+    Controls that need no training have one row and no seed.
     """
 
     keys: tuple[str, ...]
@@ -112,26 +111,26 @@ class System:
     replicates: npt.NDArray[np.float64]
 
     def level(self, report: Report, spread: Spread | None = None) -> Estimate:
-        """The mean over seeds in percent; its interval ends where percent do. One seed is given ``spread``."""
+        """The mean over seeds in percent, its interval clipped to 0 to 100; ``spread`` applies to a single seed."""
         between = spread.of(1) if spread and len(self.seeds) == 1 else None
         found = estimate([self.replicates], report.confidence, between)
         return replace(found, low=max(0.0, found.low), high=min(100.0, found.high))
 
 
 def spread_of(systems: Iterable[System]) -> Spread | None:
-    """What figures vary by between seeds, over all systems of one benchmark that have several."""
+    """The variance between seeds, pooled over the systems of one benchmark that have several; ``None`` without any."""
     return pooled(system.replicates for system in systems if system.seeds)
 
 
 def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True) -> System | None:
-    """One system's trainings by seed; those on other problems than the first are left out. None without any."""
+    """One system's runs by seed, or ``None`` without runs; runs on other problems than the first are left out."""
     if not runs:
         return None
     keys = runs[min(runs)].keys
     same = {seed: measured for seed, measured in sorted(runs.items()) if measured.keys == keys}
     rows = [
-        replicate(len(keys), one.statistic, report.bootstrap_samples, report.confidence, report.seed, one.strata)
-        for one in same.values()
+        replicate(len(keys), run.statistic, report.bootstrap_samples, report.confidence, report.seed, run.strata)
+        for run in same.values()
     ]
     return System(keys, tuple(same) if is_trained else (), np.stack(rows))
 
@@ -143,19 +142,19 @@ def compare(
     report: Report,
     spread: Spread | None = None,
 ) -> list[Comparison]:
-    """Every pair of which both sides were measured on the same problems; equal seeds are paired.
+    """Compare every pair whose sides were measured on the same problems; equal seeds are paired.
 
-    ``spread`` is what a side with one seed is taken to vary by.
+    ``spread`` is the variance between seeds that a side with one seed is assumed to have.
     """
     found = []
     for left, right in pairs:
         if left not in systems or right not in systems or systems[left].keys != systems[right].keys:
             continue
-        one, other = systems[left], systems[right]
-        is_paired = one.seeds == other.seeds
-        counts = tuple(len(side.seeds) for side in (one, other) if side.seeds)
-        parts = [one.replicates - other.replicates] if is_paired else [one.replicates, -other.replicates]
+        first, second = systems[left], systems[right]
+        is_paired = first.seeds == second.seeds
+        counts = tuple(len(side.seeds) for side in (first, second) if side.seeds)
+        parts = [first.replicates - second.replicates] if is_paired else [first.replicates, -second.replicates]
         between = spread.of(*counts) if spread and 1 in counts else None
         difference = estimate(parts, report.confidence, between)
-        found.append(Comparison(left, right, benchmark, difference, len(one.keys), counts))
+        found.append(Comparison(left, right, benchmark, difference, len(first.keys), counts))
     return found

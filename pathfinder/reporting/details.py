@@ -1,30 +1,28 @@
-"""What stands behind the tables of scores: accuracies, generators, thresholds, auxiliary figures, calls."""
+"""Details behind the scores: accuracies, generators, thresholds, auxiliary figures, and the work of searches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
-from pathfinder.reporting.results import NOT_APPLICABLE, Results, label
-from pathfinder.reporting.tables import cells, mean_of, origin_of, ours
+from pathfinder.reporting.cells import cells, counts, mean_of, measured, origin_of
+from pathfinder.reporting.results import NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, Results, label
 
-_PARTS = [(subset, key) for subset in paper.PROCESSBENCH.columns[:-1] for key in ("error_acc", "correct_acc")]
-_CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the items themselves"}
+_CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the test items"}
 _AUXILIARY = {
-    "correct_step_acc": "sound steps",
-    "wrong_step_acc": "wrong steps",
+    "correct_step_acc": "correct steps",
+    "wrong_step_acc": "incorrect steps",
     "total_step_acc": "all steps",
-    "first_error_acc": "first wrong steps",
-    "precision": "precision",
-    "recall": "recall",
-    "negative_precision": "precision, wrong",
-    "negative_recall": "recall, wrong",
+    "first_error_acc": "first incorrect steps",
+    "precision": "precision, correct",
+    "recall": "recall, correct",
+    "negative_precision": "precision, incorrect",
+    "negative_recall": "recall, incorrect",
     "similarity": "similarity",
 }
-STOPPED = "{}: steps after the first wrong one have no score (processbench.early_stop), so"
 _CALLS = {
     "finished": "finished",
     "without_step": "without a step",
@@ -32,108 +30,104 @@ _CALLS = {
     "rounds": "rounds",
     "candidates": "candidates",
     "candidates_rejected": "rejected",
-    "policy_calls": "calls in sequence",
+    "policy_calls": "sequential calls",
     "policy_calls_one_problem_at_a_time": "one problem at a time",
     "not_graded": "answers without a verdict",
 }
 
 
-def stopped_early(results: Results) -> list[str]:
-    """The runs that were scored up to the first wrong step alone."""
-    return [run.name for run in results.runs if "early_stop" in results.processbench.get(run.name, {})]
+def stopped_early(results: Results, consequence: str) -> list[Block]:
+    """A sentence that names the runs without scores after the first incorrect step, if there are any."""
+    if not (names := results.stopped_early):
+        return []
+    reason = "no scores after the first incorrect step (processbench.early_stop)"
+    return [Text(f"{', '.join(names)}: {reason}; {consequence}.")]
 
 
 def processbench(results: Results) -> list[Block]:
-    """Error and correct accuracy of each subset, F1 by generator, and what other thresholds would do."""
-    origin, found = origin_of(results.processbench, "processbench"), results.processbench
+    """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
+    origin, found = origin_of(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
+    subsets = dict(zip(paper.PROCESSBENCH.columns[:-1], paper.PROCESSBENCH.headings[:-1], strict=True))
+    parts = {
+        f"{name}, {kind}": ("subsets", subset, f"{kind}_acc")
+        for subset, name in subsets.items()
+        for kind in ("error", "correct")
+    }
     rows = [
-        (label(members), *cells([mean_of(members, found, ("subsets", *part)) for part in _PARTS]))
-        for members in ours(results, found)
+        (label(members), *cells([mean_of(members, found, *keys) for keys in parts.values()]))
+        for members in measured(results, PROCESSBENCH)
     ]
     if not rows:
         return []
-    headers = [f"{name}, {said}" for name in paper.PROCESSBENCH.headings[:-1] for said in ("error", "correct")]
     caption = (
-        "Share of the wrong solutions whose first error was found, and of the right ones called right, in percent."
+        "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
     )
-    blocks: list[Block] = [
-        Fold("Error and correct accuracy", [Table(caption, ("system", *headers), rows, origin=origin)])
-    ]
-    if first := next((one["generators"] for one in found.values() if one.get("generators")), None):
+    table = Table(caption, ("system", *parts), rows, origin=origin)
+    blocks: list[Block] = [Fold("Error and correct accuracy", [table])]
+    if first := next((metrics["generators"] for metrics in found.values() if metrics.get("generators")), None):
         blocks.append(_generators(results, first, origin))
-    if any(one.get("thresholds") for one in found.values()):
+    if any(metrics.get("thresholds") for metrics in found.values()):
         blocks.append(_thresholds(results, origin))
-    if stopped := stopped_early(results):
-        blocks.append(Text(f"{STOPPED.format(', '.join(stopped))} no other threshold is tried."))
-    return blocks
+    return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
 def _generators(results: Results, first: Mapping[str, Any], origin: str) -> Fold:
-    systems = ours(results, results.processbench)
+    systems, found = measured(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
     rows = [
-        (name, f"{row['n']:,}", *cells([mean_of(m, results.processbench, ("generators", name, "f1")) for m in systems]))
+        (name, f"{row['n']:,}", *cells([mean_of(members, found, "generators", name, "f1") for members in systems]))
         for name, row in first.items()
     ]
-    headers = ("solutions of", "n", *map(label, systems))
     caption = "F1 in percent on each generator's solutions, rule “both”."
-    return Fold("By generator", [Table(caption, headers, rows, origin=origin)])
+    return Fold("By generator", [Table(caption, ("generator", "n", *map(label, systems)), rows, origin=origin)])
 
 
 def _thresholds(results: Results, origin: str) -> Fold:
+    first = {members[0].name for members in results.systems.values()}
     rows, series = [], {}
     for run in results.runs:
-        if found := results.processbench.get(run.name, {}).get("thresholds"):
+        found = results.benchmarks[PROCESSBENCH].get(run.name, {}).get("thresholds") or {}
+        if found and run.name in first:
             series[run.name] = [(float(x), float(y)) for x, y in found["curve"]]
-            for key, said in _CHOICES.items():
-                if (one := found.get(key)) is not None:
-                    at = NOT_APPLICABLE if one["threshold"] is None else f"{one['threshold']:.3f}"
-                    values = [one["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
-                    rows.append((f"{run.name}, {said}", at, *cells([*values, one["mean_f1"]])))
-    first = {members[0].name for members in results.systems.values()}
-    shown = {name: line for name, line in series.items() if name in first}
-    caption = "F1 in percent by the threshold of the reward. What is best on the items themselves is an upper bound."
+        for key, title in _CHOICES.items():
+            if (chosen := found.get(key)) is not None:
+                at = NOT_APPLICABLE if chosen["threshold"] is None else f"{chosen['threshold']:.3f}"
+                values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
+                rows.append((f"{run.name}, {title}", at, *cells([*values, chosen["mean_f1"]])))
+    caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
     headers = ("run and threshold", "threshold", *paper.PROCESSBENCH.headings)
-    said = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in shown.items())
-    drawing = line_chart(shown, "threshold of the reward", "mean F1")
-    return Fold(
-        "Other thresholds",
-        [
-            Figure(drawing, f"Mean F1 by threshold. {said}.", "Mean F1 by the threshold of the reward."),
-            Table(caption, headers, rows, origin=origin),
-        ],
-    )
+    words = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
+    chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
+    figure = Figure(chart, f"{words}.", f"{PROCESSBENCH.title} by threshold of the reward.")
+    return Fold("Other thresholds", [figure, Table(caption, headers, rows, origin=origin)])
 
 
 def prmbench(results: Results) -> list[Block]:
     """The published evaluator's auxiliary figures, over all classes."""
-    found = results.prmbench
-    rows = [
-        (label(members), *_percent(mean_of(members, found, ("details", "total", key)) for key in _AUXILIARY))
-        for members in ours(results, found)
-        if any("details" in found[run.name] for run in members if run.name in found)
-    ]
+    found, rows = results.benchmarks[PRMBENCH], []
+    for members in measured(results, PRMBENCH):
+        if any("details" in found.get(run.name, {}) for run in members):
+            shares = [mean_of(members, found, "details", "total", key) for key in _AUXILIARY]
+            rows.append((label(members), *cells([None if share is None else 100 * share for share in shares])))
     if not rows:
         return []
     caption = (
-        "Percent, rule “both”: accuracy on kinds of steps, precision and recall of calling a step sound and wrong, and "
-        "how alike a modified solution and its correct counterpart are judged."
+        "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
+        "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
-    headers = ("system", *_AUXILIARY.values())
-    return [Fold("Auxiliary figures", [Table(caption, headers, rows, origin=origin_of(found, "prmbench"))])]
+    table = Table(caption, ("system", *_AUXILIARY.values()), rows, origin=origin_of(results, PRMBENCH))
+    return [Fold("Auxiliary figures", [table])]
 
 
 def search(results: Results) -> list[Block]:
-    """How the searches went, and what they asked for."""
-    rows = []
-    for name, found in {**results.search, "whole solutions": results.sample or {}}.items():
-        if (details := found.get("details")) is not None:
-            rows.append((name, *(f"{details[key]:,}" if key in details else NOT_APPLICABLE for key in _CALLS)))
+    """How the searches ended, and the calls they needed."""
+    found = {**results.benchmarks[SEARCH], "whole solutions": results.sample or {}}
+    rows = [
+        (name, *counts([metrics["details"].get(key) for key in _CALLS]))
+        for name, metrics in found.items()
+        if metrics.get("details") is not None
+    ]
     if not rows:
         return []
     caption = "Problems, rounds, candidate steps, and calls of the policy that wait for each other."
-    headers = ("run", *_CALLS.values())
-    return [Fold("How the searches went", [Table(caption, headers, rows, origin=origin_of(results.search, "search"))])]
-
-
-def _percent(shares: Iterable[float | None]) -> list[str]:
-    return cells([None if share is None else 100 * share for share in shares])
+    table = Table(caption, ("run", *_CALLS.values()), rows, origin=origin_of(results, SEARCH))
+    return [Fold("How the searches went", [table])]

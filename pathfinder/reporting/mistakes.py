@@ -1,4 +1,4 @@
-"""The worst mistakes on ProcessBench: where a PRM was surest and wrong, with the typed scores of every step."""
+"""The worst mistakes on ProcessBench: the most confident ones, with the typed scores of every step."""
 
 from __future__ import annotations
 
@@ -12,56 +12,42 @@ _EACH = 5
 _LONGEST = 600
 
 Row = Mapping[str, Any]
-_Order = Callable[[ProcessBenchItem, Row], float]
-_KINDS: tuple[tuple[str, Callable[[ProcessBenchItem, Row], bool], _Order], ...] = (
-    (
-        "Error passed over",
-        lambda item, row: item.label >= 0 > row["prediction"],
-        lambda item, row: -_reward(row, item.label),
-    ),
-    (
-        "False alarm",
-        lambda item, row: item.label < 0 <= row["prediction"],
-        lambda item, row: _reward(row, row["prediction"]),
-    ),
-    (
-        "Blamed too early",
-        lambda item, row: 0 <= row["prediction"] < item.label,
-        lambda item, row: _reward(row, row["prediction"]),
-    ),
-    (
-        "Blamed too late",
-        lambda item, row: 0 <= item.label < row["prediction"],
-        lambda item, row: -_reward(row, item.label),
-    ),
-)
+_KINDS: dict[str, Callable[[int, int], bool]] = {  # of the first incorrect step and the flagged step, -1 for none
+    "Missed error": lambda truth, flagged: truth >= 0 > flagged,
+    "False alarm": lambda truth, flagged: truth < 0 <= flagged,
+    "Flagged too early": lambda truth, flagged: 0 <= flagged < truth,
+    "Flagged too late": lambda truth, flagged: 0 <= truth < flagged,
+}
 
 
 def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]]) -> list[Block]:
-    """Up to five of each kind and system: errors passed over, false alarms, errors blamed too early or too late.
-
-    ``systems`` are the prediction rows of each, by its name.
-    """
+    """Up to five mistakes of each kind per system; ``systems`` are prediction rows by name."""
     known = {(item.subset, item.id): item for item in items}
     entries: list[Fold] = []
     for system, rows in systems.items():
-        pairs = [(known[row["subset"], row["id"]], row) for row in rows if (row["subset"], row["id"]) in known]
-        for kind, applies, order in _KINDS:
-            found = sorted((p for p in pairs if applies(*p)), key=lambda p: (order(*p), p[0].subset, p[0].id))
-            entries += [_shown(kind, system, item, row) for item, row in found[:_EACH]]
+        pairs = [(item, row) for row in rows if (item := known.get((row["subset"], row["id"]))) is not None]
+        for kind, applies in _KINDS.items():
+            found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
+            found.sort(key=lambda pair: (_order(*pair), pair[0].subset, pair[0].id))
+            entries += [_entry(kind, system, item, row) for item, row in found[:_EACH]]
     if not entries:
-        return [Text("No mistake was made, or no prediction is there.")]
-    said = (
-        f"Up to {_EACH} of each kind and system, the surest first, with every label's probability and the reward "
-        "of each step as the system gave them."
+        return [Text("There are no mistakes or no predictions.")]
+    lead = (
+        f"Up to {_EACH} mistakes of each kind per system, the most confident first. Every step has the probability of "
+        "each label and the reward."
     )
-    return [Text(said), Browser(entries)]
+    return [Text(lead), Browser(entries)]
 
 
-def _shown(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
-    truth = "no step is wrong" if item.label < 0 else f"step {item.label + 1} is the first wrong one"
-    said = "none" if row["prediction"] < 0 else f"step {row['prediction'] + 1}"
-    notes = {row["prediction"]: " ← the PRM's"} | {item.label: " ← the first wrong one"}
+def _order(item: ProcessBenchItem, row: Row) -> float:
+    """The most confident mistakes first: a high reward for a missed error, a low one for a flagged correct step."""
+    is_missed = item.label >= 0 and not 0 <= row["prediction"] < item.label
+    return -_reward(row, item.label) if is_missed else _reward(row, row["prediction"])
+
+
+def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
+    truth, flagged = (str(place + 1) if place >= 0 else "none" for place in (item.label, row["prediction"]))
+    notes = {row["prediction"]: " ← flagged"} | {item.label: " ← first incorrect step"}
     scores = [_scores(score) for score in row["steps"]]
     steps = [
         f"{_cut(text)}  ({scores[place] if place < len(scores) else 'not scored'}){notes.get(place, '')}"
@@ -69,7 +55,7 @@ def _shown(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     ]
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(
-        f"{kind}: {item.subset} {item.id}: in truth {truth}; {system} said {said}",
+        f"{kind}: {item.subset} {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
         [Text(_cut(item.problem)), Listing(steps, marked)],
         {"kind": kind, "subset": item.subset, "system": system},
     )

@@ -1,126 +1,119 @@
-"""The report's drawings: the systems side by side, score against data, and how good the rewards are."""
+"""The report's charts: systems with intervals, the paper's figures, score against data, and the quality of rewards."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
-from pathfinder.reporting.results import MISSING, Line, Results, Score, name_of
-from pathfinder.reporting.tables import scale_points
+from pathfinder.reporting.cells import scale_points
+from pathfinder.reporting.results import BENCHMARKS, MISSING, Line, Results, Score, name_of
 
-BENCHMARKS = ("ProcessBench mean F1", "PRMScore", "search accuracy")
-# The paper spells some systems differently from table to table.
+# Systems whose spelling differs between the paper's tables.
 _SAME = {
     "Lemma-PRM800k-7B": "Llemma-PRM800K-7B",
     "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
     "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
 }
 _SIZE = re.compile(r"~?([\d.]+)([KM])")
-_FEWEST = 10  # steps of a drawn part of the range; fewer say little
+_FEWEST = 10  # steps in a drawn part of the range
 Curve = list[tuple[float, float]]
 _DIAGONAL: Curve = [(0.0, 0.0), (1.0, 1.0)]
 
 
-def bars_of(table: Sequence[Line]) -> dict[str, list[Bar]]:
-    """Each benchmark's systems that were measured."""
+def bars_of(lines: Sequence[Line]) -> dict[str, list[Bar]]:
+    """The measured systems of each benchmark, by its key."""
     return {
-        name: [
+        bench.key: [
             Bar(line.name, cell.value, cell.low, cell.high, line.is_baseline)
-            for line in table
+            for line in lines
             if isinstance(cell := line.cells[place], Score)
         ]
-        for place, name in enumerate(BENCHMARKS)
+        for place, bench in enumerate(BENCHMARKS)
     }
 
 
-def performance(table: Sequence[Line]) -> list[Block]:
-    """One drawing a benchmark: every system with its interval."""
-    drawn: list[Block] = []
-    for name, bars in bars_of(table).items():
-        said = "; ".join(f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
-        if bars:
-            drawn.append(Figure(interval_chart(bars, "percent"), f"{name}: {said}.", f"{name}; hollow: baselines."))
-    return drawn
+def performance(lines: Sequence[Line]) -> list[Block]:
+    """One chart per benchmark: every system with its interval."""
+    charts: list[Block] = []
+    for bench, bars in zip(BENCHMARKS, bars_of(lines).values(), strict=True):
+        words = "; ".join(f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
+        caption = f"{bench.title} with 95 % intervals. Baselines are hollow."
+        charts += [Figure(interval_chart(bars, "percent"), f"{words}.", caption)] if bars else []
+    return charts
 
 
-def paper_performance(table: Sequence[Line], is_comparable: bool) -> Figure:
-    """The paper's figure "Performance comparison": its PRMs on the three benchmarks; ours where they are comparable."""
+def paper_performance(lines: Sequence[Line], is_comparable: bool) -> Figure:
+    """The paper's figure "Performance comparison", with our systems if they are comparable."""
     rows: dict[str, dict[str, float]] = {}
-    for benchmark, printed in zip(BENCHMARKS, (paper.PROCESSBENCH, paper.PRMBENCH, paper.SEARCH), strict=True):
-        for row in printed.rows:
-            if "7B" in row.name or "8B" in row.name:
-                rows.setdefault(_SAME.get(row.name, row.name), {})[benchmark] = row.values[-1]
-    shown = {name: row for name, row in rows.items() if " w/o " not in name}
+    for bench, table in zip(BENCHMARKS, (paper.PROCESSBENCH, paper.PRMBENCH, paper.SEARCH), strict=True):
+        for row in table.rows:
+            if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
+                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
     if is_comparable:
-        for name, bars in bars_of(table).items():
+        for bench, bars in zip(BENCHMARKS, bars_of(lines).values(), strict=True):
             for bar in bars:
                 if not bar.is_baseline:
-                    shown.setdefault(f"ours: {bar.name}", {})[name] = bar.value
-    said = "; ".join(f"{name}: " + ", ".join(f"{b} {v:.1f}" for b, v in row.items()) for name, row in shown.items())
-    caption = "Performance comparison (the paper's figure, from its tables" + (
-        ", with ours)." if is_comparable else ")."
-    )
-    return Figure(dot_chart(shown, "percent"), f"{caption} {said}.", caption)
+                    rows.setdefault(f"ours: {bar.name}", {})[bench.title] = bar.value
+    words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
+    caption = _paper_caption("Performance comparison", is_comparable)
+    return Figure(dot_chart(rows, "percent"), f"{'; '.join(words)}.", caption)
 
 
 def paper_scale(results: Results, is_comparable: bool) -> Figure:
-    """The paper's figure "PRMScore against data scale"; ours where they are comparable."""
+    """The paper's figure of PRMScore by data scale, with our systems if they are comparable."""
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
     scores = {_SAME.get(row.name, row.name): row.values[-1] for row in paper.PRMBENCH.rows}
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
     theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in paper.SCALE]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
-    if is_comparable:
-        points = [(float(n), values[1], name_of(run)) for run, n, _, values in scale_points(results) if values[1]]
-        series |= {"ours": points} if points else {}
-    said = "; ".join(f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
-    caption = "PRMScore against training samples (the paper's figure, from its tables" + (
-        ", with ours)." if is_comparable else ")."
-    )
-    return Figure(scatter_chart(series, "training samples", "PRMScore"), f"{caption} {said}.", caption)
+    points = scale_points(results) if is_comparable else []
+    if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
+        series["ours"] = ours
+    words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
+    caption = _paper_caption("PRMScore by number of training samples", is_comparable)
+    return Figure(scatter_chart(series, "training samples", "PRMScore"), f"{'; '.join(words)}.", caption)
 
 
-def our_scale(results: Results, table: Sequence[Line]) -> list[Block]:
-    """Our three scores against the training records of each mix; nothing where there is one mix."""
+def _paper_caption(title: str, is_comparable: bool) -> str:
+    return f"{title} (the paper's figure, drawn from its tables{', with our systems' if is_comparable else ''})."
+
+
+def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
+    """Our main figures by the number of training records; empty with fewer than two mixes."""
     points = scale_points(results)
-    cells = {line.name: line.cells for line in table}
-    spans = {
-        name: [
-            (float(records), cell.low, cell.high)
-            for run, records, _, _ in points
-            if isinstance(cell := cells[name_of(run)][place], Score)
-        ]
-        for place, name in enumerate(BENCHMARKS)
-    }
-    series: dict[str, Curve] = {
-        name: [(float(records), value) for _, records, _, values in points if (value := values[place]) is not None]
-        for place, name in enumerate(BENCHMARKS)
-    }
     if len(points) < 2:
         return []
-    said = "; ".join(f"{n}: " + ", ".join(f"{y:.1f} at {x:,.0f}" for x, y in line) for n, line in series.items())
-    caption = (
-        "Our scores against training records: the human ratings alone, then with more and more Monte-Carlo records."
-    )
-    return [Figure(line_chart(series, "training records", "percent", spans), f"{caption} {said}.", caption)]
+    cells = {line.name: line.cells for line in lines}
+    series: dict[str, Curve] = {}
+    spans: dict[str, list[tuple[float, float, float]]] = {}
+    for place, bench in enumerate(BENCHMARKS):
+        for run, records, _, values in points:
+            if (value := values[place]) is not None:
+                series.setdefault(bench.title, []).append((float(records), value))
+            if isinstance(cell := cells[name_of(run)][place], Score):
+                spans.setdefault(bench.title, []).append((float(records), cell.low, cell.high))
+    words = (f"{name}: " + ", ".join(f"{y:.1f} at {x:,.0f}" for x, y in line) for name, line in series.items())
+    caption = "Our scores by number of training records: human ratings only, then with increasing Monte-Carlo data."
+    return [Figure(line_chart(series, "training records", "percent", spans), f"{'; '.join(words)}.", caption)]
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
     """ROC and calibration curves of each system's rewards, with area, calibration error and Brier score."""
     ranked = {name: rewards for name, rewards in found.items() if rewards.has_both}
     if not ranked:
-        return [Text(f"{MISSING}: no rewards of {benchmark} with sound and wrong steps.")]
+        return [Text(f"{MISSING}: {benchmark} has no rewards of correct and incorrect steps.")]
     curves = {name: roc(rewards) for name, rewards in ranked.items()}
     calibrated = {name: bins(rewards) for name, rewards in ranked.items()}
     rows = [
         (
             name,
             f"{len(rewards.values):,}",
-            f"{100 * float(rewards.sound.mean()):.1f}",
+            f"{100 * float(rewards.correct.mean()):.1f}",
             f"{area(curves[name]):.3f}",
             f"{calibration_error(calibrated[name]):.3f}",
             f"{brier(rewards):.3f}",
@@ -128,50 +121,46 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         for name, rewards in ranked.items()
     ]
     areas = "; ".join(f"{row[0]}: area {row[3]}" for row in rows)
-    gaps = "; ".join(
-        f"{name}: " + ", ".join(f"{one.reward:.2f} is {one.sound:.2f}" for one in parts)
-        for name, parts in calibrated.items()
+    parts = (
+        f"{name}: " + ", ".join(f"{part.reward:.2f} is {part.correct:.2f}" for part in found)
+        for name, found in calibrated.items()
     )
-    drawn: dict[str, Curve] = {name: thinned(curve) for name, curve in curves.items()}
-    lines: dict[str, Curve] = {
-        name: [(one.reward, one.sound) for one in parts if one.count >= _FEWEST] for name, parts in calibrated.items()
+    ranking: dict[str, Curve] = {name: thinned(curve) for name, curve in curves.items()}
+    calibration: dict[str, Curve] = {
+        name: [(part.reward, part.correct) for part in found if part.count >= _FEWEST]
+        for name, found in calibrated.items()
     }
+    roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
+    axes = "mean reward of the steps", "share of correct steps"
     return [
         Figure(
-            line_chart(
-                drawn | {"chance": _DIAGONAL}, "wrong steps called sound", "sound steps called sound", guide="chance"
-            ),
-            f"ROC of the reward on {benchmark}. {areas}.",
-            f"ROC of the reward, steps of {benchmark}.",
+            line_chart(ranking | {"chance": _DIAGONAL}, *roc_axes, guide="chance"),
+            f"{areas}.",
+            f"ROC curve of the reward on the steps of {benchmark}.",
         ),
         Figure(
-            line_chart(
-                lines | {"calibrated": _DIAGONAL},
-                "mean reward of the steps",
-                "share of them that is sound",
-                guide="calibrated",
-            ),
-            f"Calibration of the reward on {benchmark}: mean reward and share of sound steps. {gaps}.",
-            f"Calibration of the reward, steps of {benchmark}: parts of its range with at least {_FEWEST} steps.",
+            line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, guide="calibrated"),
+            f"Mean reward and share of correct steps. {'; '.join(parts)}.",
+            f"Calibration of the reward on the steps of {benchmark}; only parts of its range with {_FEWEST} steps or more.",
         ),
         Table(
-            f"The reward on the steps of {benchmark}.",
-            ("system", "steps", "sound, %", "area under ROC", "calibration error", "Brier score"),
+            f"Quality of the reward on the steps of {benchmark}.",
+            ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score"),
             rows,
-            origin=f"artifacts/predictions/{'prmbench' if benchmark == 'PRMBench' else 'processbench'}/full.jsonl",
+            origin=f"artifacts/predictions/{benchmark.lower()}/full.jsonl",
         ),
     ]
 
 
-def curves_of(found: Mapping[str, Rewards]) -> dict[str, list[dict[str, float | str]]]:
-    """The same as rows for plotting tools: ``roc`` and ``calibration``, one row a point, named by system."""
+def curves_of(found: Mapping[str, Rewards]) -> dict[str, list[dict[str, Any]]]:
+    """The same curves for plotting tools: ``roc`` and ``calibration``, one row per point, named by system."""
     ranked = {name: rewards for name, rewards in found.items() if rewards.has_both}
     return {
         "roc": [{"system": n, "wrong": x, "sound": y} for n, r in ranked.items() for x, y in thinned(roc(r))],
         "calibration": [
-            {"system": name, "reward": one.reward, "sound": one.sound, "steps": one.count}
+            {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
             for name, rewards in ranked.items()
-            for one in bins(rewards)
+            for part in bins(rewards)
         ],
     }
 

@@ -1,7 +1,7 @@
-"""Where every record went: the drawing, the table and the balance of the books from stage to stage.
+"""The path of every record from stage to stage: a chart, a table, and a check that the counts balance.
 
-A record keeps its source from the upstream line to the training samples. The label stage passes every record on, with
-or without a label; the filter is what drops those without, so their losses are drawn at labelling and not twice.
+A record keeps its source from the upstream line to the training samples. The label stage passes on every record and the
+filter drops the unlabelled ones. The chart shows those as lost at labelling only.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Station, flow_chart
+from pathfinder.reporting.cells import counts
 from pathfinder.reporting.results import MISSING, Metrics, Results
 
 _NAMES = {
@@ -20,26 +21,28 @@ _NAMES = {
 }
 _SAMPLES = 2  # a record is two samples of the published training: first labels masked, then correctness
 
+Stages = Mapping[str, Metrics | None]
+
 
 def source_name(source: str) -> str:
-    """A source by its own name."""
+    """A source's published name."""
     return _NAMES.get(source, source)
 
 
 def accounting(results: Results) -> list[Block]:
-    """A drawing and two tables; whether each stage balances, and reads what the one before kept."""
+    """A chart and two tables, and whether each stage's counts balance and match those of the previous stage."""
     stages = results.stages
     blocks: list[Block] = []
     unbalanced = [name for name, metrics in stages.items() if metrics is not None and not _balances(metrics)]
     if unbalanced:
-        blocks.append(Text(f"The books do not balance at: {', '.join(unbalanced)}.", is_notice=True))
+        blocks.append(Text(f"The counts do not balance at: {', '.join(unbalanced)}.", is_notice=True))
     if broken := _between(stages):
-        blocks.append(Text(f"The books do not balance between stages: {'; '.join(broken)}.", is_notice=True))
+        blocks.append(Text(f"The counts do not match between stages: {'; '.join(broken)}.", is_notice=True))
     if not unbalanced and not broken and all(stages.values()):
-        blocks.append(Text("The books balance: each stage reads what the one before kept, and accounts for all of it."))
+        blocks.append(Text("The counts balance: each stage accounts for all records that the previous one kept."))
     blocks += _lines(stages["prepare"])
     flow = stations(stages)
-    words = ". ".join(f"{one.name}: {_counts(one.bands)}; {_reasons(one.left) or 'none left'}" for one in flow)
+    words = ". ".join(f"{one.name}: {_named_counts(one.bands)}; {_reasons(one.left) or 'none left'}" for one in flow)
     blocks.append(Figure(flow_chart(flow), words or "No stage has run.", "Records by source, from line to training."))
     blocks.append(_table(stages))
     if (build := stages["build"]) is not None:
@@ -47,11 +50,9 @@ def accounting(results: Results) -> list[Block]:
     return blocks
 
 
-def stations(stages: Mapping[str, Metrics | None]) -> list[Station]:
-    """The stations of the flow, as far as the stages have run."""
-    prepare, label, filtered, gates, build = (
-        stages[name] for name in ("prepare", "label", "filter", "validate", "build")
-    )
+def stations(stages: Stages) -> list[Station]:
+    """The stations of the flow, up to the first stage that has not run."""
+    prepare, label, filtered, gates, build = _main(stages)
     if prepare is None:
         return []
     found = [Station("read upstream", _bands(prepare, "read"), _lost(prepare))]
@@ -72,14 +73,18 @@ def stations(stages: Mapping[str, Metrics | None]) -> list[Station]:
     train, test = build["train"], build["test"]
     both = {s: train["sources"].get(s, 0) + test["sources"].get(s, 0) for s in {**train["sources"], **test["sources"]}}
     found.append(Station("built", _named(both), {"held out for testing": test["records"]}))
-    samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} a record"
+    samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} per record"
     return [*found, Station("for training", _named(train["sources"]), {}, samples)]
 
 
-def _named(counts: Mapping[str, int]) -> dict[str, int]:
+def _main(stages: Stages) -> list[Metrics | None]:
+    return [stages[name] for name in ("prepare", "label", "filter", "validate", "build")]
+
+
+def _named(sources: Mapping[str, int]) -> dict[str, int]:
     named: dict[str, int] = {}
-    for source in sorted(counts, key=lambda source: (source != "prm800k", source)):
-        named[source_name(source)] = named.get(source_name(source), 0) + counts[source]
+    for source in sorted(sources, key=lambda source: (source != "prm800k", source)):
+        named[source_name(source)] = named.get(source_name(source), 0) + sources[source]
     return named
 
 
@@ -89,7 +94,7 @@ def _bands(metrics: Metrics, key: str) -> dict[str, int]:
 
 
 def _lost(metrics: Metrics | None) -> dict[str, int]:
-    """Records that left, by reason."""
+    """Lost records by reason."""
     if metrics is None:
         return {}
     quarantined = {f"{reason} (quarantined)": count for reason, count in metrics["quarantined"].items()}
@@ -100,42 +105,36 @@ def _balances(metrics: Metrics) -> bool:
     return bool(metrics["read"] == metrics["kept"] + sum(_lost(metrics).values()))
 
 
-def _between(stages: Mapping[str, Metrics | None]) -> list[str]:
-    """What one stage kept and the next did not read."""
-    broken = []
-
-    def same(said: str, left: Any, right: Any) -> None:
-        if left != right:
-            broken.append(f"{said} ({left:,} and {right:,})")
-
-    prepare, label, filtered, gates, build = (
-        stages[name] for name in ("prepare", "label", "filter", "validate", "build")
-    )
+def _between(stages: Stages) -> list[str]:
+    """Counts that differ from one stage to the next."""
+    pairs: list[tuple[str, Any, Any]] = []
+    prepare, label, filtered, gates, build = _main(stages)
     if prepare and label:
-        same("prepare kept and label read", prepare["kept"], label["read"])
+        pairs.append(("prepare kept and label read", prepare["kept"], label["read"]))
     if label and filtered:
-        same("label read and filter read", label["read"], filtered["read"])
+        pairs.append(("label read and filter read", label["read"], filtered["read"]))
         for reason, count in label["dropped"].items():
-            same(f"label and filter dropped as {reason}", count, filtered["dropped"].get(reason, 0))
+            pairs.append((f"label and filter dropped as {reason}", count, filtered["dropped"].get(reason, 0)))
     if filtered and gates:
-        same("filter kept and validate read", filtered["kept"], gates["read"])
+        pairs.append(("filter kept and validate read", filtered["kept"], gates["read"]))
     if gates and build:
-        same("validate kept and build read", gates["kept"], build["read"])
+        pairs.append(("validate kept and build read", gates["kept"], build["read"]))
     if build:
         if final := stages["validate_train"]:
-            same("build kept and validate_train read", build["kept"], final["read"])
-        same("build kept and its two sides hold", build["kept"], build["train"]["records"] + build["test"]["records"])
-    return broken
+            pairs.append(("build kept and validate_train read", build["kept"], final["read"]))
+        sides = build["train"]["records"] + build["test"]["records"]
+        pairs.append(("build kept and its two sides contain", build["kept"], sides))
+    return [f"{name} ({left:,} and {right:,})" for name, left, right in pairs if left != right]
 
 
 def _lines(prepare: Metrics | None) -> list[Block]:
     if prepare is None or "lines" not in prepare:
         return []
     read, bad = prepare["lines"]["read"], prepare["lines"]["quarantined"]
-    return [Text(f"{read:,} upstream lines were read, {bad:,} of them quarantined; they hold the records below.")]
+    return [Text(f"{read:,} upstream lines were read and {bad:,} of them quarantined. They contain the records below.")]
 
 
-def _table(stages: Mapping[str, Metrics | None]) -> Table:
+def _table(stages: Stages) -> Table:
     rows: list[tuple[str, ...]] = []
     whole: set[int] = set()
     for name, metrics in stages.items():
@@ -150,27 +149,24 @@ def _table(stages: Mapping[str, Metrics | None]) -> Table:
 
 
 def _row(metrics: Metrics) -> tuple[str, ...]:
-    counts = (
-        metrics["read"],
-        metrics["kept"],
-        sum(metrics.get("dropped", {}).values()),
-        sum(metrics.get("quarantined", {}).values()),
-    )
-    return *(f"{count:,}" for count in counts), _reasons(_lost(metrics))
+    lost = [sum(metrics.get(key, {}).values()) for key in ("dropped", "quarantined")]
+    return *counts([metrics["read"], metrics["kept"], *lost]), _reasons(_lost(metrics))
 
 
 def _split(build: Metrics) -> Table:
-    rows = []
-    for side in ("train", "test"):
-        found = build[side]
-        sources = _counts(_named(found["sources"]))
-        counts = (found["trees"], found["problems"], found["records"], _SAMPLES * found["records"])
-        rows.append((side, *(f"{count:,}" for count in counts), sources))
+    rows = [
+        (
+            side,
+            *counts([found["trees"], found["problems"], found["records"], _SAMPLES * found["records"]]),
+            _named_counts(_named(found["sources"])),
+        )
+        for side, found in ((side, build[side]) for side in ("train", "test"))
+    ]
     headers = ("side", "trees", "problems", "records", "samples", "records by source")
-    return Table("The split, by problem: no problem, and none near it, stands on both sides.", headers, rows)
+    return Table("The split by problem: no problem and no near duplicate is on both sides.", headers, rows)
 
 
-def _counts(bands: Mapping[str, int]) -> str:
+def _named_counts(bands: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in bands.items()) or "none"
 
 

@@ -1,7 +1,4 @@
-"""What the stages measured, gathered from their metric files; any of them may be missing.
-
-``results_table`` is the plain-text summary that a run ends with.
-"""
+"""The stages' metric files, any of which may be missing, and the report's rows of main results."""
 
 from __future__ import annotations
 
@@ -19,9 +16,8 @@ VARIANTS = {
     "no_subtasks": "without separate subtasks",
     "autoregressive": "with autoregressive labels",
 }
-MIXES = {"prm800k": "PRM800K alone"}
+MIXES = {"prm800k": "PRM800K only"}
 MISSING, NOT_APPLICABLE = "missing", "–"
-HEADERS = ("system", "ProcessBench mean F1", "PRMBench PRMScore", "search accuracy")
 CONTROL = "random"
 TABLES = Path("reports/tables.json")
 _STAGES = ("prepare", "label", "filter", "validate", "build", "validate_train")
@@ -30,29 +26,49 @@ Metrics = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: the name of its folders, its main figure's title, and that figure's key in metric files."""
+
+    key: str
+    title: str
+    figure: str
+
+
+PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", "mean_f1")
+PRMBENCH = Benchmark("prmbench", "PRMScore", "overall")
+SEARCH = Benchmark("search", "search accuracy", "average")
+BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
+HEADERS = ("system", *(benchmark.title for benchmark in BENCHMARKS))
+
+
+@dataclass(frozen=True, slots=True)
 class Results:
-    """Contents of ``metrics/`` by run; an absent file is ``None`` or lacks in its mapping."""
+    """Contents of ``metrics/``; a missing file is ``None`` or absent from its mapping."""
 
     runs: tuple[Run, ...]
     stages: Mapping[str, Metrics | None]  # prepare … validate_train
-    train: Mapping[str, Metrics]
-    logs: Mapping[str, list[Metrics]]
-    processbench: Mapping[str, Metrics]
-    prmbench: Mapping[str, Metrics]
-    search: Mapping[str, Metrics]  # with "random", the control
+    train: Mapping[str, Metrics]  # by run
+    logs: Mapping[str, list[Metrics]]  # by run
+    benchmarks: Mapping[Benchmark, Mapping[str, Metrics]]  # by run; search also has the control
+    published: Mapping[Benchmark, Mapping[str, Metrics]]  # published PRMs and critics by name
     sample: Metrics | None
-    truth: Metrics | None  # the judge where the truth is known
-    others: Mapping[str, Mapping[str, Metrics]]  # by benchmark: other people's PRMs, by name
+    truth: Metrics | None  # judge and filter against known labels
 
     @property
     def systems(self) -> dict[str, list[Run]]:
-        """The trainings of each system, in the profile's order."""
+        """The runs of each system, in the profile's order."""
         return systems(self.runs)
 
+    @property
+    def stopped_early(self) -> list[str]:
+        """The runs whose ProcessBench solutions were scored only up to the first incorrect step."""
+        scored = self.benchmarks[PROCESSBENCH]
+        return [run.name for run in self.runs if "early_stop" in scored.get(run.name, {})]
+
     def titles(self, name: str) -> list[str]:
-        """What the paper's tables call somebody else's PRM, the usual name first."""
-        said = (found[name].get("titles") for found in self.others.values() if name in found)
-        return list(next(filter(None, said), [name]))
+        """The names that the paper's tables use for a published PRM, the usual one first."""
+        given = (found[name].get("titles") for found in self.published.values() if name in found)
+        return list(next(filter(None, given), [name]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,66 +84,58 @@ class Score:
 
 
 Cell = Score | str
-Levels = Mapping[str, Mapping[str, Score]]
-"""For each benchmark (``processbench``, ``prmbench``, ``search``) where any system has several seeds, all levels."""
+Levels = Mapping[Benchmark, Mapping[str, Score]]
+"""The scores of every system on each benchmark where some system has several seeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the results: a system under three benchmarks; a word stands where there is no figure."""
+    """One row of the main results; cells are in the order of ``BENCHMARKS``, a word where there is no score."""
 
     name: str
-    processbench: Cell
-    prmbench: Cell
-    search: Cell
-    is_baseline: bool
+    cells: tuple[Cell, ...]
+    is_baseline: bool = True
     seeds: int = 1
 
     @property
     def label(self) -> str:
-        """The name as a table says it: with the number of trainings, where there are several."""
-        return _said(self.name, self.seeds)
-
-    @property
-    def cells(self) -> tuple[Cell, Cell, Cell]:
-        """The three figures in the order of ``HEADERS``."""
-        return self.processbench, self.prmbench, self.search
+        """The name, with the number of seeds if there are several."""
+        return _with_seeds(self.name, self.seeds)
 
 
-def load_results(root: Path, runs: tuple[Run, ...], baselines: Sequence[str] = ()) -> Results:
-    """Read every metric file of ``runs`` and ``baselines`` below ``root`` (``metrics/``) that is there."""
+def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = ()) -> Results:
+    """Read the metric files of ``runs`` and ``published`` PRMs below ``root`` (``metrics/``)."""
     names = [run.name for run in runs]
+
+    def read(folder: str, files: Sequence[str]) -> dict[str, Any]:
+        return {name: found for name in files if (found := _read(root / folder / f"{name}.json")) is not None}
+
+    logs = read("train", [f"{name}_log" for name in names])
     return Results(
         runs=runs,
         stages={name: _read(root / f"{name}.json") for name in _STAGES},
-        train=_read_all(root / "train", names),
-        logs={name: rows for name in names if (rows := _read(root / "train" / f"{name}_log.json")) is not None},
-        processbench=_read_all(root / "processbench", names),
-        prmbench=_read_all(root / "prmbench", names),
-        search=_read_all(root / "search", [*names, CONTROL]),
+        train=read("train", names),
+        logs={name.removesuffix("_log"): rows for name, rows in logs.items()},
+        benchmarks={bench: read(bench.key, [*names, *[CONTROL] * (bench == SEARCH)]) for bench in BENCHMARKS},
+        published={bench: read(bench.key, published) for bench in BENCHMARKS},
         sample=_read(root / "sample.json"),
         truth=_read(root / "truth.json"),
-        others={bench: _read_all(root / bench, baselines) for bench in ("processbench", "prmbench", "search")},
     )
 
 
 def name_of(run: Run) -> str:
-    """A system in words; runs that differ in the seed alone share the name."""
+    """A system's name in tables and charts; runs that differ only in the seed share it."""
     variant = VARIANTS[run.variant]
     return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
 
 
 def label(members: Sequence[Run]) -> str:
-    """A system's name in a table; several trainings are said, for the figures are their means."""
-    return _said(name_of(members[0]), len(members))
-
-
-def _said(name: str, seeds: int) -> str:
-    return name if seeds == 1 else f"{name} (mean of {seeds} seeds)"
+    """A system's name in tables, with the number of seeds if its figures are means over several."""
+    return _with_seeds(name_of(members[0]), len(members))
 
 
 def spoken(run: Run) -> str:
-    """A system in a sentence."""
+    """A system's name in a sentence."""
     variant = VARIANTS[run.variant] if run.variant == "full" else f"the variant {VARIANTS[run.variant]}"
     if run.mix == MAIN_MIX:
         return variant
@@ -137,83 +145,61 @@ def spoken(run: Run) -> str:
 def mean_over_seeds(
     members: Sequence[Run], metrics: Mapping[str, Metrics], figure: Callable[[Metrics], Any]
 ) -> float | None:
-    """A figure's mean over the seeds of a system that were measured; None where none was, or none has it."""
+    """The mean of a figure over a system's measured seeds; ``None`` if no file has it."""
     values = [value for run in members if run.name in metrics and (value := figure(metrics[run.name])) is not None]
     return sum(values) / len(values) if values else None
 
 
 def lines(results: Results, levels: Levels, best_of_n: Score | None) -> list[Line]:
-    """Our systems, then every baseline that they have to beat; ``best_of_n`` is the full variant's own."""
-    measured = {"processbench": results.processbench, "prmbench": results.prmbench, "search": results.search}
-    keys = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
+    """Our systems, then every baseline; ``best_of_n`` is the full variant's score."""
     rows = []
     for system, members in results.systems.items():
-        single = len(members) == 1
         cells = [
-            levels.get(bench, {}).get(system) or (_score(found.get(system), keys[bench]) if single else MISSING)
-            for bench, found in measured.items()
+            levels.get(bench, {}).get(system)
+            or (_score(measured.get(members[0].name), bench) if len(members) == 1 else MISSING)
+            for bench, measured in results.benchmarks.items()
         ]
-        rows.append(Line(name_of(members[0]), cells[0], cells[1], cells[2], is_baseline=False, seeds=len(members)))
-    for name in dict.fromkeys(name for found in results.others.values() for name in found):
-        cells = [_score(results.others[bench].get(name), key) for bench, key in keys.items()]
-        rows.append(Line(results.titles(name)[0], cells[0], cells[1], cells[2], is_baseline=True))
+        rows.append(Line(name_of(members[0]), tuple(cells), is_baseline=False, seeds=len(members)))
+    for name in dict.fromkeys(name for found in results.published.values() for name in found):
+        cells = [_score(found.get(name), bench) for bench, found in results.published.items()]
+        rows.append(Line(results.titles(name)[0], tuple(cells)))
     for name in ("chance", "majority"):
-        benchmarks = [first_baselines(metrics).get(name) for metrics in (results.processbench, results.prmbench)]
-        pair = _score(benchmarks[0], "mean_f1"), _score(benchmarks[1], "overall")
-        rows.append(Line(name, *pair, NOT_APPLICABLE, is_baseline=True))
-    control = _score(results.search.get(CONTROL), "average")
-    rows.append(Line("search with a random pick", NOT_APPLICABLE, NOT_APPLICABLE, control, is_baseline=True))
+        pair = [_score(baselines_of(results.benchmarks[b]).get(name), b) for b in (PROCESSBENCH, PRMBENCH)]
+        rows.append(Line(name, (*pair, NOT_APPLICABLE)))
+    searches = {"search with a random pick": _score(results.benchmarks[SEARCH].get(CONTROL), SEARCH)}
     sampled = sampled_figures(results.sample)
-    for figure in sampled:
-        rows.append(Line(figure, NOT_APPLICABLE, NOT_APPLICABLE, _sampled(results.sample, figure), is_baseline=True))
+    searches |= {figure: _sampled(results.sample, figure) for figure in sampled}
+    rows += [Line(name, (NOT_APPLICABLE, NOT_APPLICABLE, cell)) for name, cell in searches.items()]
     if best_of_n:
-        name = f"best of {sampled[-1].partition('@')[2]}, by the minimum of its rewards"
-        rows.insert(-1, Line(name, NOT_APPLICABLE, NOT_APPLICABLE, best_of_n, is_baseline=True))
+        name = f"best of {sampled[-1].partition('@')[2]} by minimum reward"
+        rows.insert(-1, Line(name, (NOT_APPLICABLE, NOT_APPLICABLE, best_of_n)))
     return rows
 
 
+def printed_rows(tables: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """``HEADERS`` and the main results of ``reports/tables.json``."""
+    rows = [(row["system"], *(row[benchmark.key] for benchmark in BENCHMARKS)) for row in tables["results"]]
+    return [HEADERS, *(tuple(str(Score(**cell) if isinstance(cell, dict) else cell) for cell in row) for row in rows)]
+
+
 def results_table(path: Path = TABLES) -> str:
-    """The report's results as plain text; figures are percent with their interval."""
+    """The report's main results as plain text: percent with intervals."""
     found = _read(path)
     if found is None:
-        return f"{path} is not there yet; `make run` makes it\n"
-    body = [
-        (str(row["system"]), *(str(Score(**cell) if isinstance(cell, dict) else cell) for cell in _cells(row)))
-        for row in found["results"]
-    ]
-    table = [HEADERS, *body]
-    widths = [max(len(row[column]) for row in table) for column in range(len(HEADERS))]
-    text = [
-        "  ".join(cell.ljust(width) if not place else cell.rjust(width) for place, (cell, width) in enumerate(cells))
-        for cells in (list(zip(row, widths, strict=True)) for row in table)
-    ]
-    text.insert(1, "  ".join("-" * width for width in widths))
+        return f"{path} does not exist yet; run `make run`\n"
+    rows = printed_rows(found)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in widths))
+    text = []
+    for name, *cells in rows:
+        right = (cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True))
+        text.append("  ".join([name.ljust(widths[0]), *right]))
     text += ["", *found["truth"]] if found.get("truth") else []
-    return "\n".join(line.rstrip() for line in text) + "\n"
+    return "\n".join(text) + "\n"
 
 
-def percent(figure: Metrics) -> str:
-    """A figure of ``{"value", "interval"}`` as tables say it; null stands where nothing was counted."""
-    return NOT_APPLICABLE if figure["value"] is None else str(Score(figure["value"], *figure["interval"]))
-
-
-def truth_lines(truth: Metrics | None) -> list[str]:
-    """What the judge and the filter got right, in two sentences; none where no truth is known."""
-    found = truth["all"] if truth else {"steps": 0}
-    if not found["steps"]:
-        return []
-    rate = {name: percent(figure) for name, figure in found.items() if isinstance(figure, Mapping)}
-    return [
-        f"The judge on {found['steps']:,} steps whose truth is known: error recall {rate['error_recall']}, precision "
-        f"{rate['error_precision']} (calling every step wrong: {rate['wrong']}); of the right steps it calls "
-        f"{rate['false_alarms']} wrong.",
-        f"Of its labels {rate['labels_right']} are right; of the {found['kept']:,} that the consistency filter kept "
-        f"{rate['labels_right_kept']}, of those it dropped {rate['labels_right_dropped']}.",
-    ]
-
-
-def first_baselines(metrics: Mapping[str, Metrics]) -> Mapping[str, Metrics]:
-    """What answers without a model: it knows no training, so any run's file has it."""
+def baselines_of(metrics: Mapping[str, Metrics]) -> Mapping[str, Metrics]:
+    """Model-free baselines. They are identical for every run, so the first file that has them is read."""
     return next((found["baselines"] for found in metrics.values() if "baselines" in found), {})
 
 
@@ -224,27 +210,19 @@ def sampled_figures(sample: Metrics | None) -> list[str]:
     return sorted(sample["average"], key=lambda figure: (figure != "pass@1", not figure.startswith("maj@"), figure))
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[Any, Any, Any]:
-    return row["processbench"], row["prmbench"], row["search"]
+def _with_seeds(name: str, seeds: int) -> str:
+    return name if seeds == 1 else f"{name} (mean of {seeds} seeds)"
 
 
 def _read(path: Path) -> Any:
     return read_json(path) if path.exists() else None
 
 
-def _read_all(folder: Path, names: Sequence[str]) -> dict[str, Metrics]:
-    return {name: found for name in names if (found := _read(folder / f"{name}.json")) is not None}
-
-
-def _score(metrics: Metrics | None, key: str) -> Cell:
-    if metrics is None or metrics.get(key) is None:
+def _score(metrics: Metrics | None, benchmark: Benchmark) -> Cell:
+    if metrics is None or (value := metrics.get(benchmark.figure)) is None:
         return MISSING
-    low, high = metrics.get("interval") or (metrics[key], metrics[key])
-    return Score(metrics[key], low, high)
+    return Score(value, *(metrics.get("interval") or (value, value)))
 
 
 def _sampled(sample: Metrics | None, figure: str) -> Cell:
-    if sample is None:
-        return MISSING
-    low, high = sample["intervals"][figure]
-    return Score(sample["average"][figure], low, high)
+    return MISSING if sample is None else Score(sample["average"][figure], *sample["intervals"][figure])

@@ -54,10 +54,10 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     answers = [line.partition(". ")[2] for line in said.splitlines() if re.match(r"\d\. ", line)]
     assert [answer.partition("?")[0] for answer in answers] == [
         "Does separating the subtasks help",
-        "Do two passes beat labels written one after another",
-        "Does more weak data help, or saturate",
-        "Does guided search beat what needs no search",
-        "When does it",
+        "Do two passes beat autoregressive labels",
+        "Does more weak data keep helping, or does it saturate",
+        "Does guided search beat the alternatives without it",
+        "On which sets",
     ]
     table = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's claims, tested here"]
     claims = {row[0]: row[1:] for row in table[0]["rows"]}
@@ -73,7 +73,7 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     assert by_set["MATH"][1].startswith("yes: +55.0 ")
     assert by_set["MATH"][2].startswith(("open: -20.0 ", "perhaps not: -20.0 ", "no: -20.0 "))
     assert by_set["AMC23"][2].startswith("yes: +100.0 ")
-    assert "majority voting on AMC23: from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
+    assert "majority voting on AMC23, from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
 
 
 def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
@@ -105,9 +105,9 @@ def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> No
 @pytest.mark.parametrize(
     ("some", "more", "said"),
     [
-        ((2.0, 1.0, 3.0), (2.0, 1.0, 3.0), "helps, and more of it helps more"),
+        ((2.0, 1.0, 3.0), (2.0, 1.0, 3.0), "helps, and more of it helps further"),
         ((2.0, 1.0, 3.0), (0.1, -1.0, 1.2), "helps and then saturates"),
-        ((0.1, -1.0, 1.2), (0.1, -1.0, 1.2), "no share of it makes a difference that these runs show"),
+        ((0.1, -1.0, 1.2), (0.1, -1.0, 1.2), "no share makes a clear difference in these runs"),
         ((-2.0, -3.0, -1.0), (0.1, -1.0, 1.2), "hurts"),
         ((0.1, -1.0, 1.2), (-2.0, -3.0, -1.0), "more of it hurts"),
     ],

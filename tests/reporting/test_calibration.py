@@ -52,7 +52,7 @@ def test_rewards_that_are_probabilities_are_calibrated() -> None:
     values = rng.random(20_000)
     honest = Rewards(values, rng.random(20_000) < values)
     assert calibration_error(bins(honest)) < 0.02
-    bold = Rewards(np.round(values), honest.sound)
+    bold = Rewards(np.round(values), honest.correct)
     assert calibration_error(bins(bold)) == pytest.approx(0.25, abs=0.02)
 
 
@@ -76,7 +76,7 @@ def test_steps_after_the_first_wrong_one_have_no_label_on_processbench() -> None
     ]
     found = processbench_rewards(items, rows)
     assert found.values.tolist() == [0.9, 0.2, 0.8, 0.6]
-    assert found.sound.tolist() == [True, False, True, True]
+    assert found.correct.tolist() == [True, False, True, True]
 
 
 def test_prmbench_s_modified_steps_all_count_and_its_correct_counterparts_do_not() -> None:
@@ -89,5 +89,5 @@ def test_prmbench_s_modified_steps_all_count_and_its_correct_counterparts_do_not
         {"idx": "correct_circular_1", "steps": [{"reward": 0.3}]},
     ]
     found = prmbench_rewards(items, rows)
-    assert (found.values.tolist(), found.sound.tolist()) == ([0.9, 0.4], [True, False])
+    assert (found.values.tolist(), found.correct.tolist()) == ([0.9, 0.4], [True, False])
     assert not prmbench_rewards([], rows).has_both

@@ -33,9 +33,9 @@ def test_a_clear_difference_is_said_with_its_interval_and_sign() -> None:
     # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
     assert said.difference.value == pytest.approx(100 - 200 / 3)
     assert str(said).startswith("A beats B by 33.3 points [")
-    assert str(said).endswith("on ProcessBench F1 over 80 problems; 1 seed.")
+    assert str(said).endswith("on ProcessBench F1 (80 problems; 1 seed).")
     (turned,) = compare(systems, [("B", "A")], "F1", REPORT)
-    assert "B falls behind A by 33.3 points [" in str(turned)
+    assert "B trails A by 33.3 points [" in str(turned)
 
 
 def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> None:
@@ -43,7 +43,7 @@ def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> No
     systems = _systems(A=on_search(rows, "correct"), B=on_search(rows, "correct"), C=on_search(rows[:9], "correct"))
     (said,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
     assert str(said) == (
-        "A and B cannot be told apart on search: the difference is +0.0 [0.0, 0.0] over 40 problems; 1 seed."
+        "A and B do not differ clearly on search: the difference is +0.0 [0.0, 0.0] (40 problems; 1 seed)."
     )
 
 
@@ -64,7 +64,7 @@ def test_several_seeds_are_paired_by_number_and_said() -> None:
     systems = {"A": a, "B": b, "C": control, "D": lone}
     said = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
     assert said[0].difference.value == pytest.approx(40)
-    assert [str(one).rsplit("; ", 1)[1] for one in said] == ["3 seeds.", "3 seeds.", "3 and 1 seeds."]
+    assert [str(one).rsplit("; ", 1)[1] for one in said] == ["3 seeds).", "3 seeds).", "3 and 1 seeds)."]
     assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
     assert gather({}, REPORT) is None
 
@@ -75,8 +75,6 @@ def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
     labels = {item.idx: [(place + int(item.idx[-1])) % 3 > 0 for place in range(len(item.steps))] for item in items}
     rows = [{"idx": idx, "scores": {"step_level_validity_labels": given}} for idx, given in labels.items()]
     measured = on_prmbench(items, rows)
-    import numpy as np
-
     assert measured.statistic(np.arange(12)) == pytest.approx(evaluate(items, labels)["overall"])
 
 

@@ -14,7 +14,7 @@ from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.provenance.pipeline import read_pipeline
-from pathfinder.reporting.results import load_results
+from pathfinder.reporting.results import PRMBENCH, load_results
 from stages import critic
 from tests.support.evaluation_inputs import ROOT, evaluation_project
 from tests.support.servers import JudgeServer, judge_server
@@ -53,7 +53,7 @@ def test_from_the_profile_to_the_results(project: Path) -> None:
     assert read_json(Path("metrics/processbench/critic-gpt-4o.json"))["mean_f1"] == 0.0  # it finds no error anywhere
     found = load_results(Path("metrics"), parse_runs(["full"]), load_params().critics)
     assert found.titles("critic-gpt-4o")[0] == "GPT-4o"
-    assert found.others["prmbench"]["critic-gpt-4o"]["asked"]["items_unread"] == 0
+    assert found.published[PRMBENCH]["critic-gpt-4o"]["asked"]["items_unread"] == 0
 
 
 def test_an_unknown_judge_is_refused(project: Path) -> None:

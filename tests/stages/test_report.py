@@ -69,7 +69,7 @@ def test_the_page_is_self_contained_accessible_and_takes_no_markup_from_the_data
     assert {"img", "iframe", "link", "object"} & set(shape.tags) == set()
     assert shape.bare_headers == 0
     assert shape.tags.count("th") > 50
-    assert all(address.startswith(("#", "../")) for address in shape.addresses), "it leads to the project alone"
+    assert all(address.startswith(("#", "../")) for address in shape.addresses), "links lead only into the project"
     assert "&lt;script&gt;alert(&#39;x&#39;)" in page
     assert "\x07" not in page
     assert "\u202e" not in page
@@ -96,7 +96,7 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     )
     assert any(s.startswith("PathFinder-PRM beats the random pick by") for s in said)
     assert len(said) == 7
-    assert all(s.endswith("; 1 seed.") for s in said)
+    assert all(s.endswith("; 1 seed).") for s in said)
     page = Path("reports/report.html").read_text()
     assert "Another seed would move the figures" in page
     verdict = re.search(r"The paper&#39;s hypothesis, that .*?, (.*?)\.</p>", page)
@@ -104,8 +104,8 @@ def test_figures_are_the_metrics_own_and_the_sentences_name_the_winner(folder: P
     assert re.match(r"(holds|may hold) on ProcessBench mean F1", verdict[1])
     assert "fail" not in verdict[1]
     assert all(s.split(" by ")[0] in page for s in said)
-    assert "The books do not balance" not in page
-    assert "Another world and other models: differences say little" in page
+    assert "The counts do not balance" not in page
+    assert "The data and models differ, so differences mean little" in page
 
 
 def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_each(folder: Path, root: Path) -> None:
@@ -118,7 +118,7 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
         "PathFinder-PRM (mean of 2 seeds)",
         "without separate subtasks (mean of 2 seeds)",
         "with autoregressive labels",
-        "PathFinder-PRM, PRM800K alone",
+        "PathFinder-PRM, PRM800K only",
         "PathFinder-PRM, 550K mix",
     ]
     both = [json.loads(Path(f"metrics/processbench/{run}.json").read_text())["mean_f1"] for run in ("full", "full-s2")]
@@ -127,10 +127,10 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     assert first["low"] <= min(both) <= max(both) <= first["high"] <= 100
     lone = tables["results"][2]["prmbench"]
     low, high = json.loads(Path("metrics/prmbench/autoregressive.json").read_text())["interval"]
-    assert lone["high"] - lone["low"] > high - low, "it varies as much as the systems with two seeds"
-    assert "it is taken to vary as much as the systems with several" in Path("reports/report.html").read_text()
+    assert lone["high"] - lone["low"] > high - low, "it is assumed to vary as much as the systems with two seeds"
+    assert "we assume the pooled variance of the systems with several seeds" in Path("reports/report.html").read_text()
     said = {one["said"].rsplit("; ", 1)[1] for one in tables["comparisons"]}
-    assert said == {"2 seeds.", "2 and 1 seeds."}
+    assert said == {"2 seeds).", "2 and 1 seeds)."}
     claims = {row[0] for row in tables["tables"]["The paper's claims, tested here"][0]["rows"]}
     assert claims == {
         "separate subtasks help",
@@ -139,7 +139,7 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
         "more weak data helps (550k over 400k)",
         "guided search beats a random pick",
     }
-    scale = tables["tables"]["The paper's tables beside ours"][-1]["rows"]
+    scale = tables["tables"]["The paper's tables and ours"][-1]["rows"]
     ours = [row[:3] for row in scale if row[0].startswith("ours")]
     assert [row[1:] for row in ours] == [["700", "0"], ["800", "100"], ["1,100", "400"]]
     data = json.loads(Path("reports/plots/data.json").read_text())
@@ -148,7 +148,7 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     table, _, truth = table.partition("\n\n")
     assert len(table.splitlines()) == 2 + len(tables["results"])
     assert truth.splitlines() == tables["truth"]
-    assert "calling every step wrong: 86.1 [85.1, 87.2]" in truth
+    assert "On 4,500 steps with known ground truth, 86.1 [85.1, 87.2] % of them incorrect" in truth
     assert ["all", "4,500", "3,787"] in [row[:3] for row in tables["tables"]["The judge against the truth"][0]["rows"]]
     assert str(round(first["value"], 1)) in table
 
@@ -165,16 +165,16 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
     tables = json.loads(Path("reports/tables.json").read_text())
     row = next(row for row in tables["results"] if row["system"] == "Math-Shepherd-7B")
     assert (row["processbench"]["value"], row["prmbench"], row["is_baseline"]) == (100, "missing", True)
-    best = next(row for row in tables["results"] if row["system"].startswith("best of 8, by the minimum"))
+    best = next(row for row in tables["results"] if row["system"].startswith("best of 8 by minimum reward"))
     assert best["search"]["low"] <= best["search"]["value"] <= best["search"]["high"]
     assert best["is_baseline"]
     said = [one["said"] for one in tables["comparisons"]]
-    assert any(s.startswith("PathFinder-PRM falls behind Math-Shepherd-7B by") for s in said)
+    assert any(s.startswith("PathFinder-PRM trails Math-Shepherd-7B by") for s in said)
     assert any("its own best of n by last" in s for s in said)
     printed = tables["tables"]
     names = [line[0] for line in printed["ProcessBench"][0]["rows"]]
     assert {"Math-Shepherd-7B, its authors' rule", "Math-Shepherd-7B, the benchmark's rule"} <= set(names)
-    theirs = printed["The paper's tables beside ours"][0]["rows"]
+    theirs = printed["The paper's tables and ours"][0]["rows"]
     place = [line[0] for line in theirs].index("measured: Math-Shepherd-7B")
     assert theirs[place + 1][-1] == f"{100 - 31.5:+.1f}"
     search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
@@ -184,7 +184,7 @@ def test_other_prms_and_best_of_n_stand_beside_ours_where_they_were_measured(fol
     assert sum("accuracy on kinds of steps" in caption for caption in captions) == 1
     sweep = next(t["rows"] for t in printed["ProcessBench"] if "threshold of the reward" in t["caption"])
     assert ["full, fixed", "0.500", "60.0", "62.0", "–", "–", "61.0"] in sweep
-    assert ["full, best on the items themselves", "–", "60.0", "62.0", "–", "–", "61.0"] in sweep
+    assert ["full, best on the test items", "–", "60.0", "62.0", "–", "–", "61.0"] in sweep
     assert search["PathFinder-PRM, best of n by min"] == "52.0"
     assert "without separate subtasks, best of n by min" not in search
 
@@ -200,7 +200,7 @@ def test_a_run_that_stopped_early_is_named_where_its_figures_would_stand(folder:
     write_jsonl(lines, [row | {"steps": row["steps"][: max(row["prediction"], 0) + 1]} for row in rows])
     main([])
     page = Path("reports/report.html").read_text()
-    assert page.count("full: steps after the first wrong one have no score (processbench.early_stop), so") == 2
+    assert page.count("full: no scores after the first incorrect step (processbench.early_stop); no") == 2
     assert "(not scored)" in page
     assert "no_subtasks, fixed" in page
     assert "full, fixed" not in page
@@ -214,12 +214,12 @@ def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) 
     write_data_stages()
     main([])
     page = Path("reports/report.html").read_text()
-    assert "The books balance: each stage reads what the one before kept" in page
-    assert "30 upstream lines were read, 2 of them quarantined" in page
+    assert "The counts balance: each stage accounts for all records that the previous one kept" in page
+    assert "30 upstream lines were read and 2 of them quarantined" in page
     assert "labelled (rating or judge): 96" in page
     assert "− 6 disagrees" in page
     assert "for training: 60" in page
-    assert "120 samples, 2 a record" in page
+    assert "120 samples, 2 per record" in page
     tables = json.loads(Path("reports/tables.json").read_text())["tables"]
     books, split = tables["Where every record went"]
     assert ["filter", "RLHFlow-Mistral", "30", "24", "6", "0", "disagrees 6"] in books["rows"]
@@ -227,19 +227,19 @@ def test_every_record_is_followed_from_line_to_sample(folder: Path, root: Path) 
     assert tables["Overlap with the benchmarks"][0]["rows"] == [
         ["processbench/math", "10", "2", "1", "40", "4", "3", "17.5"]
     ]
-    assert "Removed for it: processbench/math 3 problems, 10 records" in page
-    assert tables["Overlap with the benchmarks"][1]["rows"][1][-1] == "10.0"  # the Mistral steps alone
+    assert "Removed: processbench/math 3 problems, 10 records" in page
+    assert tables["Overlap with the benchmarks"][1]["rows"][1][-1] == "10.0"  # only the Mistral steps
 
 
 @pytest.mark.parametrize(
     ("stage", "key", "said"),
     [
-        ("label", "dropped", "The books do not balance at: label."),
+        ("label", "dropped", "The counts do not balance at: label."),
         ("label", "read", "prepare kept and label read (100 and 101)"),
         ("filter", "kept", "filter kept and validate read (91 and 90)"),
         ("validate", "kept", "validate kept and build read (91 and 90)"),
         ("validate_train", "read", "build kept and validate_train read (80 and 81)"),
-        ("build", "kept", "build kept and its two sides hold (81 and 80)"),
+        ("build", "kept", "build kept and its two sides contain (81 and 80)"),
     ],
 )
 def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path, stage: str, key: str, said: str) -> None:
@@ -252,15 +252,15 @@ def test_books_that_do_not_balance_are_called_out(folder: Path, root: Path, stag
     main([])
     page = Path("reports/report.html").read_text()
     assert said in page
-    assert "The books balance" not in page
-    assert "the accuracies mean nothing" in page
+    assert "The counts balance" not in page
+    assert "The accuracies are meaningless" in page
 
 
 def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference(folder: Path, root: Path) -> None:
     write_project(root, "paper")
     write_everything()
     main([])
-    tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables beside ours"]
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"]
     assert [re.search(r"tab:\w[\w-]*", t["caption"])[0] for t in tables] == [  # type: ignore[index]
         "tab:process_bench_main",
         "tab:process_bench_full",

@@ -7,8 +7,7 @@ import pytest
 
 from pathfinder.core.io import read_json, write_parquet
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
-from pathfinder.reporting.results import truth_lines
-from pathfinder.world.truth import verdict_of
+from pathfinder.reporting.account import truth_lines
 from stages.truth import main
 from tests.support.stage_inputs import write_params
 
@@ -16,15 +15,15 @@ STORY = "Ann has 4 books.\n1) Ann buys 9.\n2) Ann sells 3.\nHow many books does 
 FIRST, SECOND = "1) buys 9, so 4 + 9 = 13 books.", "2) sells 3, so 13 - 3 = 10 books."
 SUM, CARRIED = "2) sells 3, so 13 - 3 = 11 books.", "2) sells 3, so 12 - 3 = 9 books."
 
-# problem, its steps, the step judged and its place, rating, the judge's scores, whether the filter keeps it
+# problem, its steps, the judged step and its place, rating, the judge's scores, whether the filter keeps it
 CASES = [
-    (STORY, [FIRST, SUM], SUM, 1, -1, (0, 1, 1), True),  # a wrong sum: caught, and by the right score
-    (STORY, [FIRST, SUM], SUM, 1, -1, (1, 0, 1), True),  # caught by the wrong score
-    (STORY, [FIRST, CARRIED], CARRIED, 1, -1, (1, 1, 1), False),  # another value carried on: missed, and dropped
+    (STORY, [FIRST, SUM], SUM, 1, -1, (0, 1, 1), True),  # a wrong sum: found, by the correct score
+    (STORY, [FIRST, SUM], SUM, 1, -1, (1, 0, 1), True),  # found by the incorrect score
+    (STORY, [FIRST, CARRIED], CARRIED, 1, -1, (1, 1, 1), False),  # a different value carried: missed, and dropped
     (STORY, [FIRST, SECOND], FIRST, 0, 1, (1, 1, 1), True),
-    (STORY, [FIRST, SECOND], SECOND, 1, 1, (0, 1, 1), False),  # a right step called wrong, and dropped
-    (STORY, ["No step of the grammar.", SECOND], SECOND, 1, 1, (1, 1, 1), True),  # what it stands on is not known
-    ("What is 1 + 1?", [FIRST], FIRST, 0, -1, (0, 0, 0), True),  # no story of a generated world
+    (STORY, [FIRST, SECOND], SECOND, 1, 1, (0, 1, 1), False),  # a correct step flagged, and dropped
+    (STORY, ["No step of the grammar.", SECOND], SECOND, 1, 1, (1, 1, 1), True),  # the state before it is unknown
+    ("What is 1 + 1?", [FIRST], FIRST, 0, -1, (0, 0, 0), True),  # not a story of a generated world
 ]
 
 
@@ -73,10 +72,11 @@ def test_the_judge_and_the_filter_against_the_oracle_by_hand(tmp_path: Path, mon
     assert 0 <= low < values["error_recall"] <= high <= 100
     assert sorted(found["groups"]) == ["prm800k:-1", "rlhflow_mistral:+1"]
     human = found["groups"]["prm800k:-1"]
-    assert human["false_alarms"] == {"value": None, "interval": None}, "no right step was judged there"
+    assert human["false_alarms"] == {"value": None, "interval": None}, "no correct step was judged there"
     first, second = truth_lines(found)
-    assert first.startswith("The judge on 5 steps whose truth is known: error recall 66.7 [")
-    assert "of the 3 that the consistency filter kept 66.7 [" in second
+    assert first.startswith("On 5 steps with known ground truth, ")
+    assert "the judge finds 66.7 [" in first
+    assert "% of the 3 that the consistency filter kept" in second
 
 
 def test_sources_without_a_known_truth_have_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,12 +88,3 @@ def test_sources_without_a_known_truth_have_no_figures(tmp_path: Path, monkeypat
     found = read_json(Path("metrics/truth.json"))
     assert (found["judged"], found["all"]["steps"], found["groups"]) == (1, 0, {})
     assert truth_lines(found) == truth_lines(None) == []
-
-
-def test_verdicts_stand_on_the_steps_before() -> None:
-    verdict = verdict_of(STORY, [FIRST], CARRIED)
-    assert verdict is not None
-    assert (verdict.math, verdict.consistency) == (1, 0)
-    after_error = verdict_of(STORY, ["1) buys 9, so 4 + 9 = 12 books."], CARRIED)
-    assert after_error is not None
-    assert after_error.sound, "a step that carries a wrong value on is sound by itself"

@@ -1,0 +1,84 @@
+"""The report's figures for machines: ``reports/tables.json`` and the rows of ``reports/plots/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from pathfinder.benchmarks.bootstrap import adjusted
+from pathfinder.pages.page import Block, Browser, Fold, Page, Table
+from pathfinder.reporting import plots
+from pathfinder.reporting.account import curves_of, truth_lines
+from pathfinder.reporting.cells import scale_points
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.results import BENCHMARKS, Line, Metrics, Score
+
+
+def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
+    """Unrounded results, comparisons and record counts, and every table of the page as printed."""
+    results = evidence.results
+    compared = [comparison for found in evidence.comparisons.values() for comparison in found]
+    corrected = adjusted([comparison.difference.p for comparison in compared])
+    return {
+        "profile": profile,
+        "runs": [run.name for run in results.runs],
+        "results": [_line(line) for line in evidence.lines],
+        "truth": truth_lines(results.truth),
+        "comparisons": [
+            asdict(comparison) | {"said": str(comparison), "p_adjusted": p}
+            for comparison, p in zip(compared, corrected, strict=True)
+        ],
+        "accounting": {name: _counts(metrics) for name, metrics in results.stages.items()},
+        "tables": {section.title: [_printed(table) for table in _tables(section.blocks)] for section in page.sections},
+    }
+
+
+def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
+    """Rows for ``dvc plots`` by the name of their file."""
+    results = evidence.results
+    found = {name: [asdict(bar) for bar in bars] for name, bars in plots.bars_of(evidence.lines).items()}
+    found["loss"] = [
+        {"system": run.name, "step": row["step"], "loss": row["loss"]}
+        for run in results.runs
+        for row in results.logs.get(run.name, ())
+    ]
+    found["held_out"] = [
+        {"system": f"{row['system']}: {row['label']}"} | {key: row[key] for key in ("step", "loss", "accuracy")}
+        for row in curves_of(results)
+    ]
+    for name, rewards in evidence.rewards.items():
+        found |= {f"{curve}_{name.lower()}": rows for curve, rows in plots.curves_of(rewards).items()}
+    found["data"] = [
+        {"system": bench.title, "records": records, "score": value}
+        for _, records, _, values in scale_points(results)
+        for bench, value in zip(BENCHMARKS, values, strict=True)
+        if value is not None
+    ]
+    return found
+
+
+def _line(line: Line) -> dict[str, Any]:
+    cells = zip(BENCHMARKS, line.cells, strict=True)
+    scores = {bench.key: asdict(cell) if isinstance(cell, Score) else cell for bench, cell in cells}
+    return {"system": line.label, "is_baseline": line.is_baseline} | scores
+
+
+def _counts(metrics: Metrics | None) -> dict[str, Any] | None:
+    return None if metrics is None else {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")}
+
+
+def _tables(blocks: Sequence[Block]) -> Iterator[Table]:
+    """Every table, including those in folds."""
+    for block in blocks:
+        match block:
+            case Table():
+                yield block
+            case Fold():
+                yield from _tables(block.blocks)
+            case Browser():
+                yield from _tables(block.entries)
+
+
+def _printed(table: Table) -> dict[str, Any]:
+    return {"caption": table.caption, "headers": list(table.headers), "rows": [list(row) for row in table.rows]}

@@ -1,0 +1,46 @@
+"""The modules of the report import each other in one direction only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.provenance.closure import imported_names
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOM = ROOT / "pathfinder/reporting"
+ORDER = (
+    "results",
+    "comparisons",
+    "calibration",
+    "evidence",
+    "cells",
+    "tables",
+    "plots",
+    "details",
+    "claims",
+    "answers",
+    "record_flow",
+    "account",
+    "mistakes",
+    "contents",
+    "exports",
+)
+"""Each module may import only those before it."""
+
+
+def test_every_module_has_its_place() -> None:
+    assert sorted(ORDER) == sorted(path.stem for path in ROOM.glob("*.py") if path.stem != "__init__")
+
+
+@pytest.mark.parametrize("module", ORDER)
+def test_imports_point_down(module: str) -> None:
+    prefix = "pathfinder.reporting."
+    imported = {
+        name.removeprefix(prefix).partition(".")[0]
+        for name in imported_names(ROOM / f"{module}.py", ROOT)
+        if name.startswith(prefix)
+    }
+    assert imported <= set(ORDER[: ORDER.index(module)])
+    assert imported or module in {"results", "comparisons", "calibration", "mistakes"}
