@@ -1,10 +1,10 @@
-"""The nightly deployment of ``prefect.yaml``: up, down, status.
+"""The nightly deployment of ``prefect.yaml``.
 
 Run     python -m flows.deploy up [--active] [--cron "0 2 * * *"]
         python -m flows.deploy down | status
 
-``up`` starts a server that stays (unless ``PREFECT_API_URL`` names one), makes the process work pool, deploys, and
-starts a worker. ``down`` pauses the schedule, deletes the deployment and stops what ``up`` started.
+``up`` starts a server that keeps running (unless ``PREFECT_API_URL`` names one), creates the process work pool, deploys
+and starts a worker. ``down`` deletes the deployment and stops the processes that ``up`` started.
 """
 
 from __future__ import annotations
@@ -15,26 +15,30 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from flows import server
-from pathfinder.core.io import DataError, write_text
+from pathfinder.core.io import DataError, PathfinderError, write_text
+from pathfinder.provenance.pipeline import read_yaml
 
 POOL = "pathfinder"
 DEPLOYMENT = "reproduce/nightly"
 
 
 def up(root: Path, active: bool = False, cron: str | None = None) -> str:
-    """Deploy and start what serves the deployment; repeating it renews the deployment. Returns the server's address."""
-    definition = root / "prefect.yaml"
-    if not definition.is_file():
-        raise DataError(f"{definition.absolute()}: no such file; run this in the project's folder")
+    """Deploy, or update the deployment, and start the processes that it needs; returns the server's address.
+
+    Raises ``DataError`` if there is no prefect.yaml, the server does not start, or a Prefect command fails.
+    """
+    definition = read_yaml(root / "prefect.yaml")
+    for deployment in definition["deployments"]:
+        for schedule in deployment.get("schedules", ()):
+            schedule |= {"active": active or schedule["active"], "cron": cron or schedule["cron"]}
     url = _address(root) or server.start_server(root).url
     _prefect(root, url, "work-pool", "create", POOL, "--type", "process", "--overwrite")
     adjusted = root / server.HOME / "prefect.yaml"
-    write_text(adjusted, yaml.safe_dump(_scheduled(yaml.safe_load(definition.read_text()), active, cron)))
+    write_text(adjusted, yaml.safe_dump(definition))
     _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(adjusted))
     if server.recorded(root, "worker") is None:
         server.start(root, "worker", ["worker", "start", "--pool", POOL, "--type", "process", "--name", POOL], url)
@@ -42,16 +46,15 @@ def up(root: Path, active: bool = False, cron: str | None = None) -> str:
 
 
 def down(root: Path) -> None:
-    """Take the deployment down and stop the worker and the server that ``up`` started, flow runs included."""
+    """Delete the deployment and stop the worker with its flow runs, and the server if ``up`` started it."""
     server.stop(root, "worker")
-    url = _address(root)
-    if url:
-        _prefect(root, url, "--no-prompt", "deployment", "delete", DEPLOYMENT, fails_well=True)
+    if url := _address(root):
+        _prefect(root, url, "--no-prompt", "deployment", "delete", DEPLOYMENT, must_succeed=False)
     server.stop(root, "server")
 
 
 def status(root: Path) -> str:
-    """One line about each part."""
+    """The server, the worker and the deployments as text."""
     url = _address(root)
     worker = server.recorded(root, "worker")
     lines = [f"server: {url.removesuffix('/api') if url else 'none'}", f"worker: {worker.pid if worker else 'none'}"]
@@ -61,20 +64,11 @@ def status(root: Path) -> str:
 
 
 def _address(root: Path) -> str | None:
-    named = os.environ.get("PREFECT_API_URL")
     running = server.recorded(root, "server")
-    return named or (running.url if running else None)
+    return os.environ.get("PREFECT_API_URL") or (running.url if running else None)
 
 
-def _scheduled(definition: dict[str, Any], active: bool, cron: str | None) -> dict[str, Any]:
-    for deployment in definition["deployments"]:
-        for schedule in deployment.get("schedules", ()):
-            schedule["active"] = active or schedule["active"]
-            schedule["cron"] = cron or schedule["cron"]
-    return definition
-
-
-def _prefect(root: Path, url: str, *arguments: str, fails_well: bool = False) -> str:
+def _prefect(root: Path, url: str, *arguments: str, must_succeed: bool = True) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "prefect", *arguments],
         cwd=root,
@@ -84,33 +78,33 @@ def _prefect(root: Path, url: str, *arguments: str, fails_well: bool = False) ->
         text=True,
         check=False,
     )
-    if done.returncode and not fails_well:
+    if done.returncode and must_succeed:
         raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Put the deployment up, take it down, or show it."""
+    """Start, stop or show the deployment."""
     parser = argparse.ArgumentParser(prog="python -m flows.deploy", description=(__doc__ or "").split("\n", 1)[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
-    start = verbs.add_parser("up", help="deploy, and start server and worker where none is")
-    start.add_argument("--active", action="store_true", help="switch the schedule on")
-    start.add_argument("--cron", help="another schedule than prefect.yaml's")
-    verbs.add_parser("down", help="delete the deployment, stop worker and server")
-    verbs.add_parser("status", help="what is up")
+    start = verbs.add_parser("up", help="deploy; start a server and a worker unless they run")
+    start.add_argument("--active", action="store_true", help="activate the schedule")
+    start.add_argument("--cron", help="schedule to use instead of the one in prefect.yaml")
+    verbs.add_parser("down", help="delete the deployment; stop the worker and the server")
+    verbs.add_parser("status", help="show the server, the worker and the deployments")
     arguments = parser.parse_args(argv)
     root = Path.cwd()
     try:
         if arguments.verb == "up":
             url = up(root, arguments.active, arguments.cron)
-            print(f"{DEPLOYMENT} is up at {url.removesuffix('/api')}; start it now with")
+            print(f"{DEPLOYMENT} is deployed at {url.removesuffix('/api')}; start a run with")
             print(f"  PREFECT_API_URL={url} prefect deployment run {DEPLOYMENT}")
         elif arguments.verb == "down":
             down(root)
-            print(f"{DEPLOYMENT} is down")
+            print(f"{DEPLOYMENT} is deleted")
         else:
             print(status(root))
-    except DataError as error:
+    except PathfinderError as error:
         sys.exit(f"error: {error}")
 
 

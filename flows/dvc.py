@@ -1,31 +1,25 @@
-"""DVC as a subprocess: the only caller. Every command leads its own process group, so that it can be ended whole.
+"""DVC as a subprocess. This is the only module that calls it.
 
-DVC forwards no SIGTERM: a stage whose ``dvc`` is killed goes on writing. Ending the group ends the stage with it.
+DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the whole process group ends the stage too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import json
-import os
 import re
-import signal
 import subprocess
-import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from flows import processes
 from pathfinder.core.io import DataError, PathfinderError, TransientError
 
-_GRACE_S = 10.0
 _TAIL_LINES = 400
-# Advice that DVC gives to people at a prompt, not to a flow.
+# Advice that DVC prints for interactive use.
 _ADVICE = re.compile(
     r"To track the changes with git, run:|\tgit add |To enable auto staging, run:|\tdvc config core\.autostage"
     r"|Use `dvc push` to send|(Updating|Generating) lock file|Data and pipelines are up to date"
@@ -40,14 +34,15 @@ _TRANSIENT = re.compile(
     r"|SlowDown|ServiceUnavailable|InternalError|RequestTimeout|Too Many Requests"
 )
 State = Literal["ran", "restored", "up to date"]
+OnLine = Callable[[str], None]
 
 
 class Cancelled(RuntimeError):
-    """The run is being ended: nothing new starts."""
+    """The run is being ended; no new command starts."""
 
 
 class DvcError(PathfinderError, RuntimeError):
-    """A DVC command failed. ``transient`` says whether the same command may succeed later."""
+    """A DVC command failed; ``transient`` if the same command may succeed later."""
 
     def __init__(self, command: Sequence[str], code: int, tail: str) -> None:
         self.code, self.tail = code, tail
@@ -57,83 +52,78 @@ class DvcError(PathfinderError, RuntimeError):
         super().__init__(f"`dvc {' '.join(command)}` failed: {reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What a command printed: its standard output, and the last lines of both streams as they came."""
-
-    stdout: str
-    tail: str
-
-
 class Dvc:
-    """DVC in one project folder. Thread-safe; ``stop`` ends every running command and refuses new ones."""
+    """DVC in one project folder. Thread-safe.
+
+    Every method raises ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
+    """
 
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
         self.root = root
-        self._environment = dict(environment or {})
+        self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
         self._stopping = False
 
     def status(self) -> dict[str, list[Any]]:
-        """What differs from dvc.lock, by stage or ``.dvc`` file, in DVC's own words."""
-        result = self._run(["status", "--json"])
-        status: dict[str, list[Any]] = json.loads(result.stdout or "{}")
+        """The differences from dvc.lock by stage or ``.dvc`` file, as DVC reports them."""
+        printed = self._run(["status", "--json"])
+        status: dict[str, list[Any]] = json.loads(next((line for line in printed if line.startswith("{")), "{}"))
         return status
 
-    def reproduce(
-        self, stage: str, force: bool = False, pull: bool = False, on_line: Callable[[str], None] | None = None
-    ) -> State:
-        """Run one stage where it is out of date, restore it from the run cache, or leave it as it is.
+    def reproduce(self, stage: str, force: bool = False, pull: bool = False, on_line: OnLine | None = None) -> State:
+        """Run one stage if it is out of date, or restore its outs from the run cache.
 
-        With ``pull`` the remote's run cache counts too: what ran anywhere is fetched.
+        With ``pull``, the run cache of the remote is used too, so results of other machines are downloaded.
         """
         flags = [*(["--force"] if force else []), *(["--pull"] if pull else [])]
-        tail = self._run(["repro", "--single-item", *flags, stage], on_line or _ignore).tail
-        if re.search(rf"^Stage '{re.escape(stage)}' is cached", tail, re.MULTILINE):
+        printed = self._run(["repro", "--single-item", *flags, stage], on_line)
+        if any(line.startswith(f"Stage '{stage}' is cached") for line in printed):
             return "restored"
-        if re.search(rf"^Stage '{re.escape(stage)}' didn't change", tail, re.MULTILINE):
+        if any(line.startswith(f"Stage '{stage}' didn't change") for line in printed):
             return "up to date"
         return "ran"
 
     def push(self, *stages: str) -> None:
-        """Send the outputs of stages, and the run cache, to the remote."""
+        """Upload the outputs of stages, and the run cache, to the remote."""
         self._run(["push", "--quiet", "--run-cache", *stages])
 
     def pull(self, target: str) -> None:
-        """Fetch a target's content from its remote into the workspace."""
+        """Download a target from its remote into the workspace."""
         self._run(["pull", "--quiet", target])
 
     def stop(self) -> None:
-        """End every running command with all its children: SIGTERM, then SIGKILL after ten seconds."""
+        """End every running command with all its children, and refuse new ones."""
         with self._lock:
             self._stopping = True
             groups = [process.pid for process in self._running]
-        _end(groups)
+        processes.end(groups)
 
-    def _run(self, arguments: Sequence[str], on_line: Callable[[str], None] | None = None) -> Result:
-        process = self._start(["--wait-for-lock", *arguments])
+    def _run(self, arguments: Sequence[str], on_line: OnLine | None = None) -> Sequence[str]:
+        """Run a command; returns the last lines of both its streams in the order they arrived."""
+        with self._lock:
+            if self._stopping:
+                raise Cancelled("the run is being ended")
+            command = ["--wait-for-lock", *arguments]
+            pipe = subprocess.PIPE
+            process = processes.start("dvc", command, self.root, self._environment, pipe, pipe)
+            self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        printed: list[str] = []
 
         def read_errors() -> None:
             for line in process.stderr or ():
                 _take(line, tail, on_line)
 
-        # Prefect keeps a run's logger and server in context variables; a bare thread would log to another server.
+        # Prefect keeps a run's logger and server in context variables; without them, the thread's lines would be lost.
         errors = threading.Thread(target=contextvars.copy_context().run, args=(read_errors,), daemon=True)
         errors.start()
         try:
             for line in process.stdout or ():
-                if on_line is None:
-                    printed.append(line)
                 _take(line, tail, on_line)
             errors.join()
             code = process.wait()
         finally:
-            if process.poll() is None:
-                _end([process.pid])
-            _end([process.pid])  # what the command left behind in its group
+            processes.end([process.pid])  # the command, or children that it left in its group
             process.wait()
             with self._lock:
                 self._running.discard(process)
@@ -141,78 +131,18 @@ class Dvc:
             raise Cancelled(f"`dvc {' '.join(arguments)}` was ended")
         if code != 0:
             raise DvcError(arguments, code, "\n".join(tail))
-        return Result("".join(printed), "\n".join(tail))
-
-    def _start(self, arguments: Sequence[str]) -> subprocess.Popen[str]:
-        interpreter = Path(sys.executable)
-        environment = {
-            **os.environ,
-            # Stages say `python`: the interpreter that runs this flow.
-            "PATH": os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", "")]),
-            "PYTHONUNBUFFERED": "1",
-            **self._environment,
-        }
-        with self._lock:
-            if self._stopping:
-                raise Cancelled("the run is being ended")
-            process = subprocess.Popen(
-                [str(interpreter), "-m", "dvc", *arguments],
-                cwd=self.root,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-            )
-            self._running.add(process)
-        return process
+        return tail
 
 
 def require_project(root: Path) -> None:
-    """Refuse to go on where ``root`` is no DVC project."""
+    """Raise ``DataError`` if ``root`` is not a DVC project."""
     if not (root / ".dvc").is_dir() or not (root / "dvc.yaml").is_file():
         raise DataError(f"{root.absolute()}: no DVC project (.dvc/ and dvc.yaml); run this in the project's folder")
 
 
-def _ignore(line: str) -> None:
-    """Nobody listens; the tail is kept."""
-
-
-def _take(line: str, tail: deque[str], on_line: Callable[[str], None] | None) -> None:
-    # Stages print outside text: no control sequence of it may reach a terminal or a log store.
+def _take(line: str, tail: deque[str], on_line: OnLine | None) -> None:
+    # Stages print untrusted text: its control sequences must not reach a terminal or a log.
     text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.rstrip("\r\n"))
     tail.append(text)
     if on_line is not None and text.strip() and not _ADVICE.match(text):
         on_line(text)
-
-
-def _end(groups: Sequence[int]) -> None:
-    """Send SIGTERM to process groups, wait, then SIGKILL to what is left; groups that are gone are passed over."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + _GRACE_S
-        groups = [group for group in groups if _signal(group, number)]
-        while groups and time.monotonic() < deadline:
-            time.sleep(0.05)
-            groups = [group for group in groups if _alive(group)]
-        if not groups:
-            return
-
-
-def _signal(group: int, number: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
-        return True
-    return False
-
-
-def _alive(group: int) -> bool:
-    """True while the group has a member that is no zombie."""
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            if int(fields[2]) == group and fields[0] != "Z":
-                return True
-    return False

@@ -1,7 +1,8 @@
-"""Which stage waits for which, and in what order they should start."""
+"""Dependencies between stages, and the order in which the stages should start."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,25 +13,27 @@ from pathfinder.provenance.pipeline import Stage, read_pipeline
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Stages in the file's order and, for each, the names of the stages whose outputs it reads."""
+    """Stages in the order of dvc.yaml and, for each, the names of the stages whose outputs it reads."""
 
     stages: Mapping[str, Stage]
     upstream: Mapping[str, frozenset[str]]
 
     def ancestors(self, names: Iterable[str]) -> set[str]:
-        """``names`` and every stage that one of them needs."""
+        """``names`` and every stage that one of them depends on."""
         return _closure(names, self.upstream)
 
     def descendants(self, names: Iterable[str]) -> set[str]:
-        """``names`` and every stage that needs one of them."""
-        downstream: dict[str, set[str]] = {name: set() for name in self.stages}
-        for name, needed in self.upstream.items():
-            for other in needed:
-                downstream[other].add(name)
+        """``names`` and every stage that depends on one of them."""
+        downstream = {
+            name: [other for other, needed in self.upstream.items() if name in needed] for name in self.stages
+        }
         return _closure(names, downstream)
 
     def select(self, targets: Iterable[str]) -> set[str]:
-        """The stages that ``targets`` need: names, base names of expanded stages, or paths of outputs; none is all."""
+        """The stages that ``targets`` depend on: names with or without variant, or output paths (default: all stages).
+
+        Raises ``DataError`` if a target matches no stage.
+        """
         chosen: set[str] = set()
         for target in targets:
             path = target.rstrip("/")
@@ -45,7 +48,7 @@ class Graph:
         return self.ancestors(chosen or self.stages)
 
     def ranks(self) -> dict[str, int]:
-        """Length of the longest chain of stages that wait for each stage: the higher, the sooner it should start."""
+        """The length of the longest chain of stages after each stage; a higher rank should start earlier."""
         ranks = dict.fromkeys(self.stages, 0)
         for name in reversed(list(self.ordered())):
             for needed in self.upstream[name]:
@@ -53,29 +56,27 @@ class Graph:
         return ranks
 
     def ordered(self) -> Iterator[str]:
-        """Names so that every stage follows what it needs; a cycle is a ``DataError``."""
+        """Names in an order in which every stage follows its inputs; raises ``DataError`` on a cycle."""
         done: set[str] = set()
         waiting = list(self.stages)
         while waiting:
             ready = [name for name in waiting if self.upstream[name] <= done]
             if not ready:
-                raise DataError(f"dvc.yaml: these stages wait for each other: {', '.join(waiting)}")
+                raise DataError(f"dvc.yaml: these stages depend on each other: {', '.join(waiting)}")
             yield from ready
             done.update(ready)
             waiting = [name for name in waiting if name not in done]
 
     def width(self, names: Iterable[str]) -> int:
-        """How many of ``names`` stand at most at one depth: about as many as can run side by side."""
-        chosen = set(names)
+        """The largest number of ``names`` at one depth: an estimate of how many can run concurrently."""
         depth: dict[str, int] = {}
         for name in self.ordered():
             depth[name] = 1 + max((depth[other] for other in self.upstream[name]), default=0)
-        counts = [sum(depth[name] == level for name in chosen) for level in set(depth.values())]
-        return max(counts, default=1) or 1
+        return max(Counter(depth[name] for name in names).values(), default=1)
 
 
 def load_graph(root: Path) -> Graph:
-    """Read ``root/dvc.yaml``; raises ``DataError``."""
+    """Read ``root/dvc.yaml``; raises ``DataError`` if it is not valid."""
     stages = read_pipeline(root)
     upstream = {
         stage.name: frozenset(
@@ -98,7 +99,7 @@ def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[st
 
 
 def _feeds(stage: Stage, deps: Iterable[str]) -> bool:
-    """True where an output is, holds, or lies inside a dependency, as DVC matches them."""
+    """Whether an output is, contains, or is inside a dependency; DVC matches them in the same way."""
     outs = [PurePosixPath(out) for out in stage.all_outs]
     needs = [PurePosixPath(dep) for dep in deps]
     return any(out.is_relative_to(need) or need.is_relative_to(out) for out in outs for need in needs)

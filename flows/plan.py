@@ -1,4 +1,4 @@
-"""What a run would do and why: DVC's status, read as reasons."""
+"""The stages that a run would execute, with reasons derived from DVC's status."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows.graph import Graph
 from pathfinder.provenance.identity import is_code
+from pathfinder.provenance.pipeline import read_yaml
 
-_FILE_STATES = {"modified": "changed", "deleted": "missing", "new": "new", "not in cache": "not in the cache"}
+_STATES = {"modified": "changed", "deleted": "missing", "new": "new", "not in cache": "not in the cache"}
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A stage that a run would look at: why, and whether that is certain or depends on what comes before it."""
+    """A stage of the plan; it is not ``certain`` to run if that depends on the outputs of earlier stages."""
 
     name: str
     reasons: tuple[str, ...]
@@ -25,23 +24,18 @@ class Planned:
 
 
 def out_of_date(graph: Graph, status: Mapping[str, Any]) -> set[str]:
-    """Stages that DVC's status names, and every stage that needs one of them."""
+    """The stages in DVC's status, and every stage that depends on one of them."""
     return graph.descendants(name for name in status if name in graph.stages)
 
 
 def missing_data(root: Path) -> list[str]:
-    """``.dvc`` files beside dvc.yaml whose content is not in the workspace."""
-    missing = []
-    for pointer in sorted(root.glob("*.dvc")):
-        if pointer.is_file():
-            outs = (yaml.safe_load(pointer.read_text(encoding="utf-8")) or {}).get("outs", ())
-            if any(not (root / out["path"]).exists() for out in outs):
-                missing.append(pointer.name)
-    return missing
+    """The ``.dvc`` files of ``root`` whose content is not in the workspace."""
+    pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file()]
+    return [p.name for p in pointers if any(not (root / out["path"]).exists() for out in read_yaml(p).get("outs", ()))]
 
 
 def planned(graph: Graph, status: Mapping[str, Any], locked: set[str], selected: set[str]) -> list[Planned]:
-    """The stages of ``selected`` that a run would look at, in order; ``locked`` are those that dvc.lock knows."""
+    """The out-of-date stages of ``selected`` in order; ``locked`` are the stages in dvc.lock."""
     stale = out_of_date(graph, status)
     plan = []
     for name in graph.ordered():
@@ -53,8 +47,8 @@ def planned(graph: Graph, status: Mapping[str, Any], locked: set[str], selected:
     return plan
 
 
-def _reasons(entries: Sequence[Any], known: bool) -> Iterator[str]:
-    if not known:
+def _reasons(entries: Sequence[Any], is_locked: bool) -> Iterator[str]:
+    if not is_locked:
         yield "never run"
         return
     for entry in entries:
@@ -63,12 +57,8 @@ def _reasons(entries: Sequence[Any], known: bool) -> Iterator[str]:
             continue
         for kind, paths in entry.items():
             for path, state in paths.items():
-                yield from _reason(kind, path, state)
-
-
-def _reason(kind: str, path: str, state: Any) -> Iterator[str]:
-    if isinstance(state, dict):  # the keys of a parameter file
-        yield from (f"parameter {key} {_FILE_STATES.get(what, what)}" for key, what in state.items())
-    else:
-        what = "output" if kind == "changed outs" else "code" if is_code(path) else "input"
-        yield f"{what} {path} {_FILE_STATES.get(state, state)}"
+                if isinstance(state, dict):  # the keys of a parameter file
+                    yield from (f"parameter {key} {_STATES.get(change, change)}" for key, change in state.items())
+                else:
+                    what = "output" if kind == "changed outs" else "code" if is_code(path) else "input"
+                    yield f"{what} {path} {_STATES.get(state, state)}"

@@ -1,6 +1,6 @@
-"""Profiles: ``infra/profiles/paper.yaml`` is complete, every other file there is laid over it.
+"""Profiles: ``infra/profiles/paper.yaml`` is complete, and every other file there overrides some of its values.
 
-``params.yaml`` is written whole, with the comments of the base, so that a reader needs no other file.
+``params.yaml`` is always written completely, with the comments of the base, so a reader needs no other file.
 """
 
 from __future__ import annotations
@@ -20,42 +20,40 @@ from pathfinder.core.params import PARAMS_FILE, load_params
 FOLDER = Path("infra/profiles")
 BASE = "paper"
 _HEAD = """\
-# Written by `pathfinder profile {name}` from {folder}/. Edit freely: an edited file is replaced only with --force.
-# A comment gives the paper's table or section, or the published script, that the paper's number comes from; where this
-# profile has another value, that number stands in front of it.
+# Written by `pathfinder profile {name}` from {folder}/. You can edit it: only --force replaces an edited file.
+# A comment names the source of the paper's number: a table, a section or a published script. If this profile has
+# another value, the comment starts with the paper's number.
 """
 _NOTE_GAP = re.compile(r"(?<=\S) +# ")
 
 
 def names(root: Path) -> list[str]:
-    """Every profile, by name."""
+    """The names of all profiles."""
     return sorted(path.stem for path in (root / FOLDER).glob("*.yaml"))
 
 
 def render(root: Path, name: str) -> str:
-    """The complete ``params.yaml`` of a profile."""
+    """The complete ``params.yaml`` of a profile; raises ``DataError`` if it does not exist or is not valid."""
     if name not in names(root):
-        raise DataError(f"{name}: no such profile; there are {', '.join(names(root)) or 'none in infra/profiles'}")
+        raise DataError(
+            f"{name}: no such profile; expected one of {', '.join(names(root)) or 'none in infra/profiles'}"
+        )
     if name == BASE:
         return (root / FOLDER / f"{BASE}.yaml").read_text(encoding="utf-8")
-    yaml = _yaml()
     content = _load(root, BASE)
-    for layer in _layers(root, name):
-        _overlay(content, layer, f"{FOLDER}/{name}.yaml")
+    for overlay in _overlays(root, name):
+        _merge(content, overlay, f"{FOLDER}/{name}.yaml")
     buffer = io.StringIO()
-    yaml.dump(content, buffer)
-    body = "".join(
-        _NOTE_GAP.sub("  # ", line, count=1)
-        for line in buffer.getvalue().splitlines(keepends=True)
-        if not line.startswith("#")
-    )
+    _yaml().dump(content, buffer)
+    lines = [line for line in buffer.getvalue().splitlines(keepends=True) if not line.startswith("#")]
+    body = "".join(_NOTE_GAP.sub("  # ", line, count=1) for line in lines)
     return _HEAD.format(name=name, folder=FOLDER) + body.lstrip("\n")
 
 
 def write(root: Path, name: str, force: bool = False) -> bool:
-    """Write ``params.yaml`` for a profile; False where it stands there already.
+    """Write ``params.yaml`` for a profile; false if it is already there.
 
-    Refuses to replace a file that no profile wrote, unless ``force``; raises ``DataError`` where the result is wrong.
+    Raises ``DataError`` if the result is not valid, or if the current file was edited by hand, unless ``force``.
     """
     path = root / PARAMS_FILE
     text = render(root, name)
@@ -75,19 +73,19 @@ def write(root: Path, name: str, force: bool = False) -> bool:
     return True
 
 
-def _layers(root: Path, name: str) -> list[Any]:
-    """A profile's overlays, the most general first."""
-    layers: list[Any] = []
+def _overlays(root: Path, name: str) -> list[Any]:
+    """The overlays of a profile, the most general first."""
+    overlays: list[Any] = []
     seen = {BASE}
     while name not in seen:
         seen.add(name)
-        layer = _load(root, name)
-        below = layer.pop("extends", BASE)
-        layers.insert(0, layer)
+        overlay = _load(root, name)
+        below = overlay.pop("extends", BASE)
+        overlays.insert(0, overlay)
         if below not in names(root):
-            raise DataError(f"{FOLDER}/{name}.yaml: extends {below}, which is no profile")
+            raise DataError(f"{FOLDER}/{name}.yaml: extends {below}, which is not a profile")
         name = below
-    return layers
+    return overlays
 
 
 def _load(root: Path, name: str) -> Any:
@@ -97,32 +95,32 @@ def _load(root: Path, name: str) -> Any:
     except YAMLError as error:
         raise DataError(f"{path}: not valid YAML: {error}") from error
     if not isinstance(content, dict):
-        raise DataError(f"{path}: holds no sections")
+        raise DataError(f"{path}: expected sections with keys; see {FOLDER}/{BASE}.yaml")
     return content
 
 
-def _overlay(base: Any, layer: Mapping[str, Any], where: str) -> None:
-    for key, value in layer.items():
+def _merge(base: Any, overlay: Mapping[str, Any], where: str) -> None:
+    for key, value in overlay.items():
         if key not in base:
-            raise DataError(f"{where}: {key} is no key of {FOLDER}/{BASE}.yaml")
-        # A list or a catalogue of files is replaced whole; a section is merged.
+            raise DataError(f"{where}: {key} is not a key of {FOLDER}/{BASE}.yaml")
+        # Sections are merged; lists and single values are replaced.
         if isinstance(value, dict) and isinstance(base[key], dict):
-            _overlay(base[key], value, where)
+            _merge(base[key], value, where)
         elif base[key] != value:
             _keep_number(base, key)
             base[key] = value
 
 
 def _keep_number(base: Any, key: str) -> None:
-    """Put the paper's value into the comment that gives its source; the new value stands beside it."""
+    """Put the paper's value into the comment that names its source."""
     note = base.ca.items.get(key, [None] * 3)[2]
     value = base[key]
     if note is not None and note.value.startswith("#") and not isinstance(value, list):
         text = str(value).lower() if isinstance(value, bool) else str(value)
-        newline = note.value.index("\n") if "\n" in note.value else len(note.value)
-        comment = note.value[:newline].lstrip("# ")
+        line, newline, rest = note.value.partition("\n")
+        comment = line.lstrip("# ")
         if not comment.startswith("paper: "):
-            note.value = f"# paper: {text}; {comment}{note.value[newline:]}"
+            note.value = f"# paper: {text}; {comment}{newline}{rest}"
 
 
 def _yaml() -> YAML:
@@ -130,7 +128,7 @@ def _yaml() -> YAML:
     yaml.width = 4096
     yaml.preserve_quotes = True
     yaml.indent(mapping=2, sequence=2, offset=0)
-    # `null` in words, as the files write it.
+    # Write `null`, as in the profiles, instead of nothing.
     yaml.representer.add_representer(
         type(None), lambda dump, _: dump.represent_scalar("tag:yaml.org,2002:null", "null")
     )

@@ -1,16 +1,17 @@
-"""The pipeline as a Prefect flow: the stage graph of dvc.yaml, each stage a task that calls DVC.
+"""The pipeline as a Prefect flow: each stage of dvc.yaml is a task that calls DVC.
 
 Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
 
-DVC decides what is out of date and stores results; Prefect retries what failed for now, shows, schedules and logs.
-Independent stages run side by side, a failed stage stops only the stages that need it, and outputs and run cache go
-to the remote as stages end, at most a minute later. Where nothing is out of date no server is started.
+DVC decides what is out of date and stores results. Prefect retries transient failures, shows, schedules and logs.
+Independent stages run concurrently, and a failed stage stops only its descendants. Outputs and the run cache are pushed
+to the remote at most a minute after a stage ends. If nothing is out of date, no server is started.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -20,7 +21,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any, NoReturn
 
-from prefect import Task, flow, get_run_logger, task
+from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
@@ -35,8 +36,8 @@ from flows import server, storage
 from flows.dvc import Cancelled, Dvc, DvcError, require_project
 from flows.graph import Graph, load_graph
 from flows.plan import missing_data, out_of_date
-from flows.terminal import Outcome, StageLog, Terminal, metrics_table
-from pathfinder.core.io import DataError, TransientError
+from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
+from pathfinder.core.io import PathfinderError
 from pathfinder.lineage.stage_times import write_stage_times
 
 _SETTLE_S = 20.0
@@ -52,20 +53,21 @@ class StagesFailed(RuntimeError):
 def reproduce(
     targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
 ) -> list[dict[str, Any]]:
-    """Bring ``targets`` (all stages) up to date; returns one row a stage, raises ``StagesFailed``."""
+    """Bring ``targets`` (default: all stages) up to date; returns one row per stage, raises ``StagesFailed``."""
     root = Path.cwd()
     run = Run(root, load_graph(root), targets, force, pull, jobs)
     try:
         run.execute()
     except BaseException:
-        run.dvc.stop()  # cancelled or crashed: end the stages with us
+        run.dvc.stop()  # the run was cancelled or crashed: end its stages
         raise
-    rows = [outcome.as_row() for outcome in run.outcomes.values()]
-    create_table_artifact(table=rows, key="stages", description="What became of each stage")
-    run.terminal.summary(list(run.outcomes.values()))
-    failed = [outcome.name for outcome in run.outcomes.values() if outcome.state in ("failed", "not started")]
+    outcomes = list(run.outcomes.values())
+    rows = [outcome.as_row() for outcome in outcomes]
+    create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
+    run.terminal.summary(outcomes)
+    failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
     if failed or run.unpushed:
-        message = f"failed or not started: {', '.join(failed)}" if failed else "all stages are done"
+        message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
         push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
         raise StagesFailed(message + push)
     run.publish()
@@ -73,7 +75,7 @@ def reproduce(
 
 
 class Run:
-    """One run of a set of stages: what waits, what runs, and what became of each."""
+    """One run of a set of stages: those that wait, those that run, and the outcome of the others."""
 
     def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
         require_project(root)
@@ -84,22 +86,20 @@ class Run:
         self.terminal = Terminal()
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
-        self._behind = storage.is_pending(root, self.address)  # before this run changes dvc.lock
-        side_by_side = min(self.jobs, graph.width(self.selected))
-        threads = max(1, cores() // side_by_side)
+        self._was_pending = storage.is_pending(root, self.address)  # before this run changes dvc.lock
+        threads = max(1, cores() // min(self.jobs, graph.width(self.selected)))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))})
-        self._stage = _stage_task(self.dvc, graph, root, self.terminal, pull)
+        self._stage = _stage_task(self.dvc, graph, self.terminal, pull)
         self._pushes = Pushes(_push_task(self.dvc, self.terminal))
 
     def execute(self) -> None:
-        """Run everything that is out of date, each stage as soon as what it needs is there."""
+        """Run every out-of-date stage as soon as its inputs exist."""
         for pointer in missing_data(self.root):
-            self.terminal.say(pointer, "fetching its content from the remote")
+            self.terminal.say(pointer, "downloading its content from the remote")
             self.dvc.pull(pointer)
         stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
-        for name in self.graph.ordered():
-            if name in self.selected - stale:
-                self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
+        for name in self.selected - stale:
+            self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
         ranks = self.graph.ranks()
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
@@ -112,39 +112,37 @@ class Run:
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
                 futures[name] = self._stage.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: ended.put(name))  # type: ignore[misc]
-            if running:
-                try:
-                    name = ended.get(timeout=self._pushes.due_in())
-                except Empty:
-                    self._pushes.send()
-                    continue
-                running.remove(name)
-                self.outcomes[name] = self._outcome(name, futures[name])
-                if self.outcomes[name].state == "failed":
-                    waiting = self._drop_descendants(name, waiting)
-                else:
-                    self._pushes.add(name)
+            try:
+                name = ended.get(timeout=self._pushes.due_in())
+            except Empty:
+                self._pushes.send()
+                continue
+            running.remove(name)
+            self.outcomes[name] = self._outcome(name, futures[name])
+            if self.outcomes[name].state == "failed":
+                waiting = self._drop_descendants(name, waiting)
+            else:
+                self._pushes.add(name)
         self.unpushed = self._pushes.end()
-        order = {name: place for place, name in enumerate(self.graph.ordered())}
-        self.outcomes = dict(sorted(self.outcomes.items(), key=lambda item: order[item[0]]))
+        self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
 
     def publish(self) -> None:
-        """After a run of everything: enter what dvc.lock names into the remote's log of manifests."""
+        """After a run of the whole pipeline, append the outs of dvc.lock to the remote's log of manifests."""
         if self.selected != set(self.graph.stages):
             return
         try:
             untouched = [name for name, outcome in self.outcomes.items() if outcome.state == "up to date"]
-            if self._behind and untouched:
+            if self._was_pending and untouched:
                 self.dvc.push(*untouched)
             commit = storage.publish(self.root, self.address)
-        except (DataError, TransientError, DvcError) as error:
-            self.terminal.say("storage", f"the outputs are pushed, their manifest is not: {error}", bad=True)
+        except PathfinderError as error:
+            self.terminal.say("storage", f"outputs pushed, but the manifest could not be written: {error}", bad=True)
             return
-        note = "" if commit.exclusive else " (this store cannot order simultaneous writers)"
+        note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
         self.terminal.say("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
 
     def _ready(self, waiting: list[str]) -> list[str]:
-        done = {name for name, outcome in self.outcomes.items() if outcome.state not in ("failed", "not started")}
+        done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
         return [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
 
     def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
@@ -155,7 +153,7 @@ class Run:
         error = state.result(raise_on_failure=False)
         if isinstance(error, Cancelled):
             raise error
-        self.terminal.say(name, f"{error} (whole output: {StageLog.path(Path(), name)})", bad=True)
+        self.terminal.say(name, f"{error} (full output: {log_path(name)})", bad=True)
         return Outcome(name, "failed", 0.0, (), str(error))
 
     def _drop_descendants(self, failed: str, waiting: list[str]) -> list[str]:
@@ -167,9 +165,9 @@ class Run:
 
 
 class Pushes:
-    """Ended stages on their way to the remote, all that ended since the last push in one call of DVC.
+    """The stages to push: all that ended since the last push go in one call of DVC.
 
-    A call costs two seconds of a core, which stages need, so that they are a minute apart.
+    A call takes two seconds of CPU time that stages need, so calls are a minute apart.
     """
 
     def __init__(self, push: Task[..., None]) -> None:
@@ -179,22 +177,22 @@ class Pushes:
         self._last = -_PUSH_EVERY_S
 
     def add(self, name: str) -> None:
-        """``name`` has ended well."""
+        """Add a stage that succeeded."""
         self._waiting.append(name)
         if self.due_in() == 0:
             self.send()
 
     def due_in(self) -> float | None:
-        """Seconds until what waits may go; None where nothing waits."""
+        """Seconds until the next push; ``None`` if no stage waits."""
         return max(0.0, self._last + _PUSH_EVERY_S - time.monotonic()) if self._waiting else None
 
     def end(self) -> list[str]:
-        """Send the rest and wait for everything; returns the stages that could not be pushed."""
+        """Push the remaining stages and wait for all pushes; returns the stages that could not be pushed."""
         self.send()
         return [name for names, future in self._sent if not _ended(future).is_completed() for name in names]
 
     def send(self) -> None:
-        """Send what waits now."""
+        """Push the waiting stages now."""
         if not self._waiting:
             return
         names, self._waiting = self._waiting, []
@@ -202,65 +200,52 @@ class Pushes:
         self._last = time.monotonic()
 
 
-def _stage_task(dvc: Dvc, graph: Graph, root: Path, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
-    @task(
-        name="stage",
-        task_run_name="{name}",
-        retries=len(RETRY_DELAYS_S),
-        retry_delay_seconds=RETRY_DELAYS_S,
-        retry_jitter_factor=0.3,
-        retry_condition_fn=_may_pass,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-    )
+def _is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Retry only failures that DVC or the stage reported as transient (exit 75, locks, network)."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, DvcError) and error.transient
+
+
+_TASK: dict[str, Any] = {
+    "retries": len(RETRY_DELAYS_S),
+    "retry_delay_seconds": RETRY_DELAYS_S,
+    "retry_jitter_factor": 0.3,
+    "retry_condition_fn": _is_transient,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
+
+
+def _stage_task(dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         logger = get_run_logger()
         start = time.monotonic()
-        with StageLog(root, name) as log:
+        with stage_log(dvc.root, name) as log:
 
             def on_line(line: str) -> None:
                 terminal.say(name, line)
-                log.write(line)
+                log(line)
                 logger.info("%s", line)
 
             state = dvc.reproduce(name, force, pull, on_line)
         definition = graph.stages[name]
-        if state != "up to date":
-            for path in definition.metrics:
-                key = "metrics-" + path.removeprefix("metrics/").removesuffix(".json").replace("/", "-").replace(
-                    "_", "-"
-                )
-                create_markdown_artifact(metrics_table(root / path), key=key.lower(), description=path)
+        for path in definition.metrics if state != "up to date" else ():
+            key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
+            create_markdown_artifact(metrics_table(dvc.root / path), key=key, description=path)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
-    return stage
+    return Task(stage, name="stage", task_run_name="{name}", **_TASK)
 
 
 def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
-    @task(
-        name="push",
-        task_run_name="push {said}",
-        retries=len(RETRY_DELAYS_S),
-        retry_delay_seconds=RETRY_DELAYS_S,
-        retry_jitter_factor=0.3,
-        retry_condition_fn=_may_pass,
-        cache_policy=NO_CACHE,
-        persist_result=False,
-    )
-    def push(names: Sequence[str], said: str) -> None:
+    def push(names: Sequence[str], title: str) -> None:
         try:
             dvc.push(*names)
         except DvcError as error:
-            terminal.say(said, str(error), bad=True)
+            terminal.say(title, str(error), bad=True)
             raise
 
-    return push
-
-
-def _may_pass(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Retry what DVC or the stage reported as a failure for now (exit 75, locks, network), and nothing else."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, DvcError) and error.transient
+    return Task(push, name="push", task_run_name="push {title}", **_TASK)
 
 
 def _ended(future: PrefectFuture[Any]) -> State[Any]:
@@ -274,34 +259,36 @@ def cores() -> int:
 
 
 def default_jobs() -> int:
-    """Stages side by side: one a core; one in all where a GPU is, which stages would otherwise fill together."""
+    """Concurrent stages: one per core, but only one on a machine with a GPU, whose memory stages cannot share."""
     return 1 if Path("/dev/nvidia0").exists() else cores()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the flow against a server that is there or started for the run; exit status 1 where a stage failed."""
+    """Run the flow; the exit status is 1 if a stage failed."""
     parser = argparse.ArgumentParser(prog="python -m flows.reproduce", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("targets", nargs="*", help="stages or outputs; none is everything")
+    parser.add_argument("targets", nargs="*", help="stages or outputs (default: all)")
+    parser.add_argument("--force", action="store_true", help="also run stages that are up to date")
+    parser.add_argument("--pull", action="store_true", help="restore results of earlier runs from the remote")
     parser.add_argument(
-        "--targets", nargs="+", default=[], dest="more", metavar="TARGET", help="the same, as an option"
+        "--jobs", type=int, default=0, help="concurrent stages (default: one per core, or 1 with a GPU)"
     )
-    parser.add_argument("--force", action="store_true", help="run stages even where they are up to date")
-    parser.add_argument("--pull", action="store_true", help="restore from the remote what an earlier run left there")
-    parser.add_argument("--jobs", type=int, default=0, help="stages side by side; default: one a core")
     arguments = parser.parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+        signal.signal(number, _exit)
     try:
-        sys.exit(start([*arguments.targets, *arguments.more], arguments.force, arguments.pull, arguments.jobs))
-    except (DataError, TransientError, DvcError) as error:
+        sys.exit(start(arguments.targets, arguments.force, arguments.pull, arguments.jobs))
+    except PathfinderError as error:
         sys.exit(f"error: {error}")
     except (KeyboardInterrupt, Cancelled):
-        print("ended; the same command goes on from here", file=sys.stderr)
+        print("interrupted; repeat the command to resume", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
 
 
 def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> int:
-    """Check first and say so where nothing is to be done; otherwise run the flow. Returns the exit status."""
+    """Run the flow if anything is out of date, on a server that exists or is started for the run.
+
+    Returns the exit status. Raises ``PathfinderError`` if the project or a target is not valid, or the storage fails.
+    """
     root = Path.cwd()
     require_project(root)
     address = storage.configure(root)
@@ -311,7 +298,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     if not force and not missing_data(root) and not out_of_date(graph, Dvc(root).status()) & selected:
         terminal.say("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == set(graph.stages):
-            terminal.say("storage", f"sending what {address} lacks")
+            terminal.say("storage", f"pushing outputs that {address} does not have")
             Dvc(root).push(*sorted(selected))
             storage.publish(root, address)
         terminal.where(root)
@@ -322,7 +309,9 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
             finally:
-                _drain()  # before the server stops: at exit Prefect would try for minutes to reach it
+                # While the server still runs: at exit, Prefect would try for minutes to reach it.
+                APILogWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
+                EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
             _settle(state)
     if not state.is_completed():
         terminal.say("pathfinder", str(state.message), bad=True)
@@ -332,25 +321,19 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     return 0
 
 
-def _drain() -> None:
-    """Send what waits in Prefect's queues of log lines and events."""
-    APILogWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
-    EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
-
-
 def _settle(state: State[Any]) -> None:
-    """Wait until the server holds the last state of every task: it writes them behind the run, and may stop next."""
-    run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
+    """Wait until the server has stored the final state of every task, which it does asynchronously."""
+    flow_run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
     deadline = time.monotonic() + _SETTLE_S
     with get_client(sync_client=True) as client:
         while time.monotonic() < deadline:
-            tasks = client.read_task_runs(flow_run_filter=run)
-            if all(one.state is not None and one.state.is_final() for one in tasks):
+            tasks = client.read_task_runs(flow_run_filter=flow_run)
+            if all(run.state is not None and run.state.is_final() for run in tasks):
                 return
             time.sleep(0.5)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(128 + number)
 
 

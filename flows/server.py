@@ -1,7 +1,7 @@
-"""A local Prefect server on SQLite under ``.pathfinder/prefect``, for runs that name no server of their own.
+"""A local Prefect server on SQLite under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
 
-Prefect's mode without a server loses records at exit, so a run starts one here and stops it again. A server that
-``python -m flows.deploy up`` left running is used instead and stays.
+Prefect's serverless mode loses records at exit, so each run starts a server and stops it again. A server started by
+``python -m flows.deploy up`` is used instead and keeps running.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ import contextlib
 import fcntl
 import json
 import os
-import signal
 import socket
 import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import httpx
+
+from flows import processes
 from pathfinder.core.io import DataError, write_json
 
 HOME = Path(".pathfinder/prefect")
-_READY_S = 600.0  # a busy machine; a server that ends by itself is noticed at once
+_READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A background process that we started: its process group, when it started (clock ticks), its address if any."""
+    """A background process: its process group, its start time in clock ticks, and its address if it has one."""
 
     pid: int
     started: int
@@ -38,29 +37,29 @@ class Service:
 
 
 def home(root: Path) -> Path:
-    """Prefect's folder of this project."""
+    """The Prefect folder of this project."""
     return (root / HOME).absolute()
 
 
-def environment(root: Path, url: str = "") -> dict[str, str]:
-    """Variables for Prefect processes: state under the project, nothing sent anywhere, quick heartbeats."""
+def environment(root: Path, url: str) -> dict[str, str]:
+    """Variables for Prefect processes: state under the project, frequent heartbeats."""
     folder = home(root)
-    values = {
+    return {
         "PREFECT_HOME": str(folder),
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder}/prefect.db",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        "PREFECT_API_URL": url,
     }
-    return {**values, "PREFECT_API_URL": url} if url else values
 
 
 @contextlib.contextmanager
 def local_server(root: Path) -> Iterator[str]:
-    """Yield a server's address: the one that ``PREFECT_API_URL`` names, one already running here, or a fresh one.
+    """Yield the address of ``PREFECT_API_URL``, of a server already running here, or of a new one.
 
-    Only a fresh one is stopped at the end. ``os.environ`` carries the address meanwhile, for child processes.
+    Only a new server is stopped at the end. Child processes find the address in ``os.environ``. Raises ``DataError`` if
+    another run is in progress in this folder or the server does not start.
     """
-    named = os.environ.get("PREFECT_API_URL")
-    if named:
+    if named := os.environ.get("PREFECT_API_URL"):
         yield named
         return
     folder = home(root)
@@ -84,100 +83,75 @@ def local_server(root: Path) -> Iterator[str]:
 
 
 def start_server(root: Path) -> Service:
-    """Start a server in the background and wait until it answers; its output goes to ``server.log``."""
-    port = _free_port()
+    """Start a server in the background and wait until it responds; its output goes to ``server.log``.
+
+    Raises ``DataError`` if the server exits or does not respond in time.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
     service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api")
     deadline = time.monotonic() + _READY_S
     while not _healthy(service.url):
         if not _is_running(service) or time.monotonic() > deadline:
             stop(root, "server")
-            raise DataError(f"the Prefect server did not come up; its output is in {HOME}/server.log")
+            raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
         time.sleep(0.2)
     return service
 
 
 def start(root: Path, name: str, arguments: list[str], url: str) -> Service:
-    """Start ``prefect ARGUMENTS`` in the background, in a process group of its own, and record it as ``name``."""
+    """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``."""
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
-    interpreter = Path(sys.executable)
-    path = os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", "")])
     with (folder / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen(
-            [str(interpreter), "-m", "prefect", *arguments],
-            cwd=root,
-            env={**os.environ, **environment(root, url), "PATH": path},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    service = Service(process.pid, _started(process.pid), url)
+        process = processes.start("prefect", arguments, root, environment(root, url), log, subprocess.STDOUT)
+    service = Service(process.pid, processes.start_time(process.pid), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service
 
 
 def recorded(root: Path, name: str) -> Service | None:
-    """The service that was recorded as ``name``, where it still runs (and, with an address, answers)."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        service = Service(**json.loads((home(root) / f"{name}.json").read_text()))
-        if _is_running(service) and (name != "server" or _healthy(service.url)):
-            return service
-    return None
+    """The service recorded as ``name`` if it still runs and, for a server, responds."""
+    service = _read(root, name)
+    if service is None or not _is_running(service) or (name == "server" and not _healthy(service.url)):
+        return None
+    return service
 
 
 def stop(root: Path, name: str) -> bool:
-    """End a recorded service with its children; False where none was running."""
-    path = home(root) / f"{name}.json"
-    try:
-        service = Service(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+    """End a recorded service with its children; false if it was not running."""
+    service = _read(root, name)
+    if service is None:
         return False
     was_running = _is_running(service)
-    # The group outlives its leader where a child hangs on, so both signals go to the group.
-    for number in (signal.SIGTERM, signal.SIGKILL) if was_running else ():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(service.pid, number)
-        deadline = time.monotonic() + _STOP_S
-        while _is_running(service) and number == signal.SIGTERM and time.monotonic() < deadline:
-            _reap(service.pid)
-            time.sleep(0.05)
+    if was_running:
+        processes.end([service.pid], _STOP_S)
     _reap(service.pid)
-    path.unlink(missing_ok=True)
+    (home(root) / f"{name}.json").unlink(missing_ok=True)
     return was_running
+
+
+def _read(root: Path, name: str) -> Service | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Service(**json.loads((home(root) / f"{name}.json").read_text()))
+    return None
 
 
 def _healthy(url: str) -> bool:
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310  (our own http address)
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
+        return httpx.get(f"{url}/health", timeout=5).status_code == 200
+    except httpx.HTTPError:
         return False
 
 
 def _is_running(service: Service) -> bool:
-    """True for the very process that was started: a number that the system gave to another does not count."""
+    """Compares start times, so that another process with a reused number does not count."""
     _reap(service.pid)
-    return _started(service.pid) == service.started != 0
+    return processes.start_time(service.pid) == service.started != 0
 
 
 def _reap(pid: int) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
-
-
-def _started(pid: int) -> int:
-    """Start time of a process in clock ticks since boot; 0 where there is none or only a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return 0
-    return 0 if fields[0] == "Z" else int(fields[19])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,4 +1,4 @@
-"""Where results go: the ``storage`` remote, a local folder unless two environment variables say otherwise.
+"""The ``storage`` remote of DVC: a local folder, or the one that two environment variables name.
 
 ``PATHFINDER_REMOTE=s3://bucket/prefix`` (or a folder) and, for servers other than AWS, ``PATHFINDER_S3_ENDPOINT``.
 They are written to ``.dvc/config.local``, which git ignores; credentials stay in the ``AWS_*`` variables.
@@ -10,66 +10,64 @@ import os
 from pathlib import Path
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
+from pathfinder.provenance.pipeline import read_yaml
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
 _SENT = Path(".pathfinder/sent.json")
 _DEFAULT = Path(".pathfinder/storage")
-_HEADER = f"# Written by the flow from {REMOTE}; without that variable the next run removes this file.\n"
+_HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
 
 def configure(root: Path) -> str:
-    """Point DVC's ``storage`` remote at what the environment names; returns its address.
+    """Configure DVC's ``storage`` remote as the environment says; returns its address.
 
-    A ``config.local`` written by hand is kept: only a file that carries our header is replaced or removed.
+    A ``config.local`` without our header was written by hand and is never changed. Raises ``DataError`` if such a file
+    conflicts with the environment, or an address contains control characters.
     """
     path = root / ".dvc" / "config.local"
-    ours = not path.exists() or path.read_text(encoding="utf-8").startswith(_HEADER)
-    remote = os.environ.get(REMOTE, "").strip()
+    current = path.read_text(encoding="utf-8") if path.exists() else None
+    ours = current is None or current.startswith(_HEADER)
+    remote, endpoint = (os.environ.get(name, "").strip() for name in (REMOTE, ENDPOINT))
     if not remote:
         if ours:
             path.unlink(missing_ok=True)
         return str(_DEFAULT)
-    endpoint = os.environ.get(ENDPOINT, "").strip()
     for name, value in ((REMOTE, remote), (ENDPOINT, endpoint)):
         if not value.isprintable():
-            raise DataError(f"{name}: {value!r} holds characters that no address has")
+            raise DataError(f"{name}: {value!r} contains control characters; expected an address")
     if not ours:
         raise DataError(f"{path}: written by hand, and {REMOTE} is set; keep one of the two")
     url = remote.removeprefix("file://")
-    lines = [_HEADER, "['remote \"storage\"']\n", f"    url = {url}\n"]
+    text = f"{_HEADER}['remote \"storage\"']\n    url = {url}\n"
     if url.startswith("s3://") and endpoint:
-        lines.append(f"    endpointurl = {endpoint}\n")
-    text = "".join(lines)
-    if not path.exists() or path.read_text(encoding="utf-8") != text:
+        text += f"    endpointurl = {endpoint}\n"
+    if current != text:
         write_text(path, text)
     return remote
 
 
-def publish(root: Path, address: str, exclusive: bool | None = None) -> Commit:
-    """Append what ``dvc.lock`` names now to the log beside the DVC objects: outs with md5 and size, the lock's sha256.
+def publish(root: Path, address: str) -> Commit:
+    """Append the current outs of ``dvc.lock`` (md5, size) and its sha256 to the log of manifests in the store.
 
-    With it, whoever has only the bucket finds which objects belong together.
+    The manifest tells which objects belong together to anyone who has only the bucket.
     """
-    import yaml
-
     lock = root / "dvc.lock"
-    content = yaml.safe_load(lock.read_text(encoding="utf-8")) or {}
     outs = {
         out["path"]: {"md5": out["md5"], "size": out["size"], "stage": name}
-        for name, stage in content.get("stages", {}).items()
+        for name, stage in read_yaml(lock).get("stages", {}).items()
         for out in stage.get("outs", ())
     }
     digest = sha256_file(lock)
     base = address if "://" in address else str(root / address)
     store = open_store(f"{base.rstrip('/')}/pathfinder")
-    commit = commit_manifest(store, {"schema": 1, "dvc_lock": digest, "outs": outs}, exclusive)
+    commit = commit_manifest(store, {"schema": 1, "dvc_lock": digest, "outs": outs})
     write_json(root / _SENT, {**_sent(root), address: digest})
     return commit
 
 
 def is_pending(root: Path, address: str) -> bool:
-    """True where dvc.lock has changed since everything that it names was last sent to ``address``."""
+    """Whether dvc.lock has changed since all its outs were last pushed to ``address``."""
     lock = root / "dvc.lock"
     return lock.exists() and _sent(root).get(address) != sha256_file(lock)
 

@@ -1,28 +1,27 @@
-"""What a run shows: stage lines as they come, the summary, metrics as a table, and where the results are."""
+"""The output of a run: lines of the stages, the summary, metrics as a table, and the paths of the results."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")
+_STATES = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
 _RESULTS = ("reports/report.html", "reports/report.md", "reports/tables.json", "metrics")
-LOGS = Path(".pathfinder/logs")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a stage. ``seconds`` of wall clock; ``reason`` where it did not succeed."""
+    """The result of a stage: wall-clock ``seconds``, and a ``reason`` if it failed or did not start."""
 
     name: str
     state: Literal["ran", "restored", "up to date", "failed", "not started"]
@@ -30,70 +29,59 @@ class Outcome:
     outs: tuple[str, ...]
     reason: str = ""
 
+    @property
+    def succeeded(self) -> bool:
+        """Whether the outputs exist and are current."""
+        return self.state not in ("failed", "not started")
+
     def as_row(self) -> dict[str, Any]:
-        """For a table artifact."""
+        """A row of the table artifact."""
         return {**asdict(self), "seconds": round(self.seconds, 1), "outs": ", ".join(self.outs)}
 
 
 class Terminal:
-    """Prints whole lines, so that stages side by side do not mix; their text is never taken as markup."""
+    """Prints whole lines, so that the output of concurrent stages does not mix, and never interprets markup in them."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
 
-    def say(self, who: str, line: str, bad: bool = False) -> None:
-        """One line with its speaker in front."""
-        colour = "red" if bad else _COLOURS[zlib.crc32(who.encode()) % len(_COLOURS)]
-        self._console.print(Text.assemble((f"[{who}] ", colour), (line, "red" if bad else "")))
+    def say(self, source: str, line: str, bad: bool = False) -> None:
+        """Print one line after the name of its source."""
+        colour = "red" if bad else _COLOURS[zlib.crc32(source.encode()) % len(_COLOURS)]
+        self._console.print(Text.assemble((f"[{source}] ", colour), (line, "red" if bad else "")))
 
     def summary(self, outcomes: list[Outcome]) -> None:
-        """The table at the end of a run."""
-        table = Table("stage", "state", "seconds", "where")
+        """Print the table at the end of a run."""
+        table = Table("stage", "state", "seconds", "outputs or reason")
         table.columns[2].justify = "right"
-        styles = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
         for outcome in outcomes:
             seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
-            where = outcome.reason or ", ".join(outcome.outs)
-            state = Text(outcome.state, styles.get(outcome.state, ""))
-            table.add_row(Text(outcome.name), state, seconds, Text(where))
+            state = Text(outcome.state, _STATES.get(outcome.state, ""))
+            table.add_row(Text(outcome.name), state, seconds, Text(outcome.reason or ", ".join(outcome.outs)))
         self._console.print(table, soft_wrap=False)
 
     def where(self, root: Path) -> None:
-        """The files to look at next."""
-        found = [path for path in _RESULTS if (root / path).exists()]
-        if found:
+        """Print the paths of the results."""
+        if found := [path for path in _RESULTS if (root / path).exists()]:
             self.say("pathfinder", f"results: {', '.join(found)}")
 
 
-class StageLog:
-    """A stage's whole output of its latest run, under ``.pathfinder/logs``."""
+def log_path(stage: str) -> Path:
+    """The log of a stage, relative to the project."""
+    return Path(".pathfinder/logs", f"{stage}.log")
 
-    def __init__(self, root: Path, stage: str) -> None:
-        path = self.path(root, stage)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._handle = path.open("w", encoding="utf-8", errors="backslashreplace")
 
-    @staticmethod
-    def path(root: Path, stage: str) -> Path:
-        """Where the log of ``stage`` lies."""
-        return root / LOGS / f"{stage}.log"
-
-    def write(self, line: str) -> None:
-        """One line, at once."""
-        self._handle.write(f"{line}\n")
-        self._handle.flush()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._handle.close()
+@contextlib.contextmanager
+def stage_log(root: Path, stage: str) -> Iterator[Callable[[str], None]]:
+    """Start the log of a stage's latest run; yields a function that writes one line immediately."""
+    path = root / log_path(stage)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8", errors="backslashreplace", buffering=1) as handle:
+        yield lambda line: print(line, file=handle)
 
 
 def metrics_table(path: Path) -> str:
-    """A metrics file as a Markdown table of its numbers under dotted names."""
+    """A metrics file as a Markdown table, with dotted names for nested values."""
     rows = []
     with contextlib.suppress(OSError, ValueError):
         rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in _leaves(json.loads(path.read_text()), "")]

@@ -1,4 +1,4 @@
-"""A miniature DVC project: real stages, a real cache and remote, nothing of the paper."""
+"""A miniature DVC project with trivial stages and a real cache and remote."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The folder, and ways to run things in it."""
+    """The folder, and commands that run in it."""
 
     root: Path
     environment: dict[str, str]
@@ -102,14 +102,14 @@ class Project:
         return self.run("-m", "flows.reproduce", *arguments, code=code)
 
     def ran(self) -> list[str]:
-        """Names of the stages that really ran, in order, since the last call."""
+        """Names of the stages that were executed since the last call, in order."""
         path = self.root / "ran.txt"
         names = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
         path.unlink(missing_ok=True)
         return names
 
     def trap(self, stage: str, code: str) -> None:
-        """Python that ``stage`` runs first."""
+        """Make ``stage`` execute this code first."""
         (self.root / f"trap_{stage}.py").write_text(code)
 
 

@@ -1,4 +1,4 @@
-"""The nightly deployment, for real: up, one scheduled run fires and finishes, down."""
+"""The nightly deployment on a real server: deploy, let one scheduled run finish, delete."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def test_a_scheduled_run_fires_and_finishes(project: Project) -> None:
     shutil.copy(ROOT / "prefect.yaml", project.root)
     try:
         output = project.run("-m", "flows.deploy", "up", "--active", "--cron", "* * * * *")
-        assert "reproduce/nightly is up at" in output
+        assert "reproduce/nightly is deployed at" in output
         service = server.recorded(project.root, "server")
         worker = server.recorded(project.root, "worker")
         assert service is not None
         assert worker is not None
         found = httpx.post(f"{service.url}/deployments/filter", json={}, timeout=60).json()
-        assert [(one["name"], one["work_pool_name"], one["paused"]) for one in found] == [
+        assert [(item["name"], item["work_pool_name"], item["paused"]) for item in found] == [
             ("nightly", "pathfinder", False)
         ]
         run = _finished(service.url, 300)
@@ -40,7 +40,7 @@ def test_a_scheduled_run_fires_and_finishes(project: Project) -> None:
     assert "server: none" in project.run("-m", "flows.deploy", "status")
 
 
-def test_the_schedule_is_off_until_asked_for(project: Project) -> None:
+def test_the_schedule_is_inactive_by_default(project: Project) -> None:
     shutil.copytree(ROOT / "flows", project.root / "flows", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "prefect.yaml", project.root)
     try:

@@ -1,4 +1,4 @@
-"""DVC as a subprocess: outcomes, error classes, and that ending it leaves nothing behind."""
+"""DVC as a subprocess: outcomes, error classes, and that ending it leaves no process."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.dvc import Cancelled, Dvc, DvcError
+from pathfinder.core.io import PathfinderError
 from tests.flows.conftest import Project
 
 
@@ -35,7 +36,7 @@ def test_outcomes_and_lines(project: Project) -> None:
     assert set(dvc.status()) == {"numbers", "square@even", "square@odd", "total"}
     assert dvc.reproduce("numbers", on_line=lines.append) == "ran"
     assert "this is numbers" in lines
-    assert "to standard error from numbers \\x1b[31m[bold]" in lines  # no escape sequence passes
+    assert "to standard error from numbers \\x1b[31m[bold]" in lines  # escape sequences are written out
     assert not any("dvc push" in line for line in lines)
     assert dvc.reproduce("numbers") == "up to date"
     (project.root / "params.yaml").write_text("count: 4\n")
@@ -52,6 +53,7 @@ def test_outcomes_and_lines(project: Project) -> None:
         ("sys.exit(75)", True),
         ("class TransientError(Exception): pass\nprint('Connection refused')\nsys.exit(3)", False),
         ("raise ValueError('no good')", False),
+        ("sys.exit('error: params.yaml: rate is 2; expected at most 1')", False),
         ("raise ConnectionError('Connection refused')", True),
     ],
 )
@@ -61,6 +63,9 @@ def test_error_classes(project: Project, code: str, transient: bool) -> None:
         Dvc(project.root).reproduce("numbers")
     assert caught.value.transient is transient
     assert "numbers" in str(caught.value)
+    assert isinstance(caught.value, PathfinderError)
+    if "error: " in code:
+        assert "error: params.yaml: rate is 2; expected at most 1 |" in str(caught.value)
 
 
 def test_stopping_ends_the_stage_and_its_children(project: Project) -> None:

@@ -1,4 +1,4 @@
-"""The stage graph: DVC's own graph is the measure."""
+"""The stage graph, compared with DVC's own."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_longest_chain_first_and_order(tmp_path: Path) -> None:
 
 def test_a_cycle_is_named(tmp_path: Path) -> None:
     text = "stages: {a: {cmd: x, deps: [b], outs: [a]}, b: {cmd: x, deps: [a], outs: [b]}}"
-    with pytest.raises(DataError, match="wait for each other: a, b"):
+    with pytest.raises(DataError, match="depend on each other: a, b"):
         list(graph_of(tmp_path, text).ordered())

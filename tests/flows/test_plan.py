@@ -1,4 +1,4 @@
-"""Reasons: from DVC's status to words."""
+"""The plan: reasons in words, from DVC's status."""
 
 from __future__ import annotations
 
@@ -14,14 +14,27 @@ def test_reasons_name_code_inputs_parameters_and_outputs(tmp_path: Path) -> None
     (tmp_path / "dvc.yaml").write_text(PIPELINE)
     graph = load_graph(tmp_path)
     status: dict[str, list[Any]] = {
-        "numbers": [{"changed deps": {"make.py": "modified", "pathfinder/core": "modified", "params.yaml": {"count": "modified"}}}, "changed command"],
+        "numbers": [
+            {
+                "changed deps": {
+                    "make.py": "modified",
+                    "pathfinder/core": "modified",
+                    "params.yaml": {"count": "modified"},
+                }
+            },
+            "changed command",
+        ],
         "square@odd": [{"changed outs": {"out/odd.txt": "deleted"}}],
         "data.dvc": [{"changed outs": {"data": "deleted"}}],
     }
     assert out_of_date(graph, status) == set(graph.stages)
     locked = {"numbers", "square@even", "square@odd"}
     assert planned(graph, status, locked, {"numbers", "square@odd", "square@even"}) == [
-        Planned("numbers", ("input make.py changed", "code pathfinder/core changed", "parameter count changed", "command changed"), True),
+        Planned(
+            "numbers",
+            ("input make.py changed", "code pathfinder/core changed", "parameter count changed", "command changed"),
+            True,
+        ),
         Planned("square@even", ("needs numbers",), False),
         Planned("square@odd", ("output out/odd.txt missing",), True),
     ]

@@ -1,4 +1,4 @@
-"""Profiles: complete, valid, commented; a file edited by hand is safe."""
+"""Profiles are complete, valid and commented, and never replace a file that was edited by hand."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def test_an_edited_file_is_kept(copy: Path) -> None:
 @pytest.mark.parametrize(
     ("overlay", "message"),
     [
-        ("profile: bad\ntrain: {lr: 1}\n", "lr is no key"),
+        ("profile: bad\ntrain: {lr: 1}\n", "lr is not a key"),
         ("profile: bad\ntrain: {epochs: many}\n", "train.epochs"),
         ("extends: nobody\nprofile: bad\n", "extends nobody"),
-        ("[]\n", "no sections"),
+        ("[]\n", "expected sections"),
     ],
 )
 def test_a_wrong_overlay_is_named_and_writes_nothing(copy: Path, overlay: str, message: str) -> None:

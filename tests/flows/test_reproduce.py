@@ -1,4 +1,4 @@
-"""The flow against a real local server: order, retries, failures, cancelling, pushing, and what the server keeps."""
+"""The flow on a real local server: order, retries, failures, cancelling, pushing, and the records of the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def served(make_project: Callable[[], Project]) -> Iterator[Project]:
-    """A project that has run once, beside a server that stays, which later runs use."""
+    """A project that has run once, with a server that keeps running and serves later runs."""
     project = make_project()
     server.start_server(project.root)
     first = project.reproduce("--jobs", "2")
@@ -56,14 +56,17 @@ def test_every_stage_ran_once_in_order_with_its_name_before_each_line(served: Pr
     assert re.search(r"total\s+│ ran\s+│\s+[\d.]+ │ out/total.txt", output)
     assert (served.root / "out/total.txt").read_text() == "285\n"
     assert "this is odd" in (served.root / ".pathfinder/logs/square@odd.log").read_text()
+    assert "Time, inputs and outputs of every stage" in (served.root / ".pathfinder/stages.html").read_text()
 
 
 def test_the_server_keeps_logs_states_and_metrics(served: Project) -> None:
     states = query(served, "select name, state_type from task_run")
     assert {name for name, _ in states} >= {"numbers", "square@even", "push numbers"}
     pushes = [str(name).removeprefix("push ") for name, _ in states if str(name).startswith("push ")]
-    assert sorted(", ".join(pushes).split(", ")) == ["numbers", "square@even", "square@odd", "total"], "each once"
-    assert len(pushes) < 4, "what ends within a minute goes together"
+    assert sorted(", ".join(pushes).split(", ")) == ["numbers", "square@even", "square@odd", "total"], (
+        "each stage is pushed once"
+    )
+    assert len(pushes) < 4, "stages that end within a minute are pushed together"
     assert {state for _, state in states} == {"COMPLETED"}
     assert query(served, "select message from log where message like '%this is odd%' and task_run_id is not null")
     artifacts = {str(key): str(data) for key, data in query(served, "select key, cast(data as text) from artifact")}
@@ -87,7 +90,7 @@ def test_dvc_agrees_and_a_second_run_does_nothing(served: Project) -> None:
     assert served.ran() == []
 
 
-def test_transient_failures_are_tried_again_and_others_stop_only_what_needs_them(served: Project) -> None:
+def test_transient_failures_are_retried_and_others_stop_only_descendants(served: Project) -> None:
     count(served, 12)
     once = "import sys\nif not pathlib.Path('once').exists():\n    pathlib.Path('once').touch(); sys.exit(75)\n"
     served.trap("even", once)
@@ -105,7 +108,7 @@ def test_transient_failures_are_tried_again_and_others_stop_only_what_needs_them
     assert re.search(r"numbers\s+│ up to date", output)
 
 
-def test_ending_a_run_leaves_no_process_and_the_next_goes_on(served: Project) -> None:
+def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project) -> None:
     count(served, 14)
     served.trap(
         "odd",
@@ -136,7 +139,7 @@ def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     assert (served.root / "out/total.txt").read_text() == "285\n"
 
 
-def test_a_run_of_its_own_stops_its_server(project: Project) -> None:
+def test_a_run_stops_the_server_that_it_started(project: Project) -> None:
     output = project.reproduce("numbers")
     assert "watch this run at http://127.0.0.1:" in output
     assert project.ran() == ["numbers"]
@@ -145,7 +148,7 @@ def test_a_run_of_its_own_stops_its_server(project: Project) -> None:
 
 
 def _working_in(root: Path) -> set[int]:
-    """Processes whose current folder is ``root`` or below."""
+    """Processes whose current folder is ``root`` or inside it."""
     found = set()
     time.sleep(0.2)
     for entry in Path("/proc").glob("[0-9]*"):
@@ -161,12 +164,12 @@ def _served(project: Project) -> set[int]:
     return {pid for pid in _working_in(project.root) if os.getpgid(pid) == service.pid}
 
 
-def test_outputs_wait_a_minute_at_most_for_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outputs_wait_at_most_a_minute_for_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[str]] = []
 
     class Push:
-        def submit(self, names: list[str], said: str) -> None:
-            assert said == ", ".join(names)
+        def submit(self, names: list[str], title: str) -> None:
+            assert title == ", ".join(names)
             sent.append(names)
 
     clock = [1000.0]
@@ -174,7 +177,7 @@ def test_outputs_wait_a_minute_at_most_for_the_next_push(monkeypatch: pytest.Mon
     pushes = reproduce.Pushes(Push())  # type: ignore[arg-type]
     assert pushes.due_in() is None
     pushes.add("first")
-    assert sent == [["first"]], "the first goes at once"
+    assert sent == [["first"]], "the first is pushed immediately"
     clock[0] += 20
     pushes.add("second")
     pushes.add("third")

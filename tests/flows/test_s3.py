@@ -1,4 +1,4 @@
-"""A real S3 server (Swift) started here: the flow pushes, a second folder restores, manifests are committed."""
+"""The flow with a real S3 server (Swift): it pushes, a second folder restores, manifests are committed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
     return credentials
 
 
-def test_what_one_folder_ran_another_restores(make_project: Callable[[], Project], remote: dict[str, str]) -> None:
+def test_results_of_one_folder_are_restored_in_another(
+    make_project: Callable[[], Project], remote: dict[str, str]
+) -> None:
     here = make_project()
     here = replace(here, environment={**here.environment, **remote})
     output = here.reproduce()
@@ -100,14 +102,14 @@ def test_what_one_folder_ran_another_restores(make_project: Callable[[], Project
     assert (here.root / "out/total.txt").read_text() == "285\n"
 
 
-def test_manifests_on_a_real_server_say_whether_it_can_order_writers(remote: dict[str, str]) -> None:
+def test_manifests_on_a_server_that_cannot_order_writers(remote: dict[str, str]) -> None:
     store = open_store("s3://bucket/manifests")
     first = commit_manifest(store, {"run": 1})
     second = commit_manifest(store, {"run": 2})
     assert (first.number, second.number) == (1, 2)
     assert store.create("once", b"1")
     assert not store.create("once", b"2")
-    # Swift takes If-None-Match, but a race has several winners: the probe must not call that exclusive twice in a row.
+    # Swift accepts If-None-Match, but a race has several winners: the probe must not report exclusive twice in a row.
     assert not all(creates_exclusively(store, rounds=10, writers=8) for _ in range(2))
 
 

@@ -1,4 +1,4 @@
-"""The storage remote follows the environment; what is sent is remembered by address."""
+"""The storage remote follows the environment, and the last push is remembered per address."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def test_a_file_written_by_hand_is_kept(folder: Path, monkeypatch: pytest.Monkey
 
 def test_an_address_cannot_add_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(storage.REMOTE, "s3://bucket\n[core]\n    remote = other")
-    with pytest.raises(DataError, match="characters"):
+    with pytest.raises(DataError, match="control characters"):
         storage.configure(folder)
 
 
-def test_manifests_and_what_is_pending(folder: Path) -> None:
+def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert not storage.is_pending(folder, "store")
     lock = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {path: out, hash: md5, md5: abc, size: 3}\n"
     (folder / "dvc.lock").write_text(lock)
