@@ -1,7 +1,7 @@
-"""Check the code dependencies in both dvc.yaml files against the imports of each stage.
+"""Check that both dvc.yaml files list the code that their stages import.
 
-Run     python -m infra.deps           list what is missing or superfluous; exit status 1 if anything is
-        python -m infra.deps --write   correct the lists, keeping the order of the data and all comments
+Run     python -m infra.deps           list missing and superfluous dependencies; exit status 1 if there are any
+        python -m infra.deps --write   correct the lists; comments and the order of the data are kept
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -20,12 +19,12 @@ from pathfinder.provenance.pipeline import PIPELINES
 
 
 def wanted_deps(stage: dict[str, Any]) -> list[str]:
-    """The dependencies that a stage of dvc.yaml should list: its data in the order given, then code, then locks."""
+    """The dependencies that a stage of dvc.yaml should list: its data in the given order, then code, then locks."""
     return [*(dep for dep in stage.get("deps", []) if not is_code(dep)), *code_deps(stage["cmd"])]
 
 
 def differences(stages: dict[str, Any]) -> list[str]:
-    """One line for every dependency that is missing or superfluous."""
+    """One line per missing or superfluous dependency."""
     lines = []
     for name, stage in stages.items():
         stated, wanted = set(stage.get("deps", [])), set(wanted_deps(stage))
@@ -35,29 +34,26 @@ def differences(stages: dict[str, Any]) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Check, or correct."""
-    parser = argparse.ArgumentParser(prog="python -m infra.deps", description=__doc__.split("\n", 1)[0])
+    """List the differences, or correct them."""
+    parser = argparse.ArgumentParser(prog="python -m infra.deps", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help="correct the lists")
     write = parser.parse_args(argv).write
-    wrong = [path for path in PIPELINES if _differs(path, write)]
-    if wrong and not write:
-        sys.exit("Run `python -m infra.deps --write`.")
-
-
-def _differs(path: Path, write: bool) -> bool:
-    """List, and with ``write`` correct, the differences of one pipeline; true if there were any."""
+    is_wrong = False
     yaml = YAML()  # the round-trip loader keeps comments and builds no objects from tags
     yaml.width = 118
     yaml.preserve_quotes = True
-    content = yaml.load(path)
-    lines = differences(content["stages"])
-    print("\n".join(lines) or f"{path} lists the code that its stages import")
-    if write and lines:
-        for stage in content["stages"].values():
-            stage["deps"][:] = wanted_deps(stage)
-        with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
-            yaml.dump(content, handle)
-    return bool(lines)
+    for path in PIPELINES:
+        content = yaml.load(path)
+        lines = differences(content["stages"])
+        print("\n".join(lines) or f"{path} lists the code that its stages import")
+        if write and lines:
+            for stage in content["stages"].values():
+                stage["deps"][:] = wanted_deps(stage)
+            with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
+                yaml.dump(content, handle)
+        is_wrong |= bool(lines)
+    if is_wrong and not write:
+        sys.exit("Run `python -m infra.deps --write`.")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""OpenStack Swift on one machine with the S3 interface: a real object server for tests and for trying things out.
+"""OpenStack Swift with its S3 interface on one machine: a real object store for tests and experiments.
 
 Run     python -m venv .venv-swift && .venv-swift/bin/pip install -r infra/swift/requirements.in
         .venv-swift/bin/python infra/swift/serve.py FOLDER --port 9010
 
-Four processes (proxy, account, container, object) on 127.0.0.1, data and settings under FOLDER; SIGTERM ends them.
-Access key `test:tester`, secret key `testing`, region us-east-1. One replica, no TLS: no place for anything dear.
+Runs four processes (proxy, account, container, object) on 127.0.0.1 until SIGTERM; FOLDER holds data and settings.
+Access key `test:tester`, secret key `testing`, region us-east-1. One replica and no TLS: do not store valuable data.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ _PLAIN_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "copy", "slo", "d
 
 
 def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
-    """Write settings and rings; returns the servers and their settings files. Existing rings are kept."""
+    """Write settings and rings, keeping existing rings; returns each server with its settings file."""
     (folder / "devices" / "disk").mkdir(parents=True, exist_ok=True)
     (folder / "swift.conf").write_text(_SWIFT)
     servers = []
     for number, name in enumerate(("proxy", *_BACK_ENDS)):
         text = _COMMON.format(port=port + number, user=getpass.getuser(), folder=folder)
         if name == "proxy":
-            text += _PROXY + "".join(f"[filter:{one}]\nuse = egg:swift#{one}\n" for one in _PLAIN_FILTERS)
+            text += _PROXY + "".join(f"[filter:{plain}]\nuse = egg:swift#{plain}\n" for plain in _PLAIN_FILTERS)
         else:
             text += _BACK_END.format(name=name)
             _ring(folder, name, port + number)
@@ -92,7 +92,7 @@ def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
 
 
 def _ring(folder: Path, name: str, port: int) -> None:
-    """One partition table of one device."""
+    """Build a partition table with one device."""
     builder = folder / f"{name}.builder"
     if (folder / f"{name}.ring.gz").exists():
         return
@@ -103,7 +103,7 @@ def _ring(folder: Path, name: str, port: int) -> None:
 
 
 def serve(folder: Path, port: int) -> None:
-    """Run the four servers until SIGTERM or SIGINT."""
+    """Run the four servers until SIGTERM or SIGINT; exits with an error if one of them ends."""
     processes = []
     for name, path in configure(folder, port):
         with (folder / f"{name}.log").open("ab") as log:
@@ -122,7 +122,7 @@ def serve(folder: Path, port: int) -> None:
         print(f"ready at http://127.0.0.1:{port} with key {ACCESS_KEY}, secret {SECRET_KEY}", flush=True)
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
-        sys.exit(f"a server ended by itself; its output is in {folder}")
+        sys.exit(f"a server ended unexpectedly; see the logs in {folder}")
     finally:
         for process in processes:
             process.terminate()
@@ -141,7 +141,7 @@ def _wait(port: int) -> None:
                 return
         except (urllib.error.URLError, OSError):
             time.sleep(0.2)
-    sys.exit("the proxy server did not come up; see proxy.log")
+    sys.exit("the proxy server did not start; see proxy.log")
 
 
 def _tool(name: str) -> str:
@@ -149,10 +149,10 @@ def _tool(name: str) -> str:
 
 
 def main() -> None:
-    """Read the command line and serve."""
+    """Run the servers from the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("folder", type=Path, help="data, settings and logs")
-    parser.add_argument("--port", type=int, default=9010, help="and the three after it")
+    parser.add_argument("--port", type=int, default=9010, help="first of four consecutive ports (default: 9010)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     serve(arguments.folder.absolute(), arguments.port)

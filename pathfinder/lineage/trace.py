@@ -16,7 +16,6 @@ from typing import Any
 import polars as pl
 
 from pathfinder.core.io import DataError, read_json
-from pathfinder.core.labels import HUMAN
 from pathfinder.core.prompts import (
     BAD,
     GOOD,
@@ -24,11 +23,12 @@ from pathfinder.core.prompts import (
     MASK,
     VARIANTS,
     assistant_turn,
-    judge_prompt,
     user_turn,
 )
 from pathfinder.core.records import normalise
 from pathfinder.data.upstream import Reading
+from pathfinder.judge.parsing import CUT, AnswerPreset, read_scores
+from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
 from pathfinder.lineage.upstream_line import (
     ARTIFACTS,
     NOT_YET,
@@ -126,7 +126,7 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     if not answers:
         return "not asked" if answers is not None and rows_of("labels/labels", "id", text) else NOT_YET
     preset = metrics_of("label").get("preset", "repaired")
-    digests = _prompt_digests(problem, prefix, step, preset == "official")
+    digests = _prompt_digests(problem, prefix, step, preset)
     return {
         "prompt digest": digests[0],
         "answers": [
@@ -143,19 +143,16 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     }
 
 
-def _prompt_digests(problem: str, prefix: Sequence[str], step: dict[str, Any], official: bool) -> list[str]:
+def _prompt_digests(problem: str, prefix: Sequence[str], step: dict[str, Any], preset: AnswerPreset) -> list[str]:
     """sha256 of the rebuilt prompt, for a judge behind a server and for an embedded one.
 
     They differ if the text contains a special token that only the embedded judge's tokenizer has.
     """
-    from pathfinder.judge.judge import FOREIGN_SPECIALS  # takes a second to load, and few records need it
-
-    indent = (16 if step["source"] == HUMAN else 20) if official else 0
-    digests = []
-    for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *_tokenizer_specials())):
-        clean = [neutralise(part, specials) for part in (problem, *prefix, step["step"])]
-        digests.append(hashlib.sha256(judge_prompt(clean[0], clean[1:-1], clean[-1], indent).encode()).hexdigest())
-    return digests
+    prompts = (
+        step_prompt(step["source"], problem, prefix, step["step"], specials, preset)
+        for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *_tokenizer_specials()))
+    )
+    return [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
 
 
 def _tokenizer_specials() -> tuple[str, ...]:
@@ -165,12 +162,10 @@ def _tokenizer_specials() -> tuple[str, ...]:
     return tuple(sorted(special, key=lambda token: (-len(token), token)))
 
 
-def _scores(answer: str | None, preset: str, outcome: str) -> Any:
+def _scores(answer: str | None, preset: AnswerPreset, outcome: str) -> Any:
     """The answer parsed as the label stage does under its preset."""
     if answer is None:
         return "no answer"
-    from pathfinder.judge.labelling import CUT, read_scores
-
     scores, why = read_scores(answer, preset, cut=False)
     if scores is not None and outcome == "unparsed":
         return CUT  # the only reason why readable scores do not count

@@ -85,7 +85,7 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
         return place | {"raw": f"the line cannot be read: {line}"}, None
     read = read_prm800k if identity.dataset == HUMAN else read_monte_carlo
     try:
-        reading = read(line, "official" if metrics_of("prepare").get("preset") == "official" else "repaired")  # type: ignore[arg-type]
+        reading = read(line, "official" if metrics_of("prepare").get("preset") == "official" else "repaired")
     except UnreadableError:
         reading = None
     return place | {"raw": _excerpt(line, identity)}, reading

@@ -1,4 +1,4 @@
-"""Small inputs in the upstream shapes, and parameters, for tests that run stages in a folder of their own."""
+"""Small inputs in the upstream formats, and parameters, for tests that run stages in a temporary folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_params(folder: Path, **sections: dict[str, Any]) -> None:
-    """``params.yaml``: the full-size profile with these values in place of its own."""
+    """Write ``params.yaml``: the full-size profile with these values changed."""
     content = yaml.safe_load((ROOT / "infra" / "profiles" / "paper.yaml").read_text(encoding="utf-8"))
     for section, values in sections.items():
         content[section] |= values
@@ -22,7 +22,7 @@ def write_params(folder: Path, **sections: dict[str, Any]) -> None:
 
 
 def prm800k_line(problem: str, *steps: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """A line whose steps are (text, rating) alternatives, the last of each chosen."""
+    """A line with (text, rating) alternatives per step; the last one is chosen."""
     return {
         "labeler": None,
         "question": {"problem": problem, "ground_truth_answer": "2"},
@@ -45,13 +45,13 @@ def conversation(problem: str, *steps: tuple[str, str]) -> dict[str, Any]:
     """A conversation of (text, mark) steps."""
     turns = []
     for number, (text, mark) in enumerate(steps, start=1):
-        said = f"{problem} Step 1: {text}" if number == 1 else f"Step {number}: {text}"
-        turns += [{"content": said, "role": "user"}, {"content": mark, "role": "assistant"}]
+        content = f"{problem} Step 1: {text}" if number == 1 else f"Step {number}: {text}"
+        turns += [{"content": content, "role": "user"}, {"content": mark, "role": "assistant"}]
     return {"conversations": turns}
 
 
 def write_raw(folder: Path, lines: int = 6) -> None:
-    """Raw files of both sources below ``folder``/artifacts/raw, 9 records to 2 x ``lines`` upstream lines."""
+    """Raw files of both sources below ``folder``/artifacts/raw, with 9 records per pair of upstream lines."""
     raw = folder / "artifacts" / "raw"
     human = [
         prm800k_line(

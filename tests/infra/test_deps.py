@@ -1,0 +1,63 @@
+"""``infra.deps``: missing and superfluous code dependencies are listed and corrected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from infra import deps
+
+FILES = {
+    "stages/__init__.py": "",
+    "stages/train.py": "def main():\n    from pathfinder.tree.tree import grow\n",
+    "pathfinder/__init__.py": "",
+    "pathfinder/core/__init__.py": "",
+    "pathfinder/core/io.py": "",
+    "pathfinder/tree/__init__.py": "",
+    "pathfinder/tree/tree.py": "import pathfinder.core.io\nimport pathfinder.provenance.stage\n",
+    "pathfinder/provenance/__init__.py": "",
+    "pathfinder/provenance/stage.py": "",
+    "infra/pretraining/dvc.yaml": "stages: {}\n",
+}
+PIPELINE = """\
+# A comment.
+stages:
+  train:
+    cmd: python -m stages.train ${item}  # another
+    deps: [data/b, data/a, CODE]
+    outs: [models]
+"""
+CORRECT = "stages/train.py, pathfinder/core, pathfinder/tree, infra/locks"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_correct_list_is_not_changed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = PIPELINE.replace("CODE", CORRECT)
+    (project / "dvc.yaml").write_text(text)
+    deps.main([])
+    deps.main(["--write"])
+    assert (project / "dvc.yaml").read_text() == text
+    assert "dvc.yaml lists the code that its stages import" in capsys.readouterr().out
+
+
+def test_differences_are_listed_and_corrected(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "dvc.yaml").write_text(PIPELINE.replace("CODE", "stages/train.py, pathfinder/core, pathfinder/judge"))
+    with pytest.raises(SystemExit, match="--write"):
+        deps.main([])
+    listed = capsys.readouterr().out.splitlines()
+    assert listed[:3] == [
+        "train: missing infra/locks",
+        "train: missing pathfinder/tree",
+        "train: superfluous pathfinder/judge",
+    ]
+    deps.main(["--write"])
+    assert (project / "dvc.yaml").read_text() == PIPELINE.replace("CODE", CORRECT)
