@@ -1,19 +1,20 @@
-"""Put a published PRM through a benchmark.
+"""Evaluate a published PRM on a benchmark.
 
-    python -m stages.baseline math-shepherd processbench
+Reads   artifacts/raw/<benchmark>, artifacts/raw/models/<system>
+Writes  artifacts/predictions/<benchmark>/<system>.jsonl, metrics/<benchmark>/<system>.json (percent)
+Run     python -m stages.baseline math-shepherd processbench
 
-Reads ``artifacts/raw/<benchmark>`` and the system's model folder ``artifacts/raw/models/<system>``; writes
-``artifacts/predictions/<benchmark>/<system>.jsonl`` and ``metrics/<benchmark>/<system>.json`` (percent). A profile
-lists the systems to measure under ``baselines``.
+A profile lists the systems to evaluate under ``baselines``.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pathfinder.baselines.evaluate import evaluate, headline
-from pathfinder.baselines.registry import system
+from pathfinder.baselines.evaluate import evaluate
+from pathfinder.baselines.registry import system as system_named
+from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.core.params import load_params
 from pathfinder.provenance.stage import stage
 
@@ -21,16 +22,13 @@ RAW = Path("artifacts/raw")
 
 
 @stage
-def main(
-    name: Annotated[str, "a published PRM of docs/baselines.md"], benchmark: Literal["processbench", "prmbench"]
-) -> None:
+def main(system: Annotated[str, "a published PRM of docs/baselines.md"], benchmark: BenchmarkName) -> None:
     """Run the stage."""
-    one = system(name)
+    published = system_named(system)
     params = load_params()
     limit = {"processbench": params.processbench.limit, "prmbench": params.prmbench.limit}[benchmark]
-    model = RAW / "models" / one.name
-    metrics = evaluate(one, model, benchmark, RAW / benchmark, params.score, params.report, limit)
-    print(headline(one, benchmark, metrics))
+    model = RAW / "models" / published.name
+    print(evaluate(published, model, benchmark, RAW / benchmark, params.score, params.report, limit))
 
 
 if __name__ == "__main__":

@@ -1,85 +1,62 @@
-"""Judge every step of PRMBench with one PRM.
+"""Judge every step of PRMBench with one of our PRMs.
 
-    python -m stages.prmbench full
+Reads   artifacts/raw/prmbench, models/<run>
+Writes  artifacts/predictions/prmbench/<run>.jsonl, metrics/prmbench/<run>.json (percent)
+Run     python -m stages.prmbench full
 
-Reads ``artifacts/raw/prmbench`` and ``models/<run>``; writes ``artifacts/predictions/prmbench/<run>.jsonl``
-(rows that the published evaluator reads) and ``metrics/prmbench/<run>.json`` (percent). Two rules are reported:
-``pass1``, the published one (a step is sound when both first-pass probabilities reach the threshold), and ``both``,
-the default (its reward does).
+Two decision rules are reported. ``both``, the default: a step is correct if its reward reaches ``prmbench.threshold``.
+``pass1``, the published code's rule: a step is correct if all its first-pass probabilities reach the threshold.
+The published evaluator reads the predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from pathfinder.benchmarks.prmbench import baselines, with_interval
-from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
-from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
+from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.core.runs import parse_run
 from pathfinder.models.footprint import require
-from pathfinder.prm.scorers import open_scorer
-from pathfinder.prm.scoring import Solution, StepScore
+from pathfinder.prm.opening import open_pathfinder
+from pathfinder.prm.steps import Solution, StepScore
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/prmbench")
-PREDICTIONS = Path("artifacts/predictions/prmbench")
-METRICS = Path("metrics/prmbench")
-RULES = ("pass1", "both")
+RULES = ("both", "pass1")
 
 
 @stage
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
     parse_run(run)
-    params = load_params()
-    require("prmbench", params, {"base": Path("models") / run})
-    loaded = read_prmbench(RAW, params.prmbench.limit)
-    items = loaded.items
-    solutions = [Solution(item.idx, item.problem, item.steps) for item in items]
+    params, model = load_params(), Path("models") / run
+    require("prmbench", params, {"base": model})
+    evaluation = PRMBenchEvaluation(read_prmbench(RAW, params.prmbench.limit))
+    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     with (
-        open_scorer(Path("models") / run, params.score) as scorer,
-        Progress(f"prmbench {run}", len(items), "solutions") as progress,
+        open_pathfinder(model, params.score) as scorer,
+        Progress(f"prmbench {run}", len(solutions), "solutions") as progress,
     ):
         scores = scorer.score(solutions, on_done=progress.advance)
-    labels = {
-        rule: {
-            item.idx: [is_sound(step, rule, params.prmbench.threshold) for step in steps]
-            for item, steps in zip(items, scores, strict=True)
-        }
+    threshold = params.prmbench.threshold
+    answers = {
+        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in scores)
         for rule in RULES
     }
-    rows = [
-        _row(item, steps, labels["pass1"][item.idx], labels["both"][item.idx])
-        for item, steps in zip(items, scores, strict=True)
-    ]
-    write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
-    rules = {rule: with_interval(items, labels[rule], params.report) for rule in RULES}
-    metrics = loaded.accounting() | rules["both"]
-    metrics |= {"rules": rules, "baselines": baselines(items, params.report), "defects": loaded.defects}
-    write_json(METRICS / f"{run}.json", metrics)
-    print(f"prmbench {run}: PRMScore {rules['both']['overall']:.1f} (pass 1: {rules['pass1']['overall']:.1f})")
+    rows = evaluation.rows(answers, [{"steps": [asdict(step) for step in steps]} for steps in scores])
+    metrics = evaluation.metrics(answers, params.report)
+    evaluation.write(run, rows, metrics)
+    print(evaluation.headline(run, metrics))
 
 
-def is_sound(step: StepScore, rule: str, threshold: float) -> bool:
-    """Whether the rule calls a step sound: its first-pass probabilities, or its reward, reach ``threshold``."""
+def is_correct(step: StepScore, rule: str, threshold: float) -> bool:
+    """Whether the decision rule calls the step correct; without first-pass labels the reward decides in both."""
     first = [p for p in (step.math, step.consistency, step.error_free) if p is not None]
     return all(p >= threshold for p in (first if rule == "pass1" and first else [step.reward]))
-
-
-def _row(item: PRMBenchItem, steps: Sequence[StepScore], pass1: list[bool], both: list[bool]) -> dict[str, Any]:
-    return {
-        "idx": item.idx,
-        "classification": item.classification,
-        "scores": {"step_level_validity_labels": both, "step_level_validity_labels_pass1": pass1},
-        "steps": [
-            {"math": s.math, "consistency": s.consistency, "error_free": s.error_free, "reward": s.reward}
-            for s in steps
-        ],
-    }
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""Other people's PRMs under one interface: prompts, heads and decision rules as their authors documented them.
+"""Published PRMs behind one interface: prompts, heads and decision rules as their authors document them.
 
-``registry`` names the systems, ``scorer`` runs one on the batched engine, ``evaluate`` puts it through a benchmark.
+``registry`` lists the systems, ``scorer`` runs one on the batched engine, ``evaluate`` evaluates it on a benchmark.
 A new system is one file with its prompt and one line in ``registry``.
 """

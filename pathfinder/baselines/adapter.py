@@ -1,8 +1,8 @@
-"""What a system is: a prompt with one reading a step, a head that turns a reading into a score, and a decision rule.
+"""The parts of a published PRM: a prompt with one reading per step, a head that scores a reading, a decision rule.
 
-An adapter writes a solution as pieces of text. Each piece may be *read*: the score of a step is taken at the token
-that holds the piece's last character. Places come from the tokenizer's own offsets, never from looking for a step
-token in the ids, so that no text can add, hide or move a reading.
+An adapter writes a solution as pieces of text. A step's score is read at the token that holds the last character of its
+piece. The tokenizer's offsets give that token. Step tokens are never looked up in the ids, so no text can add, hide or
+move a reading.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core.io import DataError
 from pathfinder.models.tokens import Ids, neutralise, special_strings
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 _STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
-Preset = Literal["authors", "benchmark"]
+Convention = Literal["authors", "benchmark"]
+"""Whose way of using a system: its authors', or that of a benchmark's evaluator."""
 AUTHORS: Final = "authors"
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A solution's prompt: ``ids`` int32 (tokens,) and, per step, the place in them whose output is its score."""
+    """A solution's prompt: ``ids`` int32 (tokens,), and the index of each step's reading in them."""
 
     ids: Ids
     reads: tuple[int, ...]
@@ -35,14 +36,14 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a prompt; ``read`` where a step's score is taken at the token of its last character."""
+    """A part of a prompt; with ``read``, a step's score is read at the token of its last character."""
 
     text: str
     read: bool = False
 
 
 class Text:
-    """A tokenizer that knows where its tokens stand in the text, and which strings no text from outside may hold."""
+    """A tokenizer, and the strings that no text from outside may contain."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, *forbidden: str) -> None:
         self.tokenizer = tokenizer
@@ -51,11 +52,14 @@ class Text:
         self._frames: dict[tuple[str | None, tuple[str, ...]], list[str]] = {}
 
     def safe(self, text: str) -> str:
-        """Text from outside, without special tokens or the system's own step token."""
+        """Text from outside with special tokens and the system's own step token broken up."""
         return neutralise(text, self._forbidden)
 
     def frame(self, roles: tuple[str, ...], system: str | None = None) -> list[str]:
-        """The chat template's own text around turns of these roles: before the first, between them, after the last."""
+        """The text that the chat template puts before the first, between the, and after the last of these turns.
+
+        Raises ``DataError`` if the template drops or changes a turn.
+        """
         if (system, roles) not in self._frames:
             marks = [f"\x00{place}\x00" for place in range(len(roles))]
             turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
@@ -66,36 +70,34 @@ class Text:
             for mark in marks:
                 before, found, rest = rest.partition(mark)
                 if not found:
-                    raise DataError("the chat template leaves turns out or changes them; is it the system's own?")
+                    raise DataError(
+                        "the chat template drops or changes turns; expected the template of the published system"
+                    )
                 frame.append(before)
             self._frames[system, roles] = [*frame, rest]
         return self._frames[system, roles]
 
     def ids(self, text: str) -> list[int]:
-        """Ids of ``text`` alone, without a beginning token."""
+        """Token ids of ``text``, without a beginning token."""
         return list(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def one(self, text: str) -> int:
-        """The id of a text that must be one token; raises ``DataError`` where it is not."""
+    def exact(self, text: str, count: int = 1) -> list[int]:
+        """Token ids of a text that must be ``count`` tokens; raises ``DataError`` if it is not."""
         ids = self.ids(text)
-        if len(ids) != 1:
-            raise DataError(f"the tokenizer reads {text!r} as {len(ids)} tokens, expected 1; is it the system's own?")
-        return ids[0]
+        if len(ids) != count:
+            raise DataError(
+                f"the tokenizer splits {text!r} into {len(ids)} tokens, expected {count}; "
+                "use the published system's own model folder"
+            )
+        return ids
 
-    def pair(self, text: str) -> tuple[int, int]:
-        """The ids of a text that must be two tokens: the one for a right step, then the one for a wrong step."""
-        ids = self.ids(text)
-        if len(ids) != 2:
-            raise DataError(f"the tokenizer reads {text!r} as {len(ids)} tokens, expected 2; is it the system's own?")
-        return ids[0], ids[1]
+    def encode(self, pieces: Sequence[Piece], *, begin: bool = True) -> Encoded:
+        """Tokenise the pieces as one text, with the tokenizer's beginning token if ``begin``.
 
-    def encode(self, pieces: Sequence[Piece], *, whole: bool = True) -> Encoded:
-        """The pieces as one prompt, tokenised as one text, with the tokenizer's beginning token where ``whole``.
-
-        A piece that is read and left no token of its own (it is empty, say) is read at the token before it.
+        A piece with ``read`` that has no token of its own, such as an empty one, is read at the token before it.
         """
         ends = np.cumsum([len(piece.text) for piece in pieces])
-        found = self._backend.encode("".join(piece.text for piece in pieces), add_special_tokens=whole)
+        found = self._backend.encode("".join(piece.text for piece in pieces), add_special_tokens=begin)
         real = [(start, place) for place, (start, stop) in enumerate(found.offsets) if stop > start]
         starts = np.array([start for start, _ in real], dtype=np.int64)
         reads = [
@@ -110,19 +112,19 @@ class Head(Protocol):
     """Turns hidden states at readings into scores."""
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(readings, hidden size) -> (readings,): scores in [0, 1], higher is better; same dtype."""
+        """(readings, hidden size) -> (readings,): scores in [0, 1] in the same dtype, higher is better."""
         ...
 
 
 class Weights(Protocol):
-    """Tensors of a model folder by their published names."""
+    """The tensors of a model folder by their published names."""
 
     def __call__(self, name: str, rows: Sequence[int] | None = None) -> torch.Tensor:
-        """A tensor, or some of its rows; raises ``DataError`` where the folder has none of that name."""
+        """A tensor or some of its rows, in float32; raises ``DataError`` if the folder has no such tensor."""
         ...
 
     def __contains__(self, name: str) -> bool:
-        """Does the folder have it?"""
+        """Whether the folder has the tensor."""
         ...
 
 
@@ -131,11 +133,11 @@ class Adapter(Protocol):
 
     @property
     def forbidden(self) -> tuple[str, ...]:
-        """Strings that mean something in the prompt and are not special tokens of the tokenizer."""
+        """Strings that have a meaning in the prompt and are not special tokens of the tokenizer."""
         ...
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The prompt with one reading a step."""
+        """The prompt with one reading per step."""
         ...
 
     def head(self, text: Text, weights: Weights) -> Head:
@@ -145,17 +147,17 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """When a step is sound: its score, or with ``change`` its rise over the step before, is over ``threshold``."""
+    """A step is correct if its score, or with ``change`` its rise from the step before, exceeds ``threshold``."""
 
     threshold: float = 0.5
     change: bool = False
 
-    def sound(self, scores: Sequence[float]) -> list[bool]:
-        """One verdict a step."""
+    def verdicts(self, scores: Sequence[float]) -> list[bool]:
+        """Whether each step is correct."""
         return [score > self.threshold for score in self.judged(scores)]
 
     def judged(self, scores: Sequence[float]) -> list[float]:
-        """What is held against the threshold."""
+        """The values that are compared with the threshold; the first step's rise is its score."""
         return [b - a for a, b in zip([0.0, *scores], scores, strict=False)] if self.change else list(scores)
 
 
@@ -171,9 +173,9 @@ class Method:
 class System:
     """A published PRM.
 
-    ``titles`` are its names in the paper's tables. ``methods`` holds the authors' own way and, under a benchmark's
-    name, the way of that benchmark's evaluator where it is another (its published figures came of that one).
-    ``not_found`` says what its authors' documents leave open.
+    ``titles`` are its names in the paper's tables. ``methods`` holds the authors' method and, under a benchmark's name,
+    the method of that benchmark's evaluator if it differs: the published figures come from that one. ``not_found``
+    says what the authors' documents leave open.
     """
 
     name: str
@@ -183,9 +185,13 @@ class System:
     methods: Mapping[str, Method]
     not_found: str = ""
 
-    def method(self, benchmark: str, preset: Preset) -> Method:
-        """The authors' way, or with preset ``benchmark`` the evaluator's own where it has one."""
-        return self.methods.get(benchmark if preset == "benchmark" else AUTHORS, self.methods[AUTHORS])
+    def conventions(self, benchmark: str) -> tuple[Convention, ...]:
+        """The conventions that differ on this benchmark, the authors' first."""
+        return (AUTHORS, "benchmark") if benchmark in self.methods else (AUTHORS,)
+
+    def method(self, benchmark: str, convention: Convention) -> Method:
+        """The authors' method, or for ``benchmark`` the evaluator's if it has one of its own."""
+        return self.methods.get(benchmark if convention == "benchmark" else AUTHORS, self.methods[AUTHORS])
 
 
 def unnumbered(step: str) -> str:

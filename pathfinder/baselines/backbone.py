@@ -1,7 +1,7 @@
-"""Backbones and head weights of other people's model folders.
+"""Load the backbone and the head weights of a published PRM's model folder.
 
-The backbone is one of transformers' own classes, chosen by ``model_type``; heads are read from the safetensors by their
-published names. No code and no pickled weights of a folder are ever loaded.
+The backbone is one of transformers' own classes, chosen by ``model_type``. Head weights are read from the safetensors
+by their published names. No code and no pickled weights from a folder are ever loaded.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathfinder.tree.attention import use_trees
 
 CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
 ADAPTER = "lora"
-"""Folder, inside a base model's, of a LoRA adapter as PEFT saves it."""
+"""The subfolder of a base model for a LoRA adapter, as PEFT saves it."""
 _PREFIX = "base_model.model.model."
 
 
 class Shards:
-    """The tensors of a folder's safetensors files by name."""
+    """The tensors of a folder's safetensors files by name. Raises ``DataError`` if there are none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         files = sorted(folder.glob("*.safetensors"))
         if not files:
             raise DataError(
-                f"{folder}: no safetensors weights; other formats are refused (they can run code). Convert them, or "
-                "take the repository's safetensors revision"
+                f"{folder}: no safetensors weights; other formats are refused because they can run code. Convert them "
+                "or use the repository's safetensors revision"
             )
         self._file: dict[str, Path] = {}
         for file in files:
@@ -41,7 +41,7 @@ class Shards:
                 self._file |= dict.fromkeys(shard.keys(), file)
 
     def __contains__(self, name: str) -> bool:
-        """Is there a tensor of that name?"""
+        """Whether the folder has a tensor of that name."""
         return name in self._file
 
     def names(self) -> list[str]:
@@ -49,9 +49,9 @@ class Shards:
         return sorted(self._file)
 
     def __call__(self, name: str, rows: Sequence[int] | None = None) -> torch.Tensor:
-        """The tensor, or some of its rows, in float32; raises ``DataError`` where there is none."""
+        """The tensor, or some of its rows, in float32; raises ``DataError`` if the folder has no such tensor."""
         if name not in self._file:
-            raise DataError(f"{self._folder}: no tensor {name}; is this the system's own folder?")
+            raise DataError(f"{self._folder}: no tensor {name}; use the published system's own model folder")
         with safe_open(self._file[name], framework="pt") as shard:
             if rows is None:
                 return shard.get_tensor(name).float()  # type: ignore[no-any-return]
@@ -60,7 +60,10 @@ class Shards:
 
 
 def load_backbone(folder: Path, dtype: str) -> PreTrainedModel:
-    """The transformer below the head, switched to trees, in evaluation mode; a LoRA adapter is merged in float32."""
+    """Load the transformer below the head, switched to trees and in evaluation mode; merge a LoRA adapter in float32.
+
+    Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
+    """
     kind = read_json(folder / "config.json").get("model_type")
     if kind not in CLASSES:
         raise DataError(f"{folder}: model type {kind!r}; expected one of {', '.join(CLASSES)}")
@@ -74,7 +77,9 @@ def load_backbone(folder: Path, dtype: str) -> PreTrainedModel:
         output_loading_info=True,
     )
     if found["missing_keys"]:
-        raise DataError(f"{folder}: weights lack {', '.join(sorted(found['missing_keys'])[:3])} …; fetch them again")
+        raise DataError(
+            f"{folder}: the weights have no {', '.join(sorted(found['missing_keys'])[:3])} …; download them again"
+        )
     if (folder / ADAPTER).is_dir():
         _merge(model, folder / ADAPTER)
     use_trees(model)
@@ -82,19 +87,27 @@ def load_backbone(folder: Path, dtype: str) -> PreTrainedModel:
 
 
 def longest(config: Any) -> int:
-    """Tokens that a prompt may have; a sliding window counts as a limit, since trees attend to everything before."""
+    """The longest prompt in tokens. A sliding window is a limit, because trees attend to all earlier tokens."""
     return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))
 
 
 @torch.no_grad()
 def _merge(model: PreTrainedModel, folder: Path) -> None:
-    """Add a LoRA adapter's products to the weights: ``alpha / r * B A`` (Hu et al. 2021, as PEFT stores it)."""
+    """Add a LoRA adapter's update ``alpha / r * B A`` to the weights (Hu et al. 2021, stored as PEFT does)."""
     settings = read_json(folder / "adapter_config.json")
-    kept = {"peft_type": "LORA", "fan_in_fan_out": False, "bias": "none", "modules_to_save": None, "use_dora": False}
-    odd = [name for name, value in kept.items() if settings.get(name, value) != value]
-    odd += [name for name in ("rank_pattern", "alpha_pattern") if settings.get(name)]
-    if odd:
-        raise DataError(f"{folder}/adapter_config.json: cannot merge an adapter with its own {', '.join(odd)}")
+    supported = {
+        "peft_type": "LORA",
+        "fan_in_fan_out": False,
+        "bias": "none",
+        "modules_to_save": None,
+        "use_dora": False,
+    }
+    unsupported = [name for name, value in supported.items() if settings.get(name, value) != value]
+    unsupported += [name for name in ("rank_pattern", "alpha_pattern") if settings.get(name)]
+    if unsupported:
+        raise DataError(
+            f"{folder}/adapter_config.json: adapters with {', '.join(unsupported)} cannot be merged; merge it with PEFT"
+        )
     rank = settings["r"]
     scale = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
     shards = Shards(folder)
@@ -102,12 +115,16 @@ def _merge(model: PreTrainedModel, folder: Path) -> None:
         stem, found, _ = name.partition(".lora_A.")
         if not found:
             if ".lora_B." not in name:
-                raise DataError(f"{folder}: tensor {name} is no part of a LoRA adapter")
+                raise DataError(
+                    f"{folder}: tensor {name} is not part of a LoRA adapter; expected lora_A and lora_B only"
+                )
             continue
         place = f"{stem.removeprefix(_PREFIX)}.weight"
         try:
             weight = model.get_parameter(place)
         except AttributeError as error:
-            raise DataError(f"{folder}: tensor {name} fits no weight of the base model") from error
+            raise DataError(
+                f"{folder}: tensor {name} fits no weight of the base model; use the base model that it was trained on"
+            ) from error
         change = shards(name.replace(".lora_A.", ".lora_B.")) @ shards(name) * scale
         weight.copy_((weight.float() + change.to(weight.device)).to(weight.dtype))

@@ -1,6 +1,6 @@
-"""The heads that the systems have: label tokens of a language model, a scalar, or classes.
+"""The systems' heads: label tokens of a language model, a scalar, or classes.
 
-All take hidden states (readings, hidden size) after the backbone's last norm, and compute in their dtype.
+Each takes hidden states (readings, hidden size) from after the backbone's last norm and computes in their dtype.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ LM_HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 
 @dataclass(frozen=True, slots=True)
 class TokenHead:
-    """P(right label token): among the two label tokens, or among the whole vocabulary.
+    """The probability of the label token for a correct step, among both label tokens or the whole vocabulary.
 
-    ``rows`` (two or vocabulary, hidden size) of the language model's head, ``good`` the row of the right label.
+    ``rows`` (2 or vocabulary, hidden size) come from the language model's head; ``good`` is the row of that token.
     """
 
     rows: torch.Tensor
@@ -26,7 +26,7 @@ class TokenHead:
 
     @classmethod
     def of(cls, weights: Weights, good: int, bad: int, full: bool = False) -> TokenHead:
-        """From ``lm_head.weight``, or the embeddings where they are tied."""
+        """Take the rows from ``lm_head.weight``, or from the embeddings if the two are tied."""
         name = LM_HEAD if LM_HEAD in weights else EMBEDDINGS
         return cls(weights(name), good) if full else cls(weights(name, (good, bad)))
 
@@ -37,7 +37,7 @@ class TokenHead:
 
 @dataclass(frozen=True, slots=True)
 class ScalarHead:
-    """A sigmoid of one linear output: ``weight`` (hidden size,), ``bias`` scalar or none."""
+    """The sigmoid of one linear output: ``weight`` (hidden size,), ``bias`` a scalar or None."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None = None
@@ -50,9 +50,9 @@ class ScalarHead:
 
 @dataclass(frozen=True, slots=True)
 class ClassHead:
-    """The probability mass of the ``good`` classes after linear layers with ReLU between them.
+    """The total probability of the ``good`` classes after linear layers with ReLU between them.
 
-    ``layers``: (weight (out, in), bias (out,) or None) each.
+    Each of ``layers`` is a weight (out, in) and a bias (out,) or None.
     """
 
     layers: tuple[tuple[torch.Tensor, torch.Tensor | None], ...]

@@ -1,10 +1,10 @@
-"""Llemma-PRM800K-7B: a sigmoid of the mean logit at the first newline behind every step.
+"""Llemma-PRM800K-7B: the sigmoid of the mean logit at the first newline after every step.
 
-Sources: model card of ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf (prompt, places),
-Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score stands at the first of the two newline tokens)
+Sources: model card of ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf (prompt, reading positions),
+Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score is read at the first of the two newline tokens)
 and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
-``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
-is the end of a step: those inside a step become plain line breaks (PRMBench deletes them).
+``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is that of EleutherAI/llemma_7b. A blank line
+ends a step, so blank lines inside a step become plain line breaks (PRMBench deletes them).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
 from pathfinder.baselines.heads import LM_HEAD, ScalarHead
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 _BLANK = re.compile(r"\n\s*\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Llemma:
-    """Steps with a blank line behind each."""
+    """A blank line follows each step."""
 
     forbidden: tuple[str, ...] = ()
 
@@ -33,7 +33,7 @@ class Llemma:
         return text.encode(pieces)
 
     def head(self, text: Text, weights: Weights) -> ScalarHead:
-        """The mean of all rows of ``lm_head.weight``: the mean of the logits, without computing them."""
+        """The mean of all rows of ``lm_head.weight``, which gives the mean logit without computing every logit."""
         return ScalarHead(weights(LM_HEAD).double().mean(dim=0))
 
 

@@ -1,8 +1,8 @@
 """Math-PSA-7B: five newlines after every step, P(`` +``) against `` -`` at that token.
 
 Sources: openreasoner/openr@54ae004 ``prm/infer_fns.py`` (tag and label tokens), ``prm/code/test_qwen.py`` and
-``reason/inference/rm_call.py`` (``{question} {answer}``, steps stripped, `` \\n\\n\\n\\n\\n`` behind each, a space
-before the next). The published repository openreasoner/Math-psa holds a LoRA adapter for Qwen2.5-Math-7B-Instruct
+``reason/inference/rm_call.py`` (``{question} {answer}``, steps stripped, `` \\n\\n\\n\\n\\n`` after each, a space
+before the next). The published repository openreasoner/Math-psa contains a LoRA adapter for Qwen2.5-Math-7B-Instruct
 (``checkpoint-2127``), which ``backbone`` merges from the folder ``lora``.
 """
 
@@ -12,21 +12,22 @@ from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
 from pathfinder.baselines.heads import TokenHead
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 TAG = "\n\n\n\n\n"
 
 
 @dataclass(frozen=True, slots=True)
 class MathPSA:
-    """One run of newlines a step. Its space and newlines are one token of the Qwen2.5 tokenizer."""
+    """One run of newlines per step. A space and the newlines are one token of the Qwen2.5 tokenizer."""
 
     forbidden: tuple[str, ...] = (TAG,)
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
         """``problem step \\n\\n\\n\\n\\n step \\n\\n\\n\\n\\n``.
 
-        openr leaves steps without text out: they are read where the step before was. A first one keeps its newlines.
+        openr leaves out empty steps, so an empty step is read where the step before it was. An empty first step keeps
+        its newlines.
         """
         steps = [text.safe(step.strip()) for step in solution.steps]
         problem = text.safe(solution.problem)
@@ -38,8 +39,8 @@ class MathPSA:
 
     def head(self, text: Text, weights: Weights) -> TokenHead:
         """Rows of `` +`` and `` -`` of the language model's head."""
-        text.one(f" {TAG}")
-        return TokenHead.of(weights, *text.pair(" + -"))
+        text.exact(f" {TAG}")
+        return TokenHead.of(weights, *text.exact(" + -", 2))
 
 
 SYSTEM = System(

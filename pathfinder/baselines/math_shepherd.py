@@ -1,9 +1,9 @@
 """Math-Shepherd-7B: `` ки`` after every step, P(``+``) against ``-`` at that token.
 
-Sources: model card of peiyi9979/math-shepherd-mistral-7b-prm (question, a space, ``Step 1: … ки`` a line; softmax
-over the ids of ``+`` and ``-`` at the positions of ``ки``), read through openreasoner/openr@54ae004
-``prm/infer_fns.py`` and ssmisya/PRMBench@a1ae4ea ``mr_eval/models/math_shepherd.py``, which agree. The latter
-numbers steps that do not begin with "Step", and its threshold is 0.5.
+Sources: model card of peiyi9979/math-shepherd-mistral-7b-prm (question, a space, a line ``Step 1: … ки`` per
+step; softmax over the ids of ``+`` and ``-`` at the positions of ``ки``), as quoted in openreasoner/openr@54ae004
+``prm/infer_fns.py`` and ssmisya/PRMBench@a1ae4ea ``mr_eval/models/math_shepherd.py``, which agree. PRMBench
+numbers steps that do not begin with "Step" and uses the threshold 0.5.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
 from pathfinder.baselines.heads import TokenHead
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 TAG = "ки"
 
 
 @dataclass(frozen=True, slots=True)
 class MathShepherd:
-    """One line a step."""
+    """One line per step."""
 
     forbidden: tuple[str, ...] = (TAG,)
 
@@ -28,14 +28,14 @@ class MathShepherd:
         pieces = [Piece(f"{text.safe(solution.problem)} ")]
         for number, step in enumerate(solution.steps, start=1):
             body = text.safe(step.strip())
-            named = body.startswith(("Step", "step"))
-            pieces += [Piece(f"{body} " if named else f"Step {number}: {body} "), Piece(TAG, read=True), Piece("\n")]
+            numbered = body if body.startswith(("Step", "step")) else f"Step {number}: {body}"
+            pieces += [Piece(f"{numbered} "), Piece(TAG, read=True), Piece("\n")]
         return text.encode(pieces)
 
     def head(self, text: Text, weights: Weights) -> TokenHead:
         """Rows of ``+`` and ``-`` of the language model's head."""
-        text.one(TAG)
-        return TokenHead.of(weights, *text.pair("+ -"))
+        text.exact(TAG)
+        return TokenHead.of(weights, *text.exact("+ -", 2))
 
 
 SYSTEM = System(

@@ -1,10 +1,10 @@
-"""Qwen2.5-Math-PRM-7B and Qwen2.5-Math-7B-PRM800K: two classes at the ``<extra_0>`` behind every step.
+"""Qwen2.5-Math-PRM-7B and Qwen2.5-Math-7B-PRM800K: two classes at the ``<extra_0>`` after every step.
 
 Sources: model cards of both (chat with the system prompt below, steps joined by ``<extra_0>`` in the assistant's
-turn, a softmax of two classes, the second one's probability); head ``score.0``, ReLU, ``score.2`` as vLLM's
-``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` takes the
-numbers off the steps, and its system prompt has the backspace that ``"\\b"`` is in Python (the card was mended
-later). The threshold 0.5 is PRMBench's and the cards' reading of the score as a probability.
+turn, the second of two class probabilities); head ``score.0``, ReLU, ``score.2`` as vLLM's
+``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` removes the
+numbers of the steps, and its system prompt contains a backspace, which is what ``"\\b"`` means in Python (the card was
+corrected later). The threshold 0.5 is PRMBench's; the cards read the score as a probability.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
 from pathfinder.baselines.heads import ClassHead
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 MARKER = "<extra_0>"
 PROMPT = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -21,7 +21,7 @@ PROMPT = "Please reason step by step, and put your final answer within \\boxed{}
 
 @dataclass(frozen=True, slots=True)
 class Qwen:
-    """One assistant turn with a marker behind every step."""
+    """One assistant turn with a marker after every step."""
 
     system: str = PROMPT
     unnumber: bool = False
@@ -37,8 +37,8 @@ class Qwen:
         return text.encode([*pieces, Piece(after)])
 
     def head(self, text: Text, weights: Weights) -> ClassHead:
-        """``score.0`` and ``score.2``."""
-        text.one(MARKER)
+        """Two linear layers, ``score.0`` and ``score.2``."""
+        text.exact(MARKER)
         layers = tuple((weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2))
         return ClassHead(layers, good=(1,))
 

@@ -1,11 +1,11 @@
-"""ReasonEval-7B: three classes (wrong, neutral, right) at the end of every step; valid is neutral or right.
+"""ReasonEval-7B: three classes (wrong, neutral, right) at the end of every step; valid means neutral or right.
 
 Source: GAIR-NLP/ReasonEval@6c91c7a ``codes/examples.py`` (prompt, separators, ``score_head``, validity) and
 ``codes/mr-gsm8k_eval.py`` (threshold 0.5). The text is tokenised with the padding token between the steps, which is
-then taken out. The 7B tokenizer pads with its beginning token; the script takes that out too, puts 1 back in front,
-and does not move the places along, so that a step is read one token *before* its last. Training is not published;
-the reading is kept as published, since the published figures came of it. ssmisya/PRMBench@a1ae4ea
-``mr_eval/models/reasoneval.py`` also takes the numbers off the steps.
+then removed. The 7B tokenizer pads with its beginning token. The script removes that token too, puts id 1 back in
+front and does not shift the positions, so a step is read one token *before* its last. The training code is not
+published. The reading is kept as published, because the published figures were measured with it.
+ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
 from pathfinder.baselines.heads import ClassHead
 from pathfinder.core.io import DataError
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 _BEGIN = 1
 _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"
@@ -25,27 +25,30 @@ _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"
 
 @dataclass(frozen=True, slots=True)
 class ReasonEval:
-    """Steps behind one another, nothing between them."""
+    """The steps follow one another with nothing between them."""
 
     unnumber: bool = False
     forbidden: tuple[str, ...] = ()
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The separators mark the places and leave no token."""
+        """The prompt without its separators, which only mark the ends of the steps."""
         separator = text.tokenizer.pad_token
         if separator is None:
-            raise DataError("the tokenizer has no padding token, which ReasonEval separates steps with; set pad_token")
+            raise DataError("the tokenizer has no padding token, but ReasonEval separates steps with it; set pad_token")
         pieces = [Piece(_PROMPT.replace("{problem}", text.safe(solution.problem)) + separator)]
         for step in solution.steps:
             pieces.append(Piece(text.safe(unnumbered(step) if self.unnumber else step) + separator))
         with_separators = text.encode(pieces).ids
-        places = np.flatnonzero(with_separators == text.one(separator))
-        extra = len(places) - len(solution.steps)  # the prompt's own, and the beginning token where it is the same
+        places = np.flatnonzero(with_separators == text.exact(separator)[0])
+        extra = len(places) - len(solution.steps)  # one after the prompt, and the beginning token if it is the same
         ids = np.delete(with_separators, places)
         if extra == 2:
             ids = np.concatenate([np.asarray([_BEGIN], dtype=np.int32), ids])
         elif extra != 1:
-            raise DataError(f"{solution.id}: {len(places)} separators for {len(solution.steps)} steps in its prompt")
+            raise DataError(
+                f"{solution.id}: {len(places)} separators in its prompt, expected one more than its "
+                f"{len(solution.steps)} steps; use the published system's own model folder"
+            )
         reads = (places - 1 - np.arange(len(places)))[extra:]
         return Encoded(ids, tuple(reads.tolist()))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
 from pathfinder.core.io import DataError
@@ -17,12 +20,25 @@ _SYSTEMS = (
     rlhflow.DEEPSEEK,
     skywork.SYSTEM,
 )
-SYSTEMS: dict[str, System] = {one.name: one for one in _SYSTEMS}
+
+
+def by_name(systems: Sequence[System]) -> dict[str, System]:
+    """The systems by name, in their order; raises ``ValueError`` if a name or a title of the paper repeats."""
+    for kind, names in (
+        ("name", [system.name for system in systems]),
+        ("title", [title for system in systems for title in system.titles]),
+    ):
+        if repeated := [name for name, count in Counter(names).items() if count > 1]:
+            raise ValueError(f"{kind} {repeated[0]!r} belongs to several systems; give each system its own")
+    return {system.name: system for system in systems}
+
+
+SYSTEMS = by_name(_SYSTEMS)
 """In the order of the files' names."""
 
 
 def system(name: str) -> System:
-    """The published PRM of that name; raises ``DataError`` that lists the names."""
+    """The published PRM of that name. Raises ``DataError``, which lists the names, for an unknown one."""
     if name not in SYSTEMS:
         raise DataError(f"unknown system {name!r}; expected one of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]

@@ -1,10 +1,10 @@
-"""RLHFlow-Mistral-8B and RLHFlow-DeepSeek-8B: a chat in which every step is a user turn and ``+`` the answer to it.
+"""RLHFlow-Mistral-8B and RLHFlow-DeepSeek-8B: a chat of one user turn per step, each answered ``+``.
 
 Sources: RLHFlow/RLHF-Reward-Modeling@fc39179 ``math-rm/prm_evaluate.py`` and ``math-rm/README.md`` (first turn
-``problem step``, steps stripped, P(``+``) against ``-`` at the token before the answer). Two evaluators differ:
-ssmisya/PRMBench@a1ae4ea ``mr_eval/models/llama3_1_8b_prm.py`` takes numbers off the steps and P(``+``) over the
-whole vocabulary; QwenLM/ProcessBench@e802463 ``code/run_eval_prm_rlhflow.py`` joins ``problem\\n\\nstep`` and takes
-the most likely token, which is the two-token rule at 0.5 wherever that token is ``+`` or ``-``.
+``problem step``, steps stripped, P(``+``) against ``-`` at the token before the answer). Two evaluators differ.
+ssmisya/PRMBench@a1ae4ea ``mr_eval/models/llama3_1_8b_prm.py`` removes the numbers of the steps and takes P(``+``) over
+the whole vocabulary. QwenLM/ProcessBench@e802463 ``code/run_eval_prm_rlhflow.py`` joins ``problem\\n\\nstep`` and takes
+the most likely token, which is the two-token rule at 0.5 whenever that token is ``+`` or ``-``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
 from pathfinder.baselines.heads import TokenHead
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 
 @dataclass(frozen=True, slots=True)
 class RLHFlow:
-    """Steps as user turns; every answer in the prompt is ``+``, as in the authors' own loop."""
+    """Each step is a user turn; every answer in the prompt is ``+``, as in the authors' loop."""
 
     glue: str = " "
-    """Between the problem and the first step."""
+    """The text between the problem and the first step."""
     unnumber: bool = False
     full: bool = False
-    """P(``+``) over the whole vocabulary."""
+    """Whether the score is P(``+``) over the whole vocabulary, not against ``-`` only."""
     forbidden: tuple[str, ...] = ()
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The chat template's text around the steps; read at the last token before each ``+``."""
+        """The chat template's text around the steps; each is read at the last token before its ``+``."""
         frame = text.frame(("user", "assistant") * len(solution.steps))
         turns = [text.safe(unnumbered(step) if self.unnumber else step.strip()) for step in solution.steps]
         if turns:
@@ -36,11 +36,11 @@ class RLHFlow:
         pieces = [Piece(frame[0])]
         for number, turn in enumerate(turns):
             pieces += [Piece(turn), Piece(frame[2 * number + 1], read=True), Piece("+"), Piece(frame[2 * number + 2])]
-        return text.encode(pieces, whole=False)  # the template writes the beginning token itself
+        return text.encode(pieces, begin=False)  # the template writes the beginning token itself
 
     def head(self, text: Text, weights: Weights) -> TokenHead:
         """Rows of ``+`` and ``-`` of the language model's head, or all of them."""
-        return TokenHead.of(weights, text.one("+"), text.one("-"), self.full)
+        return TokenHead.of(weights, *text.exact("+"), *text.exact("-"), self.full)
 
 
 def _system(name: str, title: str, data: str) -> System:

@@ -1,9 +1,10 @@
-"""A baseline as a scorer: solutions of one problem share a tree, trees are packed, one forward pass a batch."""
+"""Score steps with a published PRM: one tree per problem, packed trees, one forward pass per batch."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 
 import torch
@@ -13,16 +14,14 @@ from pathfinder.baselines.backbone import Shards, load_backbone, longest
 from pathfinder.core.io import DataError
 from pathfinder.models.model import DTYPES, resolve
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.scoring import Candidates, Solution, StepScore
+from pathfinder.prm.scoring import chunks
+from pathfinder.prm.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
 from pathfinder.tree.tree import build_tree
 
-_CHUNK = 256
-"""Solutions whose prompts are held at once."""
-
 
 class BaselineScorer:
-    """A model folder of somebody else's PRM, used in the way of ``method``."""
+    """A published PRM's model folder, used by ``method``. Raises ``DataError`` if the folder does not fit."""
 
     def __init__(
         self,
@@ -33,13 +32,13 @@ class BaselineScorer:
         backend: Backend = "auto",
     ) -> None:
         self._path = resolve(folder)
-        self._use(method)  # first: a folder of another system is refused before its weights are loaded
+        self._use(method)  # first: the wrong folder is refused before its weights are loaded
         self._model = load_backbone(self._path, dtype)
         self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
         self._longest = longest(self._model.config)
 
     def using(self, method: Method) -> BaselineScorer:
-        """The same model used in another way."""
+        """The same loaded model, used by another method."""
         other = copy.copy(self)
         other._use(method)
         return other
@@ -52,14 +51,19 @@ class BaselineScorer:
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """A reward in [0, 1] for every step of every solution; ``on_done`` hears how many more are finished.
+        """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
 
-        Raises ``DataError`` naming a solution that is longer than the model's context.
+        Each score has only a reward in [0, 1]. Raises ``DataError`` if a solution is longer than the model's context.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
-        for chunk in self._chunks(solutions):
-            encoded = {index: self._encode(solutions[index]) for group in chunk for index in group}
-            groups = [part for group in chunk for part in self._parts(group, encoded)]
+        for chunk in chunks(solutions):
+            encoded = {index: self._encode(solutions[index]) for index in chunk}
+            with_steps = [index for index in chunk if encoded[index].reads]
+            groups = [
+                part
+                for _, group in groupby(with_steps, key=lambda index: solutions[index].problem)
+                for part in self._parts(group, encoded)
+            ]
             trees = [
                 build_tree(
                     [encoded[index].ids for index in group],
@@ -76,24 +80,8 @@ class BaselineScorer:
         return out
 
     def fits(self, solution: Solution) -> bool:
-        """Is its prompt within the model's context?"""
+        """Whether the solution's prompt fits into the model's context."""
         return len(self._adapter.encode(self._text, solution).ids) <= self._longest
-
-    def _chunks(self, solutions: Sequence[Solution]) -> list[list[list[int]]]:
-        """Solutions by problem, problems alike in length together."""
-        by_problem: dict[str, list[int]] = {}
-        for index, solution in enumerate(solutions):
-            by_problem.setdefault(solution.problem, []).append(index)
-        length = [len(s.problem) + sum(map(len, s.steps)) for s in solutions]
-        chunks: list[list[list[int]]] = []
-        held = _CHUNK
-        for group in sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0])):
-            if held + len(group) > _CHUNK:
-                chunks.append([])
-                held = 0
-            chunks[-1].append(group)
-            held += len(group)
-        return chunks
 
     def _encode(self, solution: Solution) -> Encoded:
         encoded = self._adapter.encode(self._text, solution)
@@ -103,11 +91,11 @@ class BaselineScorer:
             )
         return encoded
 
-    def _parts(self, group: list[int], encoded: dict[int, Encoded]) -> list[list[int]]:
-        """A group whose prompts have readings, cut where it would outgrow the token budget."""
+    def _parts(self, group: Iterable[int], encoded: Mapping[int, Encoded]) -> list[list[int]]:
+        """Split the solutions of a problem into trees within the token budget."""
         parts: list[list[int]] = []
         size = self._budget
-        for index in (index for index in group if encoded[index].reads):
+        for index in group:
             if size + len(encoded[index].ids) > self._budget:
                 parts.append([])
                 size = 0
@@ -122,7 +110,7 @@ class BaselineScorer:
         hidden = self._model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
-            attention_mask=None,  # tree attention is not among those that transformers makes masks for
+            attention_mask=None,  # transformers cannot build masks for tree attention
             use_cache=False,
             tree=batch.plan,
         ).last_hidden_state[0]
@@ -130,28 +118,21 @@ class BaselineScorer:
         found: list[float] = self._head(read if read.dtype == torch.float64 else read.float()).double().tolist()
         return found
 
-    def rounds(self) -> BaselineRounds:
-        """A search's scorer of candidates."""
-        return BaselineRounds(self)
+    def rounds(self) -> RoundScorer:
+        """A scorer of candidates for one search; nothing is cached between rounds."""
+        return self._score_candidates
 
+    def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        """Score the last step of every candidate; those of one problem share a tree.
 
-class BaselineRounds:
-    """Candidates of a search's open problems; nothing is kept from round to round but the model."""
-
-    def __init__(self, scorer: BaselineScorer) -> None:
-        self._scorer = scorer
-
-    def score(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
-        """The last step's score of every candidate, all problems together: one problem's candidates share a tree.
-
-        A candidate whose prompt is longer than the model's context is the worst there is (0): the search goes on.
+        A candidate whose prompt is longer than the model's context gets the lowest score (0), so the search continues.
         """
-        asked = [
-            Solution(f"{key}, candidate {number}", one.problem, (*one.prefix, step))
-            for key, one in rounds.items()
-            for number, step in enumerate(one.steps)
+        solutions = [
+            Solution(f"{key}, candidate {number}", candidates.problem, (*candidates.prefix, step))
+            for key, candidates in rounds.items()
+            for number, step in enumerate(candidates.steps)
         ]
-        fits = [self._scorer.fits(solution) for solution in asked]
-        scored = iter(self._scorer.score([solution for solution, fit in zip(asked, fits, strict=True) if fit]))
+        fits = [self.fits(solution) for solution in solutions]
+        scored = iter(self.score([solution for solution, fit in zip(solutions, fits, strict=True) if fit]))
         last = iter([next(scored)[-1] if fit else StepScore(None, None, None, 0.0) for fit in fits])
-        return {key: [next(last) for _ in one.steps] for key, one in rounds.items()}
+        return {key: [next(last) for _ in candidates.steps] for key, candidates in rounds.items()}

@@ -1,11 +1,11 @@
 """Skywork-PRM-7B: a value head at the line break that ends every step.
 
 Sources: SkyworkAI/skywork-o1-prm-inference@719b56b ``model_utils/io_utils.py`` (beginning token, problem, newline;
-every line tokenised by itself, the step token behind it), ``model_utils/prm_model.py`` (``v_head.summary``, a
-sigmoid) and ``README.md`` (the step token is ``\\n``). A step of several lines has a reward a line there; the
-step's is the last. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: ``Step 1: … ки`` with ``ки``
-as the step token, and a step is sound when its score falls by less than 0.05 from the step before (the first one's
-score is taken whole).
+each line tokenised by itself and followed by the step token), ``model_utils/prm_model.py`` (``v_head.summary``, a
+sigmoid) and ``README.md`` (the step token is ``\\n``). There, a step of several lines has a reward
+per line; here the last one is the step's. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: it writes
+``Step 1: … ки`` with ``ки`` as the step token, and a step is correct unless its score falls by 0.05 or more from that
+of the step before (the first score counts as a rise from 0).
 """
 
 from __future__ import annotations
@@ -17,17 +17,14 @@ import numpy as np
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Rule, System, Text, Weights, unnumbered
 from pathfinder.baselines.heads import ScalarHead
 from pathfinder.core.io import DataError
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 
 @dataclass(frozen=True, slots=True)
 class Skywork:
-    """Steps tokenised one by one, each followed by the step token."""
+    """Each step is tokenised by itself and followed by the step token."""
 
-    @property
-    def forbidden(self) -> tuple[str, ...]:
-        """A line break is a token of the prompt wherever it stands."""
-        return ()
+    forbidden: tuple[str, ...] = ()
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
         """``<bos>problem\\n`` and the lines of the steps."""
@@ -41,15 +38,12 @@ class Skywork:
 
 @dataclass(frozen=True, slots=True)
 class SkyworkAsPRMBench(Skywork):
-    """PRMBench's prompt, numbered and with another system's step token."""
+    """PRMBench's prompt, with numbered steps and Math-Shepherd's step token."""
 
-    @property
-    def forbidden(self) -> tuple[str, ...]:
-        """The borrowed step token."""
-        return ("ки",)
+    forbidden: tuple[str, ...] = ("ки",)
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """``<bos>problem\\n``, then ``Step 1: … ки`` and from the second on a newline before it."""
+        """``<bos>problem\\n``, then ``Step 1: … ки`` for each step, preceded by a newline from the second step on."""
         steps = [text.safe(unnumbered(step)) for step in solution.steps]
         lines = [[f"{chr(10) if number else ''}Step {number + 1}: {step} "] for number, step in enumerate(steps)]
         return _joined(text, solution.problem, lines, "ки")
@@ -58,7 +52,7 @@ class SkyworkAsPRMBench(Skywork):
 def _joined(text: Text, problem: str, steps: list[list[str]], token: str) -> Encoded:
     start = text.tokenizer.bos_token
     if start is None:
-        raise DataError("the tokenizer has no beginning token, which Skywork's prompt starts with; set bos_token")
+        raise DataError("the tokenizer has no beginning token, but Skywork's prompt starts with it; set bos_token")
     ids = text.ids(f"{start}{text.safe(problem)}\n")
     last = text.ids(token)[-1]
     reads = []

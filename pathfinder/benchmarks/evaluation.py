@@ -87,9 +87,8 @@ class Evaluation(ABC, Generic[Item, Answer]):
         """Format the main metric, its interval, and the other rules' and the paper's values as one line."""
         low, high = metrics["interval"]
         other_rules = list(metrics.get("rules", {}).items())[1:]
-        others = {rule: figures[self.headline_key] for rule, figures in other_rules}
-        others |= {"paper": value for key, value in metrics.get("published", {}).items() if key == self.headline_key}
-        note = ", ".join(f"{name} {value:.1f}" for name, value in others.items())
+        others = [*other_rules, ("paper", metrics.get("published", {}))]
+        note = ", ".join(f"{name} {figs[self.headline_key]:.1f}" for name, figs in others if self.headline_key in figs)
         line = f"{self.benchmark} {system}: {self._headline_title} {metrics[self.headline_key]:.1f}"
         return f"{line} [{low:.1f}, {high:.1f}]" + (f" ({note})" if note else "")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pathfinder.benchmarks import prmbench, processbench
-from pathfinder.benchmarks.grading import Grader, Preset, gold_of
+from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import (
     CLASSES,
     read_prmbench,
@@ -51,7 +51,7 @@ _COUNTED = {
 _CELLS = ("TP", "FP", "TN", "FN")
 
 
-def grade(kind: Kind, file: Path, data: Path, preset: Preset = "repaired") -> dict[str, Any]:
+def grade(kind: Kind, file: Path, data: Path, preset: GradingPreset = "repaired") -> dict[str, Any]:
     """The benchmark's figures for a prediction file, or for a folder as the published ProcessBench and search runners
     leave it. Raises ``DataError`` that names file and row for a bad one."""
     match kind:
@@ -63,7 +63,7 @@ def grade(kind: Kind, file: Path, data: Path, preset: Preset = "repaired") -> di
             return grade_search(file, data, preset)
 
 
-def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
+def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Rows ``{"subset", "id", "prediction"}``: first wrong step from 0, -1 none, null nothing said.
 
     The first row of an item stands. Items without a row are missed, and counted in ``details``. Subsets are those
@@ -101,7 +101,7 @@ def grade_processbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]
     return processbench.evaluate(items, found, preset) | {"details": details}
 
 
-def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
+def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids
     (``<class>_<idx>``). The first row of an id stands; a false ``validity`` gives no answer."""
     loaded = read_prmbench(data)
@@ -123,7 +123,7 @@ def grade_prmbench(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
     return result
 
 
-def grade_search(file: Path, data: Path, preset: Preset) -> dict[str, Any]:
+def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Rows as the published search writes them: ``question``, ``pred_answer``, ``gt_answer`` and perhaps ``set``.
 
     Without ``set`` (a published file holds one set) the file or its folder is named after it, or the question tells.
@@ -199,7 +199,7 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         raise DataError(f"{file}: holds no row; give a file with predictions")
 
 
-def notes(kind: Kind, result: Mapping[str, Any], preset: Preset) -> list[str]:
+def notes(kind: Kind, result: Mapping[str, Any], preset: GradingPreset) -> list[str]:
     """What a reader of the figures must know of the file, one sentence each: what lacks, repeats or is unknown."""
     is_official = preset == "official"
     meant = {

@@ -1,30 +1,30 @@
-"""Is an answer right? Mathematical equality by math-verify, in a process of its own that can be stopped.
+"""Grade final answers: mathematical equality by math-verify, in a worker process with a time limit.
 
-math-verify's own time-outs are signals: they fail outside the main thread and do not stop a loop inside C code. Here
-a helper process (this module, run as a program) compares, and is ended and started again when a comparison takes too
-long. A comparison that fails is counted and shown, never "wrong" in silence.
+math-verify's own time limits are signals. They do not work outside the main thread, nor do they stop a loop in C code.
+Here a worker process compares. It is killed and replaced when a comparison takes too long. A comparison that fails is
+counted, never silently graded as incorrect.
 
-Preset ``official`` grades as the published ``eval_results.py``: gold is ``str(value)``, so OlympiadBench's lists meet
-``"['2']"`` (a ceiling of 71 %). ``repaired`` reads lists and several answers, ``$…$`` and float keys.
+Preset ``official`` grades as the published ``eval_results.py``: a key is ``str(value)``, so OlympiadBench's lists
+are compared as ``"['2']"`` (a ceiling of 71 %). ``repaired`` reads lists, several answers, ``$…$`` and float keys.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import math
-import os
 import re
 import resource
-import select
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import IO, Any, Literal, Self, cast
+from multiprocessing.context import SpawnContext, SpawnProcess
+from types import ModuleType, TracebackType
+from typing import Any, Literal, Self
 
-Preset = Literal["official", "repaired"]
+from pebble import ProcessExpired, ProcessPool
+
+GradingPreset = Literal["official", "repaired"]
 TIME_LIMIT_S = 10.0
 _MEMORY_BYTES = 4 << 30
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -32,7 +32,7 @@ _BOX = "\\boxed{"
 
 
 def boxes(text: str) -> list[str]:
-    """Contents of every brace-balanced ``\\boxed{…}``; an unbalanced one ends the search, as published."""
+    """The contents of every ``\\boxed{…}``; one with unbalanced braces ends the search, as published."""
     found: list[str] = []
     start = text.find(_BOX)
     while start >= 0:
@@ -48,19 +48,19 @@ def boxes(text: str) -> list[str]:
 
 
 def extract_boxed(text: str) -> str | None:
-    """The content of the only box; ``None`` for none or several (published ``extract_boxed``)."""
+    """The content of the only box; ``None`` for no box or several (published ``extract_boxed``)."""
     found = boxes(text)
     return found[0] if len(found) == 1 else None
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last box, if any: what a whole solution answers."""
+    """The content of the last box: a whole solution's answer; ``None`` for no box."""
     found = boxes(text)
     return found[-1] if found else None
 
 
-def gold_of(set_name: str, key: Any, preset: Preset) -> tuple[str, ...]:
-    """What an answer must equal; several texts where several answers are wanted, in any order."""
+def gold_of(set_name: str, key: Any, preset: GradingPreset) -> tuple[str, ...]:
+    """The key that an answer must equal; several texts if several answers are expected, in any order."""
     if set_name == "minerva_math":
         only = extract_boxed(str(key))
         return (str(key) if only is None else only,)
@@ -71,7 +71,7 @@ def gold_of(set_name: str, key: Any, preset: Preset) -> tuple[str, ...]:
 
 
 def _plain(value: Any) -> str:
-    """A key as text: 27.0 as 27, and ``$…$`` around the whole of it taken off."""
+    """A key as text: 27.0 becomes 27, and ``$…$`` around the whole key is removed."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = str(value).strip()
@@ -80,17 +80,17 @@ def _plain(value: Any) -> str:
 
 
 class Grader:
-    """Compares answers; every distinct pair once. Use as a context manager. Safe to share between threads.
+    """Compares answers, each distinct pair once. Use it as a context manager; threads may share it.
 
-    ``failures`` counts comparisons that ended without a verdict: "timeout", "error", "unread" (a gold that
-    math-verify cannot read: such answers are compared as text).
+    ``failures`` counts comparisons without a verdict: "timeout", "error", and "unread" (math-verify cannot read the
+    key, so the answer is compared as text).
     """
 
     def __init__(self, time_limit_s: float = TIME_LIMIT_S) -> None:
         self.failures: Counter[str] = Counter()
-        self._limit = time_limit_s
+        self._time_limit_s = time_limit_s
         self._known: dict[tuple[str, ...], bool] = {}
-        self._helper: subprocess.Popen[bytes] | None = None
+        self._pool = ProcessPool(1, initializer=_prepare_worker, context=_WorkerContext())  # starts at the first task
         self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -102,22 +102,24 @@ class Grader:
         self.close()
 
     def close(self) -> None:
-        """End the helper process."""
+        """End the worker process."""
         with self._lock:
-            self._stop()
+            self._pool.stop()
+            self._pool.join()
 
-    def is_right(self, gold: Sequence[str], answer: str | None, preset: Preset = "repaired") -> bool:
-        """Whether ``answer`` equals ``gold`` (see ``gold_of``); no answer is never right."""
+    def is_right(self, gold: Sequence[str], answer: str | None, preset: GradingPreset = "repaired") -> bool:
+        """Whether ``answer`` equals ``gold`` (see ``gold_of``); no answer is never right.
+
+        Raises ``RuntimeError`` if no worker process can be started.
+        """
         if answer is None:
             return False
-        if preset == "official" or len(gold) == 1:
-            return self._equal(preset, answer, (gold[0],))
-        return self._equal(preset, answer, tuple(gold))
+        return self._equal(preset, answer, (gold[0],) if preset == "official" else tuple(gold))
 
     def majority(self, answers: Sequence[str | None]) -> str | None:
-        """The answer given most often, equal ones counted together (maj@k); of equals, the earliest.
+        """The most frequent answer, counting equal ones together (maj@k); among ties, the earliest.
 
-        Answers that are ``None`` have no vote; of an answer's spellings the first stands.
+        ``None`` has no vote. Of an answer's spellings the first is returned.
         """
         groups: list[tuple[str, int]] = []
         for answer in answers:
@@ -131,118 +133,88 @@ class Grader:
                 groups.append((answer, 1))
         return max(groups, key=lambda group: group[1])[0] if groups else None
 
-    def _equal(self, preset: Preset, answer: str, gold: tuple[str, ...]) -> bool:
+    def _equal(self, preset: GradingPreset, answer: str, gold: tuple[str, ...]) -> bool:
         if len(gold) == 1 and _INTEGER.fullmatch(gold[0]) and _INTEGER.fullmatch(answer):
-            return int(gold[0]) == int(answer)  # what the helper would say, a thousand times sooner
+            return int(gold[0]) == int(answer)  # the worker's verdict, a thousand times faster
+        key = (preset, answer, *gold)
         with self._lock:
-            key = (preset, answer, *gold)
             if key not in self._known:
-                self._known[key] = self._ask({"preset": preset, "answer": answer, "gold": list(gold)})
+                self._known[key], failure = self._compare(preset, gold, answer)
+                if failure:
+                    self.failures[failure] += 1
             return self._known[key]
 
-    def _ask(self, question: dict[str, Any]) -> bool:
-        asked, replies = self._running()
+    def _compare(self, preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple[bool, str | None]:
+        comparison = self._pool.schedule(_compare, args=(preset, gold, answer), timeout=self._time_limit_s)
         try:
-            asked.write(json.dumps(question).encode() + b"\n")
-            asked.flush()
-            ready, _, _ = select.select([replies], [], [], self._limit)
-            line = replies.readline() if ready else b""
-        except BrokenPipeError:
-            ready, line = [replies], b""
-        if not line:
-            self.failures["timeout" if not ready else "error"] += 1
-            self._stop()
-            return False
-        reply = json.loads(line)
-        if reply["failure"]:
-            self.failures[reply["failure"]] += 1
-        return bool(reply["equal"])
-
-    def _running(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Where to write questions and where to read replies."""
-        if self._helper is None:
-            self._helper = subprocess.Popen(
-                [sys.executable, "-m", "pathfinder.benchmarks.grading"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                bufsize=0,  # so that select() tells the truth
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
-            )
-            # "ready" says that the imports are done, which do not count against the limit
-            if not cast(IO[bytes], self._helper.stdout).readline():
-                raise RuntimeError("the grading process did not start; its reason stands above")
-        return cast(IO[bytes], self._helper.stdin), cast(IO[bytes], self._helper.stdout)
-
-    def _stop(self) -> None:
-        if self._helper is not None:
-            self._helper.kill()
-            self._helper.communicate()
-            self._helper = None
+            return comparison.result()
+        except TimeoutError:
+            return False, "timeout"
+        except ProcessExpired:  # killed, out of memory, or crashed in C code
+            return False, "error"
 
 
-def pass_at_k(right: int, n: int, k: int) -> float:
-    """Unbiased chance that one of ``k`` of the ``n`` samples is right (Chen et al. 2021, arXiv 2107.03374)."""
-    if not 0 <= right <= n or not 1 <= k <= n:
-        raise ValueError(f"{right} of {n} right, k {k}; expected 0 <= right <= n and 1 <= k <= n")
-    return 1.0 - math.comb(n - right, k) / math.comb(n, k)
+class _Worker(SpawnProcess):
+    """A process that does not import the parent's main module, which can take seconds and most of the memory limit."""
+
+    def start(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
+        try:
+            super().start()
+        finally:
+            sys.modules["__main__"] = main
 
 
-def _serve() -> None:
-    """The helper: one question a line in, one reply a line out, until the input ends."""
-    import logging
+class _WorkerContext(SpawnContext):
+    Process = _Worker
 
-    from math_verify import parse, verify  # sympy takes a second
+
+def _prepare_worker() -> None:
+    """Do once what would otherwise count against the first comparison's time limit."""
+    import math_verify  # noqa: F401 - sympy takes a second to import
 
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))  # sympy can fill any memory
-    logging.disable(logging.WARNING)  # math-verify warns that its time-outs are off; ours is the parent's
-
-    def read(text: str) -> list[Any]:
-        return list(parse(f"${text}$", parsing_timeout=None, raise_on_error=True))
-
-    def equal(gold: str, answer: str) -> bool:
-        pair = read(gold), read(answer)
-        try:
-            return bool(verify(*pair, timeout_seconds=None, raise_on_error=True))
-        except Exception:
-            # an error between two readings does not hide that two others are equal, as published
-            if verify(*pair, timeout_seconds=None, raise_on_error=False):
-                return True
-            raise
-
-    def compare(preset: Preset, gold: list[str], answer: str) -> tuple[bool, str | None]:
-        if preset == "official":
-            return equal(gold[0], answer), None if read(gold[0]) else "unread"
-        whole = ", ".join(gold)
-        if _same_text(whole, answer) or equal(whole, answer):
-            return True, None
-        wanted, given = [p for g in gold for p in split_answers(g)], split_answers(answer)
-        if 1 < len(wanted) == len(given):
-            return _matches([[_same_text(g, a) or equal(g, a) for a in given] for g in wanted]), None
-        return False, None if read(whole) else "unread"
-
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    for line in sys.stdin:
-        question = json.loads(line)
-        try:
-            same, failure = compare(question["preset"], question["gold"], question["answer"])
-        except Exception:  # whatever sympy raises is a failure that the parent counts
-            same, failure = False, "error"
-        sys.stdout.write(json.dumps({"equal": same, "failure": failure}) + "\n")
-        sys.stdout.flush()
+    logging.disable(logging.WARNING)  # math-verify warns that its time limits are off
 
 
-def split_answers(text: str) -> list[str]:
-    """Parts between top-level commas and "and", ``$`` taken off: ``"(1,2), $3$"`` gives ``["(1,2)", "3"]``."""
-    parts, depth, current = [], 0, ""
-    for character in text.replace("$", "").replace("\\text{ and }", ",").replace(" and ", ","):
-        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
-        if character == "," and depth == 0:
-            parts.append(current)
-            current = ""
-        else:
-            current += character
-    return [part.strip() for part in (*parts, current) if part.strip()]
+def _compare(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple[bool, str | None]:
+    """In the worker: the verdict and the kind of failure."""
+    try:
+        return _verdict(preset, gold, answer)
+    except Exception:  # whatever sympy raises is a failure to count
+        return False, "error"
+
+
+def _verdict(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple[bool, str | None]:
+    if preset == "official":
+        return _verify(gold[0], answer), None if _read(gold[0]) else "unread"
+    whole = ", ".join(gold)
+    if _same_text(whole, answer) or _verify(whole, answer):
+        return True, None
+    wanted, given = [part for text in gold for part in split_answers(text)], split_answers(answer)
+    if 1 < len(wanted) == len(given):
+        return _matches([[_same_text(g, a) or _verify(g, a) for a in given] for g in wanted]), None
+    return False, None if _read(whole) else "unread"
+
+
+def _read(text: str) -> list[Any]:
+    from math_verify import parse
+
+    return list(parse(f"${text}$", parsing_timeout=None, raise_on_error=True))
+
+
+def _verify(gold: str, answer: str) -> bool:
+    from math_verify import verify
+
+    pair = _read(gold), _read(answer)
+    try:
+        return bool(verify(*pair, timeout_seconds=None, raise_on_error=True))
+    except Exception:
+        # as published, an error between two readings does not hide that two other readings are equal
+        if verify(*pair, timeout_seconds=None, raise_on_error=False):
+            return True
+        raise
 
 
 def _same_text(left: str, right: str) -> bool:
@@ -250,7 +222,7 @@ def _same_text(left: str, right: str) -> bool:
 
 
 def _matches(table: Iterable[list[bool]]) -> bool:
-    """Whether every row can take a column of its own (augmenting paths)."""
+    """Whether every row can be assigned a column of its own (augmenting paths)."""
     rows = list(table)
     owner: dict[int, int] = {}
 
@@ -266,5 +238,24 @@ def _matches(table: Iterable[list[bool]]) -> bool:
     return all(place(row, set()) for row in range(len(rows)))
 
 
-if __name__ == "__main__":
-    _serve()
+def split_answers(text: str) -> list[str]:
+    """Split at top-level commas and "and", without ``$``: ``"(1,2), $3$"`` gives ``["(1,2)", "3"]``."""
+    parts, depth, current = [], 0, ""
+    for character in text.replace("$", "").replace("\\text{ and }", ",").replace(" and ", ","):
+        depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += character
+    return [part.strip() for part in (*parts, current) if part.strip()]
+
+
+def pass_at_k(right: int, n: int, k: int) -> float:
+    """Estimate the probability that at least one of ``k`` samples is right, from ``n`` samples of which ``right`` are.
+
+    Chen et al. 2021, arXiv 2107.03374. Raises ``ValueError`` for impossible counts.
+    """
+    if not 0 <= right <= n or not 1 <= k <= n:
+        raise ValueError(f"{right} of {n} right, k {k}; expected 0 <= right <= n and 1 <= k <= n")
+    return 1.0 - math.comb(n - right, k) / math.comb(n, k)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pathfinder.benchmarks.bootstrap import interval
-from pathfinder.benchmarks.processbench import Preset
+from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
@@ -87,7 +87,7 @@ def step_counts(item: PRMBenchItem, labels: Labels) -> Counts:
 def evaluate(
     items: Sequence[PRMBenchItem],
     predictions: Mapping[str, Labels | None],
-    preset: Preset = "repaired",
+    preset: GradingPreset = "repaired",
 ) -> dict[str, Any]:
     """``{"classes", "categories", "overall", "details"}``; ``None`` stands for an answer declared invalid.
 
@@ -125,7 +125,7 @@ def evaluate(
     return scores({name: tally.counts for name, tally in tallies.items()}, preset) | {"details": details}
 
 
-def scores(counts: Mapping[str, Counts], preset: Preset = "repaired") -> dict[str, Any]:
+def scores(counts: Mapping[str, Counts], preset: GradingPreset = "repaired") -> dict[str, Any]:
     """The table's row from the counts of each class, in percent. A category lacks where one of its classes does."""
     classes = {name: 100 * _score(name, counts[name], preset) for name in CLASSES if name in counts}
     categories = {
@@ -166,18 +166,18 @@ def trivial_predictors(items: Sequence[PRMBenchItem], report: Report) -> dict[st
     return out
 
 
-def _shown(item: PRMBenchItem, labels: Labels, preset: Preset) -> list[bool]:
+def _shown(item: PRMBenchItem, labels: Labels, preset: GradingPreset) -> list[bool]:
     given = [bool(label) for label in labels]
     return given if preset == "official" else given[: len(item.steps)]
 
 
-def _score(name: str, counts: Counts, preset: Preset) -> float:
+def _score(name: str, counts: Counts, preset: GradingPreset) -> float:
     tp, fp, tn, fn = (int(x) for x in counts)
     positive, negative = _f1(tp, fp, fn, preset), _f1(tn, fn, fp, preset)
     return positive if name == "multi_solutions" else 0.5 * positive + 0.5 * negative
 
 
-def _f1(hits: int, false: int, missed: int, preset: Preset) -> float:
+def _f1(hits: int, false: int, missed: int, preset: GradingPreset) -> float:
     if preset == "repaired":
         total = 2 * hits + false + missed
         return 2 * hits / total if total else 0.0
@@ -189,7 +189,7 @@ def _share(part: int, whole: int) -> float:
     return part / whole if whole else -1.0
 
 
-def _details(tally: Tally, preset: Preset) -> dict[str, Any]:
+def _details(tally: Tally, preset: GradingPreset) -> dict[str, Any]:
     """Auxiliary figures as shares (not percent), named as in the published evaluator."""
     tp, fp, tn, fn = (int(x) for x in tally.counts)
     missing = -1.0 if preset == "official" else None

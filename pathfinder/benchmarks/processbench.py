@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SUBSETS, ProcessBenchItem
 from pathfinder.core.params import Report
 
-Preset = Literal["official", "repaired"]
 Key = tuple[str, str]
 """Subset and id of an item."""
 NO_ERROR = -1
@@ -60,7 +60,7 @@ class Table:
 
 
 def evaluate(
-    items: Sequence[ProcessBenchItem], predictions: Mapping[Key, int | None], preset: Preset = "repaired"
+    items: Sequence[ProcessBenchItem], predictions: Mapping[Key, int | None], preset: GradingPreset = "repaired"
 ) -> dict[str, Any]:
     """``{"subsets": {name: {error_acc, correct_acc, f1, n_error, n_correct}}, "mean_f1"}`` in unrounded percent."""
     table = Table.of(items, predictions)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pathfinder.benchmarks.accuracy import by_set
-from pathfinder.benchmarks.grading import Grader, Preset, gold_of
+from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
@@ -21,15 +20,7 @@ RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")
 
 
-@dataclass(frozen=True, slots=True)
-class Searched:
-    """``rows`` as the published script writes them, in the order of the problems, and the stage's metrics."""
-
-    rows: list[dict[str, Any]]
-    metrics: dict[str, Any]
-
-
-def search_preset(params: Params) -> Preset:
+def search_preset(params: Params) -> GradingPreset:
     """The rules of the search and its grading; raises ``DataError`` if they do not allow the search strategy."""
     if params.score.preset != "official-search":
         return "repaired"
@@ -43,10 +34,10 @@ def search_preset(params: Params) -> Preset:
 
 def search_all(
     stage: str, run: str, pick: StepScorer, identity: dict[str, Any], models: Sequence[Path], params: Params
-) -> Searched:
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Search every problem of the profile's sets with ``pick`` and grade the answers.
 
-    Finished chunks are kept in a folder whose name is a digest of everything that determines them: the code of
+    Returns the published script's rows, in the order of the problems, and the stage's metrics. Finished chunks are kept in a folder whose name is a digest of everything that determines them: the code of
     ``stage``, the search's parameters and, for the scores, ``identity`` and ``models``. Raises ``DataError`` as
     ``search_preset`` does.
     """
@@ -79,7 +70,7 @@ def search_all(
             "not_graded": grader.failures.total(),
         },
     }
-    return Searched(rows, metrics)
+    return rows, metrics
 
 
 def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import regex  # type: ignore[import-untyped]
 
-from pathfinder.benchmarks.grading import Preset, boxes, extract_boxed, last_boxed
+from pathfinder.benchmarks.grading import GradingPreset, boxes, extract_boxed, last_boxed
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, STEP_SEPARATOR
@@ -64,29 +64,27 @@ StepScorer = Callable[[Sequence[Round]], list[list[Scored]]]
 """Scores the candidates of all open problems in one call: one list per round, one score per candidate."""
 
 
-@dataclass(frozen=True, slots=True)
-class RandomPick:
+def random_pick(seed: int) -> StepScorer:
     """The control: rewards that pick a random *sample*.
 
-    A step that was drawn twice is twice as likely. Otherwise de-duplication would favour rare steps, which are mostly
-    incorrect.
+    Each step scores the highest of ``count`` uniform numbers, so a step that was drawn twice is twice as likely.
+    Otherwise de-duplication would favour rare steps, which are mostly incorrect.
     """
 
-    seed: int
+    def uniform(key: str) -> float:
+        digest = hashlib.sha256(f"{seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:7], "little") / 2**56
 
-    def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-        """Score each step by the highest of ``count`` uniform numbers."""
+    def pick(rounds: Sequence[Round]) -> list[list[Scored]]:
         return [
             [
-                Scored(self._uniform(f"{r.name}/{r.number}/{step}") ** (1 / count))
-                for step, count in zip(r.steps, r.counts, strict=True)
+                Scored(uniform(f"{r.name}/{r.number}/{step}") ** (1 / n))
+                for step, n in zip(r.steps, r.counts, strict=True)
             ]
             for r in rounds
         ]
 
-    def _uniform(self, key: str) -> float:
-        digest = hashlib.sha256(f"{self.seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:7], "little") / 2**56
+    return pick
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +136,7 @@ class _Search:
 
 
 def search(
-    problems: Sequence[SearchProblem], policy: Policy, score: StepScorer, settings: Search, preset: Preset
+    problems: Sequence[SearchProblem], policy: Policy, score: StepScorer, settings: Search, preset: GradingPreset
 ) -> list[dict[str, Any]]:
     """Search every problem.
 
@@ -165,7 +163,7 @@ def search(
 
 
 def _draw(
-    running: Sequence[_Search], number: int, policy: Policy, settings: Search, preset: Preset
+    running: Sequence[_Search], number: int, policy: Policy, settings: Search, preset: GradingPreset
 ) -> list[tuple[_Search, int, _Candidates]]:
     """Candidates of every open path, from one policy call; the paths of a problem take turns with its samples."""
     n = settings.n
@@ -178,7 +176,7 @@ def _draw(
         safe_prompt(policy, running[row // n].problem.problem, running[row // n].paths[path].steps)
         for row, path in enumerate(owners)
     ]
-    drawn = policy.sample(prompts, keys, sampling)
+    drawn = policy.generate(prompts, keys, sampling)
     found = []
     for place, one in enumerate(running):
         rows = range(place * n, (place + 1) * n)
@@ -188,7 +186,7 @@ def _draw(
     return found
 
 
-def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Preset) -> _Candidates:
+def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: GradingPreset) -> _Candidates:
     """Distinct legal candidates in the order of their first draw, with the number of draws."""
     found = _Candidates()
     for completion in drawn:
@@ -212,7 +210,7 @@ def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Prese
 
 
 def _extended(
-    path: _Path, number: int, pairs: list[tuple[_Candidate, Scored]], preset: Preset, last: bool, width: int
+    path: _Path, number: int, pairs: list[tuple[_Candidate, Scored]], preset: GradingPreset, last: bool, width: int
 ) -> list[_Path]:
     """The path extended by each of its ``width`` best accepted candidates, the first of equals.
 
@@ -250,7 +248,7 @@ def _extended(
     ]
 
 
-def _row(one: _Search, preset: Preset) -> dict[str, Any]:
+def _row(one: _Search, preset: GradingPreset) -> dict[str, Any]:
     """The row of the best finished path or, if none is finished, of the best path."""
     path = next((path for path in one.paths if path.finished), one.paths[0])
     steps = [*path.steps[:-1], _Candidate(path.steps[-1], path.finished).published] if path.steps else []

@@ -115,7 +115,7 @@ def _save(
     keep_lm_head: bool = True,
     **settings: Any,
 ) -> None:
-    """Weights, configuration and tokenizer; ``heads`` are drawn and put beside the backbone's tensors."""
+    """Weights, configuration and tokenizer; ``heads`` are random and saved with the backbone's tensors."""
     config, architecture = _MODELS[kind]
     torch.manual_seed(len(folder.name))
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False}
@@ -139,7 +139,7 @@ def math_shepherd(folder: Path) -> None:
 
 
 def math_psa(folder: Path) -> None:
-    """A Qwen2 language model with a LoRA adapter beside it."""
+    """A Qwen2 language model with a LoRA adapter in its folder ``lora``."""
     _save(folder, "qwen2", qwen_tokenizer())
     lora = folder / "lora"
     lora.mkdir()
@@ -161,7 +161,7 @@ def rlhflow(folder: Path) -> None:
 
 
 def skywork(folder: Path) -> None:
-    """A Qwen2 language model with a value head beside it."""
+    """A Qwen2 language model with a value head."""
     _save(folder, "qwen2", qwen_tokenizer(), {"v_head.summary.weight": (1, _HIDDEN), "v_head.summary.bias": (1,)})
 
 
@@ -178,7 +178,7 @@ def llemma(folder: Path) -> None:
 
 
 def qwen(folder: Path) -> None:
-    """A Qwen2 backbone with two layers of token classification, and a pointer to code that nobody may run."""
+    """A Qwen2 backbone with two layers of token classification, and a pointer to code that must not be run."""
     heads = {"score.0.weight": (_HIDDEN, _HIDDEN), "score.0.bias": (_HIDDEN,)}
     heads |= {"score.2.weight": (2, _HIDDEN), "score.2.bias": (2,)}
     code = {"auto_map": {"AutoModel": "modeling_qwen2_rm.Qwen2ForProcessRewardModel"}}

@@ -1,5 +1,7 @@
-"""What the authors' scripts do, written down one solution at a time: the whole text tokenised, step tokens looked for
-in the ids, one plain forward pass of transformers' own model, and the head by hand. Texts must hold no step token.
+"""The authors' scripts, rewritten for one solution at a time.
+
+Each tokenises the whole text, looks up the step tokens in the ids, runs one plain forward pass of transformers' own
+model and applies the head by hand. The texts must contain no step token.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 
 
 @functools.cache
@@ -216,3 +218,4 @@ METHODS: dict[str, dict[str, _Script]] = {
     "qwen-prm": _QWEN,
     "qwen-prm800k": _QWEN,
 }
+PAIRS = [(name, method) for name, methods in METHODS.items() for method in methods]

@@ -1,4 +1,4 @@
-"""Baselines through the shipped world's benchmarks: the shapes of our own runs, both ways, the same bytes again."""
+"""Published PRMs on the small world's benchmarks: the form of our own runs, both conventions, repeatable bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of
 
 @pytest.fixture
 def project(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder: the world's benchmarks, three items a file, and two systems' models."""
+    """The current folder, with the world's benchmarks, three items per subset or class, and two systems' models."""
     evaluation_project(tmp_path, world, processbench={"limit": 3}, prmbench={"limit": 3})
     for name in ("skywork", "reasoneval"):
         FOLDERS[name](tmp_path / "artifacts/raw/models" / name)
@@ -56,7 +56,7 @@ def test_processbench(project: Path) -> None:
     assert before == (predictions.read_bytes(), Path("metrics/processbench/reasoneval.json").read_bytes())
 
 
-def test_prmbench_both_ways(project: Path) -> None:
+def test_prmbench_under_both_conventions(project: Path) -> None:
     main(["skywork", "prmbench"])
     rows = rows_of(Path("artifacts/predictions/prmbench/skywork.jsonl"))
     metrics = read_json(Path("metrics/prmbench/skywork.json"))
@@ -65,14 +65,14 @@ def test_prmbench_both_ways(project: Path) -> None:
     assert metrics["overall"] == metrics["rules"]["authors"]["overall"]
     for row in rows:
         authors, benchmark = ([step[key] for step in row["steps"]] for key in ("reward", "reward_benchmark"))
-        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.sound(authors)
+        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.verdicts(authors)
         theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
         assert row["scores"]["step_level_validity_labels_benchmark"] == theirs
     assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
 
 
 def test_what_is_longer_than_the_context_is_missed_and_counted(project: Path) -> None:
-    """One unlucky solution does not end the run, and is no verdict either."""
+    """An overlong solution neither ends the run nor gets a verdict."""
     config = Path("artifacts/raw/models/reasoneval/config.json")
     lengths = sorted(sum(map(len, [row["problem"], *row["steps"]])) for row in _first_rows("processbench"))
     config.write_text(json.dumps(json.loads(config.read_text()) | {"sliding_window": lengths[-2]}))
@@ -92,12 +92,12 @@ def test_what_is_longer_than_the_context_is_missed_and_counted(project: Path) ->
 
 
 def _first_rows(benchmark: str) -> list[dict[str, Any]]:
-    """The three items a file that the project's limit leaves."""
+    """The three items per file that the project's limit keeps."""
     files = sorted(Path("artifacts/raw", benchmark).glob("*.json"))
     return [row for file in files for row in json.loads(file.read_text())[:3]]
 
 
-def test_a_system_that_nobody_knows_or_fetched_is_named(project: Path) -> None:
+def test_an_unknown_system_or_missing_model_is_reported(project: Path) -> None:
     with pytest.raises(ValueError, match="unknown system 'skywork-2'; expected one of llemma, math-psa, "):
         main(["skywork-2", "prmbench"])
     shutil.rmtree("artifacts/raw/models/skywork")
@@ -119,7 +119,7 @@ def test_search_and_best_of_n(world: Path, tmp_path: Path, monkeypatch: pytest.M
     assert len(rows) == 6
     for entry in (entry for row in rows for entry in row["iteration_history"]):
         rewards = [candidate["reward"] for candidate in entry["candidates_info"]]
-        assert entry["chosen_step_index"] == rewards.index(max(rewards)), "a low reward alone rejects nothing"
+        assert entry["chosen_step_index"] == rewards.index(max(rewards)), "a low reward must not reject a candidate"
         assert not any("rejected" in candidate for candidate in entry["candidates_info"])
 
 
@@ -149,7 +149,7 @@ def test_commands(project: Path) -> None:
     asked = ["evaluate", "--system", "reasoneval", "--model", model, "--limit", "2"]
     done = runner.invoke(app, [*asked, "--benchmark", "processbench"])
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("processbench reasoneval: authors ")
+    assert done.stdout.startswith("processbench reasoneval: mean F1 ")
     assert len(rows_of(Path("artifacts/predictions/processbench/reasoneval.jsonl"))) == 8
     Path("in.jsonl").write_text(json.dumps({"id": "a", "problem": "1+1?", "steps": ["2", "so 3"]}) + "\n")
     done = runner.invoke(app, ["score", "in.jsonl", "--system", "reasoneval", "--model", model])
@@ -178,7 +178,7 @@ class Mine:
         return text.encode([Piece(text.safe(solution.problem)), *steps])
 
     def head(self, text, weights):
-        return TokenHead.of(weights, *text.pair("+ -"))
+        return TokenHead.of(weights, *text.exact("+ -", 2))
 
 
 SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Method(Mine())}, "")
@@ -186,7 +186,7 @@ SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Metho
 
 
 def test_a_new_prm_is_one_file_and_one_line(project: Path) -> None:
-    """On a copy of the code: the benchmark's stage, the command and the parameters know it then."""
+    """In a copy of the code, the stage evaluates a system after one new file and one new line."""
     for folder in ("pathfinder", "stages"):
         shutil.copytree(ROOT / folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
     Path("pathfinder/baselines/mine.py").write_text(MINE)

@@ -1,4 +1,4 @@
-"""The nine systems on real solutions: the engine beside the authors' scripts, the same scores in less processor time.
+"""The nine systems on real solutions: the engine gives the scripts' scores in less processor time.
 
 Run: pytest -m benchmarks -s tests/baselines/test_speed.py
 """
@@ -16,13 +16,13 @@ from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.prm.scoring import Solution
+from pathfinder.prm.steps import Solution
 from tests.baselines.folders import FOLDERS
 from tests.baselines.straightforward import METHODS
 
 pytestmark = pytest.mark.benchmarks
 _ITEMS = 8
-"""Solutions a file."""
+"""Items per subset or class."""
 
 
 def test_real_solutions(tmp_path: Path, mirror: Path) -> None:
@@ -50,7 +50,7 @@ def test_real_solutions(tmp_path: Path, mirror: Path) -> None:
 
 
 def _line(step: str) -> str:
-    """A step as one line: the scripts take line breaks of their own from a step's (Skywork, Llemma)."""
+    """A step as one line: Skywork's and Llemma's scripts take a line break inside a step for the end of a step."""
     return re.sub(r"\s*\n\s*", " ", step).strip()
 
 

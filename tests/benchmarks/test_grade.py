@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from pathfinder.benchmarks.grade import Format, grade, notes, render
-from pathfinder.benchmarks.grading import Preset
+from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import DataError
 
@@ -46,7 +46,7 @@ def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
         labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
         rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
     file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
-    for preset in get_args(Preset):
+    for preset in get_args(GradingPreset):
         found = grade("prmbench", file, mirror / "prmbench", preset)
         assert found["overall"] == 100.0
         assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}

@@ -1,11 +1,17 @@
-"""Grading with the real math-verify, its time-outs and failures, majority and pass@k."""
+"""Grading with the real math-verify: time limits, failures, majority and pass@k."""
 
 from __future__ import annotations
 
 import math
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 
 import pytest
 
@@ -44,8 +50,8 @@ def test_every_answer_key(grader: Grader, set_name: str, key: object, answer: st
     assert grader.is_right(gold_of(set_name, key, "repaired"), answer) is right
 
 
-def test_official_meets_the_lists_as_they_print(grader: Grader) -> None:
-    """str(["5,15"]) is not an answer that anyone gives: the published ceiling."""
+def test_official_compares_lists_as_printed(grader: Grader) -> None:
+    """Nobody answers str(["5,15"]), which is why the published grading has a ceiling."""
     for key, answer in ((["5,15"], "5,15"), (["$8 \\sqrt{2}$"], "8 \\sqrt{2}"), (["$2 n$"], "2 n")):
         assert not grader.is_right(gold_of("olympiadbench", key, "official"), answer, "official")
         assert grader.is_right(gold_of("olympiadbench", key, "repaired"), answer)
@@ -55,7 +61,7 @@ def test_official_meets_the_lists_as_they_print(grader: Grader) -> None:
 
 
 def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(grader: Grader) -> None:
-    """sympy cannot compare 1/0 with itself, math-verify then goes on to the texts."""
+    """sympy cannot compare 1/0 with itself; math-verify then compares the texts."""
     before = grader.failures.total()
     assert grader.is_right(("\\frac{1}{0}",), "\\frac{1}{0}", "official")
     assert grader.failures.total() == before
@@ -67,14 +73,63 @@ def test_no_answer_is_never_right(grader: Grader) -> None:
     assert not grader.is_right(("5",), "")
 
 
-def test_a_hanging_comparison_is_ended_and_counted() -> None:
+ENDLESS = ("\\int_0^1 \\sin(x^x \\cos(x^9)) e^{x^5} dx",), "\\sum_{n=1}^{99999999} \\sin(n!)/n^n"
+
+
+def test_a_hanging_comparison_is_killed_and_counted() -> None:
     with Grader(time_limit_s=4) as grader:
         assert grader.is_right(("x^2 - 1",), "(x-1)(x+1)")
-        assert not grader.is_right(
-            ("\\int_0^1 \\sin(x^x \\cos(x^9)) e^{x^5} dx",), "\\sum_{n=1}^{99999999} \\sin(n!)/n^n"
-        )
+        assert not grader.is_right(*ENDLESS)
         assert grader.failures == {"timeout": 1}
-        assert grader.is_right(("x^2 - 4",), "(x-2)(x+2)"), "it goes on with a new process"
+        assert grader.is_right(("x^2 - 4",), "(x-2)(x+2)"), "a new worker must take over"
+
+
+def test_a_worker_that_dies_is_counted_and_replaced() -> None:
+    others = children(os.getpid())
+    with Grader(time_limit_s=60) as grader:
+        assert grader.is_right(("x^2 - 1",), "(x-1)(x+1)")
+        (worker,) = set(children(os.getpid())) - set(others)
+        threading.Timer(1, os.kill, (worker, signal.SIGKILL)).start()
+        assert not grader.is_right(*ENDLESS)
+        assert grader.failures == {"error": 1}
+        assert grader.is_right(("x^2 - 4",), "(x-2)(x+2)"), "a new worker must take over"
+    assert set(children(os.getpid())) <= set(others), "the worker ends with the grader"
+
+
+KILLED = """
+import os, signal, sys
+sys.path[:0] = [os.getcwd()]
+from pathfinder.benchmarks.grading import Grader
+
+grader = Grader()
+assert grader.is_right(("x^2 - 1",), "(x-1)(x+1)")
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_the_worker_ends_with_a_killed_parent_and_does_not_run_its_main_module(root: Path, tmp_path: Path) -> None:
+    """Without a guard for ``__main__``, a worker that imports the script would start a grader of its own."""
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    parent = subprocess.Popen([sys.executable, script], cwd=root, stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    workers = children(parent.pid)
+    assert workers
+    parent.kill()
+    parent.communicate()
+    deadline = time.monotonic() + 20
+    while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [worker for worker in workers if Path(f"/proc/{worker}").exists()] == []
+
+
+def children(parent: int) -> list[int]:
+    """Processes of the parent that run a worker, not multiprocessing's resource tracker."""
+    tasks = Path(f"/proc/{parent}/task").glob("*/children")
+    pids = [int(pid) for task in tasks for pid in task.read_text().split()]
+    return [pid for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_threads_share_a_grader(grader: Grader) -> None:
@@ -97,7 +152,7 @@ def test_threads_share_a_grader(grader: Grader) -> None:
 def test_majority_counts_equal_answers_together(grader: Grader) -> None:
     assert grader.majority(["3", "1/2", "0.5", "3", "\\frac{1}{2}"]) == "1/2"
     assert grader.majority(["4", None, None, None]) == "4"
-    assert grader.majority(["4", "5"]) == "4", "of equals the earliest"
+    assert grader.majority(["4", "5"]) == "4", "the earliest of ties"
     assert grader.majority([None, None]) is None
     assert grader.majority([]) is None
 

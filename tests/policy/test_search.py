@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.benchmarks.grading import Preset, extract_boxed
+from pathfinder.benchmarks.grading import GradingPreset, extract_boxed
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.policy.search import RandomPick, Round, Scored, search
+from pathfinder.policy.search import random_pick, Round, Scored, search
 from tests.support.searches import END, Script, Table, problem, run, settings
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
-def test_the_best_candidate_is_chosen(preset: Preset) -> None:
+def test_the_best_candidate_is_chosen(preset: GradingPreset) -> None:
     def say(_: str, number: int, draw: int) -> tuple[str, str]:
         return (f"{'abba'[draw]}{number}\n\n", "stop") if number < 3 else (END, "stop")
 
@@ -42,7 +42,7 @@ def test_the_first_of_equals_wins() -> None:
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
-def test_a_rejected_candidate_is_not_taken_while_another_is_accepted(preset: Preset) -> None:
+def test_a_rejected_candidate_is_not_taken_while_another_is_accepted(preset: GradingPreset) -> None:
     row = run(
         Script(lambda _n, _r, d: (f"{d} {END}", "stop")), {f"{i} {END}": (-0.9, 0.1)[i % 2] for i in range(4)}, preset
     )
@@ -160,7 +160,7 @@ def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[
             return [[Scored(abs(value), value < 0) for value in row] for row in values]
 
     class Drawn(Script):
-        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
             places = [(int(key.split("/")[3]), int(key.split("/")[4])) for key in keys]
             drawn = [texts[number - 1][draw] for number, draw in places]
             return [Completion(text, 1, "length" if text == "cut here" else "stop") for text in drawn]
@@ -219,7 +219,7 @@ def test_a_beam_goes_back_to_a_path_that_greedy_search_left() -> None:
     prefixes: dict[str, list[str]] = {}
 
     class Fork(Script):
-        def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
             self.calls.append(len(prompts))
             out = []
             for prompt, key in zip(prompts, keys, strict=True):
@@ -267,8 +267,8 @@ def test_random_pick_chooses_samples_not_steps() -> None:
     """Seven draws of one step and one draw of another: the first is chosen seven times out of eight."""
     picks = 0
     for i in range(2000):
-        common, rare = RandomPick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
+        common, rare = random_pick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
         picks += common.reward > rare.reward
     assert abs(picks / 2000 - 7 / 8) < 0.03
     one = Round("p", 1, "q", (), ("a",), (1,))
-    assert RandomPick(7)([one]) != RandomPick(8)([one])
+    assert random_pick(7)([one]) != random_pick(8)([one])

@@ -1,4 +1,4 @@
-"""The stage on the shipped world, with an untrained PRM: rows that the published evaluator reads, and its figures."""
+"""The stage on the small world with an untrained PRM: its rows, graded, give the figures of its metrics."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
-from pathfinder.prm.scoring import StepScore
-from stages.prmbench import is_sound, main
+from pathfinder.prm.steps import StepScore
+from stages.prmbench import is_correct, main
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 
 
@@ -37,9 +37,9 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_rules() -> None:
     step = StepScore(0.6, 0.8, None, 0.3)
-    assert is_sound(step, "pass1", 0.5)
-    assert not is_sound(step, "pass1", 0.7)
-    assert not is_sound(step, "both", 0.5)
+    assert is_correct(step, "pass1", 0.5)
+    assert not is_correct(step, "pass1", 0.7)
+    assert not is_correct(step, "both", 0.5)
     bare = StepScore(None, None, None, 0.6)
-    assert is_sound(bare, "pass1", 0.5)
-    assert is_sound(bare, "both", 0.5)
+    assert is_correct(bare, "pass1", 0.5)
+    assert is_correct(bare, "both", 0.5)

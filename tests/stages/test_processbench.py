@@ -1,4 +1,4 @@
-"""The stage on the shipped world, with an untrained PRM: shapes, accounting, the same bytes again."""
+"""The stage on the small world with an untrained PRM: rows, accounting, repeatable bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
-from pathfinder.prm.scoring import StepScore
-from stages.processbench import first_error, main, until_both
+from pathfinder.prm.steps import StepScore
+from stages.processbench import is_correct, main, until_both
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 
 
@@ -38,7 +38,7 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, var
 
 
 def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An untrained PRM: its answers are as good as random, so that solutions stop at every place."""
+    """The answers of an untrained PRM are as good as random, so solutions stop at every place."""
     found = {}
     for early_stop in (False, True):
         folder = tmp_path / str(early_stop)
@@ -50,38 +50,36 @@ def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatc
     (whole, every), (stopped, fewer) = found[False], found[True]
     assert "early_stop" not in whole
     assert "thresholds" not in stopped
-    told = stopped.pop("early_stop")
+    counts = stopped.pop("early_stop")
     del whole["thresholds"]
     assert stopped == whole
-    assert told == {"steps": sum(len(row["steps"]) for row in every), "scored": sum(len(row["steps"]) for row in fewer)}
-    assert told["scored"] < told["steps"]
-    for all_of_it, part in zip(every, fewer, strict=True):
+    steps, scored = (sum(len(row["steps"]) for row in rows) for rows in (every, fewer))
+    assert counts == {"steps": steps, "scored": scored}
+    assert scored < steps
+    for whole_row, part in zip(every, fewer, strict=True):
         last = part["steps"][-1]
-        assert len(part["steps"]) == len(all_of_it["steps"]) or last["reward"] < 0.5 or last["math"] < 0.5
+        assert len(part["steps"]) == len(whole_row["steps"]) or last["reward"] < 0.5 or last["math"] < 0.5
         for key in ("id", "prediction", "prediction_pass1"):
-            assert part[key] == all_of_it[key]
-        for one, other in zip(part["steps"], all_of_it["steps"], strict=False):
-            assert one["reward"] == pytest.approx(other["reward"], abs=1e-5)
+            assert part[key] == whole_row[key]
+        for stopped_step, step in zip(part["steps"], whole_row["steps"], strict=False):
+            assert stopped_step["reward"] == pytest.approx(step["reward"], abs=1e-5)
 
 
-def test_a_solution_ends_where_both_rules_have_found_an_error() -> None:
-    sound, doubtful, bad = (
-        StepScore(0.9, 0.9, None, 0.8),
-        StepScore(0.4, 0.9, None, 0.7),
-        StepScore(0.9, 0.9, None, 0.2),
-    )
+CORRECT = StepScore(0.9, 0.9, None, 0.8)
+MATH_ERROR = StepScore(0.4, 0.9, None, 0.7)
+LOW_REWARD = StepScore(0.9, 0.9, None, 0.2)
+
+
+def test_a_solution_ends_when_both_rules_have_found_an_error() -> None:
     stop = until_both(2)
-    assert [stop(0, place, step) for place, step in enumerate((sound, doubtful, doubtful, bad))] == [False] * 3 + [True]
-    assert [stop(1, place, step) for place, step in enumerate((bad, sound, doubtful))] == [False, False, True]
+    first = [stop(0, place, step) for place, step in enumerate((CORRECT, MATH_ERROR, MATH_ERROR, LOW_REWARD))]
+    second = [stop(1, place, step) for place, step in enumerate((LOW_REWARD, CORRECT, MATH_ERROR))]
+    assert (first, second) == ([False, False, False, True], [False, False, True])
 
 
 def test_rules() -> None:
-    sound, doubtful, bad = (
-        StepScore(0.9, 0.9, None, 0.8),
-        StepScore(0.4, 0.9, None, 0.7),
-        StepScore(0.9, 0.9, None, 0.2),
-    )
-    assert first_error([sound, doubtful, bad], "pass1") == 1
-    assert first_error([sound, doubtful, bad], "both") == 2
-    assert first_error([sound, sound], "both") == -1
-    assert first_error([], "both") == -1
+    steps = [CORRECT, MATH_ERROR, LOW_REWARD]
+    assert [is_correct(step, "pass1") for step in steps] == [True, False, True]
+    assert [is_correct(step, "both") for step in steps] == [True, True, False]
+    assert is_correct(StepScore(None, None, None, 0.5), "both")
+    assert is_correct(StepScore(None, None, None, 0.5), "pass1")

@@ -1,4 +1,4 @@
-"""A project folder in which the evaluation stages run: the shipped world, its base model as every model, few items."""
+"""A project folder in which the evaluation stages run: the small world, and its base model as every model."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import yaml
 
 from pathfinder.core.io import read_jsonl
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = ("full", "no_error_categories", "no_subtasks")
 
 
 def evaluation_project(folder: Path, world: Path, **changes: dict[str, Any]) -> None:
-    """Fill ``folder``. ``changes``: sections of the parameters with what differs from the quickstart."""
+    """Fill ``folder`` with the quickstart's parameters; ``changes`` overrides values of their sections."""
     raw = folder / "artifacts" / "raw"
     (raw / "models").mkdir(parents=True)
     for name in ("processbench", "prmbench", "search"):
@@ -36,5 +36,5 @@ def evaluation_project(folder: Path, world: Path, **changes: dict[str, Any]) -> 
 
 
 def rows_of(path: Path) -> list[Any]:
-    """Every row of a JSON-lines file."""
+    """All rows of a JSON Lines file."""
     return [row for _, row in read_jsonl(path)]

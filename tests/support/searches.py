@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from pathfinder.benchmarks.grading import Preset
+from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Completion, Sampling
@@ -24,7 +24,7 @@ class Script:
         self.calls: list[int] = []
         self.prompts: list[str] = []
 
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         self.calls.append(len(prompts))
         self.prompts += prompts
         assert sampling.include_stop
@@ -72,5 +72,5 @@ def problem(name: str = "0", text: str = "what is 3 + 4?") -> SearchProblem:
     return SearchProblem("math", name, text, "7")
 
 
-def run(policy: Script, rewards: dict[str, float], preset: Preset, **changes: Any) -> dict[str, Any]:
+def run(policy: Script, rewards: dict[str, float], preset: GradingPreset, **changes: Any) -> dict[str, Any]:
     return search([problem()], policy, Table(rewards), settings(**changes), preset)[0]

@@ -1,0 +1,71 @@
+"""The registry holds every system of the room and every PRM of the paper's tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from pathfinder import baselines
+from pathfinder.baselines.adapter import AUTHORS, System
+from pathfinder.baselines.registry import SYSTEMS, by_name, system
+from pathfinder.benchmarks import paper
+from pathfinder.core.io import DataError
+from tests.baselines.straightforward import PAIRS
+
+
+def test_every_method_was_compared() -> None:
+    assert {(name, method) for name, one in SYSTEMS.items() for method in one.methods} == set(PAIRS)
+
+
+def test_every_prm_of_the_papers_tables_is_a_system() -> None:
+    titles = {title for one in SYSTEMS.values() for title in one.titles}
+    judges = {row.name for row in paper.PROCESSBENCH_FULL.rows} - {row.name for row in paper.PROCESSBENCH.rows}
+    judges |= {"Qwen-2.5-Math-72B", "QwQ-Preview-32B", "Gemini-2.0-flash-exp", "Gemini-2.0-thinking-exp-1219"}
+    judges |= {"pass@1", "major@8", "pass@8"}
+    rows = {row.name for table in (paper.PROCESSBENCH, paper.PRMBENCH, paper.SEARCH) for row in table.rows}
+    theirs = {row for row in rows if row not in judges and not row.startswith("PathFinder")}
+    assert theirs == titles
+    for one in SYSTEMS.values():  # each system has one row in each of the three tables
+        for table in (paper.PROCESSBENCH, paper.PRMBENCH, paper.SEARCH):
+            assert sum(table.row(title) is not None for title in one.titles) == 1
+
+
+def test_every_system_names_its_sources_and_what_they_leave_open() -> None:
+    for one in SYSTEMS.values():
+        assert AUTHORS in one.methods
+        assert one.sources
+        assert all("@" in source or source == "model card" for source in one.sources)
+        threshold_found = one.name == "reasoneval"
+        assert ("threshold" in one.not_found) is not threshold_found
+
+
+def test_every_system_of_the_room_is_registered() -> None:
+    """A system object in any module of the room that the registry forgot would never be evaluated."""
+    modules = [path.stem for path in sorted(Path(baselines.__file__).parent.glob("*.py")) if path.stem != "__init__"]
+    found = {
+        id(value): f"{module}.{name}"
+        for module in modules
+        for name, value in vars(import_module(f"pathfinder.baselines.{module}")).items()
+        if isinstance(value, System)
+    }
+    registered = {id(one) for one in SYSTEMS.values()}
+    assert len(registered) == 9
+    assert [place for number, place in found.items() if number not in registered] == []
+    assert registered == found.keys()
+
+
+def test_repeated_names_and_titles_are_refused() -> None:
+    first, second = SYSTEMS["skywork"], SYSTEMS["llemma"]
+    assert by_name([first, second]) == {"skywork": first, "llemma": second}
+    with pytest.raises(ValueError, match="name 'skywork' belongs to several systems"):
+        by_name([first, second, replace(first, titles=())])
+    with pytest.raises(ValueError, match="title 'Skywork-PRM-7B' belongs to several systems"):
+        by_name([first, replace(second, titles=first.titles)])
+
+
+def test_an_unknown_name_is_refused() -> None:
+    with pytest.raises(DataError, match="unknown system 'x'; expected one of llemma, math-psa, math-shepherd"):
+        system("x")

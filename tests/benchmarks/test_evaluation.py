@@ -1,0 +1,125 @@
+"""The frame on two small benchmarks: answers, rows, metrics and the headline of any system."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pathfinder.benchmarks import prmbench, processbench
+from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
+from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
+from pathfinder.core.io import DataError, read_json
+from pathfinder.core.params import Report
+
+REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
+STEPS = ["a", "b", "c"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Both benchmarks in one folder; the current folder is another."""
+    labels = [0, 1, 2, -1, -1, 1]
+    rows = [{"id": f"math-{i}", "problem": "p", "steps": STEPS, "label": label} for i, label in enumerate(labels)]
+    (tmp_path / "math.json").write_text(json.dumps(rows))
+    classes = ["circular", "deception", "redundency"]
+    typed = [
+        {"idx": str(i), "classification": classes[i % 3], "modified_question": "q", "modified_process": STEPS}
+        | {"original_question": "o", "original_process": ["x"], "error_steps": [1 + i % 3]}
+        for i in range(6)
+    ]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in typed))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path
+
+
+def verdicts(count: int) -> list[list[bool] | None]:
+    """Verdicts on three steps per item: no error, an error at each place, and no answer, in turn."""
+    choices = [[True] * 3, [False, True, True], [True, False, False], [True, True, False], None]
+    return [choices[place % 5] for place in range(count)]
+
+
+def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
+    evaluation = ProcessBenchEvaluation(read_processbench(folder))
+    answers = {"both": evaluation.answers(verdicts(6)), "pass1": evaluation.answers([[True] * 3] * 6)}
+    assert answers["both"] == [-1, 0, 1, 2, None, -1]
+    rows = evaluation.rows(answers, [{"votes": place} for place in range(6)])
+    keys = ["subset", "id", "prediction", "prediction_pass1", "label", "votes"]
+    assert list(rows[2]) == keys
+    assert list(rows[2].values()) == ["math", "math-2", 1, -1, 2, 2]
+    metrics = evaluation.metrics(answers, REPORT)
+    by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["both"], strict=True)}
+    figures = processbench.with_interval(evaluation.items, by_key, REPORT)
+    assert metrics["rules"]["both"] == figures
+    assert metrics["rules"]["pass1"] != figures
+    assert figures.items() <= metrics.items(), "the first rule is the main one"
+    assert metrics["baselines"] == processbench.trivial_predictors(evaluation.items, REPORT)
+    assert metrics["generators"] == processbench.by_generator(evaluation.items, by_key)
+    assert (metrics["read"], metrics["kept"], metrics["defects"]) == (6, 6, evaluation.loaded.defects)
+    summary = evaluation.summary(answers["both"], REPORT)
+    assert summary == {name: value for name, value in metrics.items() if name not in ("rules", "baselines")}
+    assert evaluation.official(answers["both"]) == processbench.evaluate(evaluation.items, by_key, "official")
+
+
+def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
+    evaluation = PRMBenchEvaluation(read_prmbench(folder))
+    count = len(evaluation.items)
+    answers = {"authors": evaluation.answers(verdicts(count)), "benchmark": evaluation.answers([[True] * 3] * count)}
+    assert answers["authors"] == verdicts(count)
+    rows = evaluation.rows(answers, [{"steps": []}] * count)
+    key = "step_level_validity_labels"
+    answered, silent = rows[1], rows[4]
+    assert list(answered) == ["idx", "classification", "scores", "steps"]
+    assert answered["scores"] == {key: [False, True, True], f"{key}_benchmark": [True] * 3}
+    assert list(silent) == ["idx", "classification", "scores", "steps", "validity"]
+    assert (silent["scores"], silent["validity"]) == ({f"{key}_benchmark": [True] * 3}, False)
+    metrics = evaluation.metrics(answers, REPORT)
+    by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["authors"], strict=True)}
+    figures = prmbench.with_interval(evaluation.items, by_key, REPORT)
+    assert figures.items() <= metrics.items()
+    assert list(metrics["rules"]) == ["authors", "benchmark"]
+    assert metrics["details"]["defects"]["invalid"] == 1
+    assert metrics["baselines"] == prmbench.trivial_predictors(evaluation.items, REPORT)
+    assert "generators" not in metrics
+    official = evaluation.official(answers["authors"])
+    assert set(official) == {"classes", "categories", "overall"}
+
+
+@pytest.mark.parametrize("benchmark", ["processbench", "prmbench"])
+def test_written_predictions_grade_to_the_written_metrics(folder: Path, benchmark: Any) -> None:
+    evaluation = read_evaluation(benchmark, folder)
+    answers: dict[str, list[Any]] = {"both": evaluation.answers(verdicts(len(evaluation.items)))}
+    rows = evaluation.rows(answers, [{}] * len(evaluation.items))
+    evaluation.write("full", rows, evaluation.metrics(answers, REPORT))
+    metrics = read_json(Path("metrics", benchmark, "full.json"))
+    graded = grade(benchmark, Path("artifacts/predictions", benchmark, "full.jsonl"), folder)
+    assert graded[evaluation.headline_key] == pytest.approx(metrics[evaluation.headline_key])
+
+
+def test_items_and_limits_are_the_readers(folder: Path) -> None:
+    assert len(read_evaluation("processbench", folder, 2).items) == 2
+    items = read_evaluation("prmbench", folder, 1).items
+    assert [item.id for item in items] == ["circular_0", "deception_1", "correct_2", "redundency_2"]
+    with pytest.raises(DataError, match="ProcessBench folder"):
+        read_evaluation("processbench", folder / "project")
+
+
+def test_answers_and_columns_must_match_the_items(folder: Path) -> None:
+    evaluation = ProcessBenchEvaluation(read_processbench(folder))
+    with pytest.raises(ValueError, match="shorter"):
+        evaluation.metrics({"both": [0]}, REPORT)
+    with pytest.raises(ValueError, match="shorter"):
+        evaluation.rows({"both": [0] * 6}, [{}])
+
+
+def test_headline(folder: Path) -> None:
+    evaluation = read_evaluation("processbench", folder)
+    metrics: dict[str, Any] = {"mean_f1": 50.04, "interval": [40, 60.06]}
+    assert evaluation.headline("full", metrics) == "processbench full: mean F1 50.0 [40.0, 60.1]"
+    metrics |= {"rules": {"both": {"mean_f1": 50.04}, "pass1": {"mean_f1": 48}}, "published": {"mean_f1": 69.5}}
+    line = "processbench full: mean F1 50.0 [40.0, 60.1] (pass1 48.0, paper 69.5)"
+    assert evaluation.headline("full", metrics) == line
