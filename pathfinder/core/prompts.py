@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 GOOD = "<+>"
@@ -23,57 +24,8 @@ LABEL_TOKENS: tuple[str, str, str] = (GOOD, BAD, MASK)
 STEP_SEPARATOR = "\n\n"
 END_OF_TURN = "<|im_end|>"
 
-JUDGE_PROMPT = """
-You are an analytical math instructor grading a student's work. Think step-by-step through your analysis. Below is the math question, previous steps by the student, and current step to evaluate.
-
-{context}
-
-Your task is to rigorously examine the current step and determine if it contains ANY mathematical errors. Assign binary scores (0 = wrong, 1 = correct) based on three criteria:
-
-A) Mathematical logic — Is the current step, **on its own**, mathematically valid? Check for:
-   • Calculation errors
-   • Incorrect formula application 
-   • Invalid operations or simplifications
-   • Algebra mistakes or sign errors
-   • Incorrect assertions
-
-B) Consistency — Is the current step logically consistent with:
-   • Established ground truth
-   • Previous steps
-   • Any constraints or conditions established earlier
-   • The mathematical domain applicable to this problem
-
-C) Simplicity and optimality — is this step an efficient next step toward the solution? Check for:
-   • Redundant statements: factually correct statements that do not help progress toward the solution.
-   • Circular logic: does this step come to a conclusion already previously established?
-   • Non-clarity: Are the assertions made in this step ambiguous in a way that obsfucates their purpose?
-   • Optimality: is the **idea** of this step the near optimal approach one would take to solve the problem?
-
-
-Double check all listed criterion here explicitly in your reasoning. In your analysis, be sensitive to subtle issues like missing pre-requisites/assumptions, correct-looking statements with slight errors and high confidence statements containing errors.
-
-IMPORTANT POINTS: 
-
-- If you find ANY error, even a minor one, you MUST assign a score of 0 to the appropriate criteria. Be skeptical and verify all claims thoroughly.
-
-- For incorrect steps, wherever possible, attempt to categorize the issue as violating **one of the three criterion** (i.e., assign score 0 to **only one category**). Assign multiple 0 scores only for serious errors.
-
-You must format your answer as below:
-
-Reasoning:
-{{Provide detailed analysis, showing all verification steps and explicitly identifying any errors found}}
-
-Final answers:
-Score A: 
-{{0 or 1 only}}
-Score B: 
-{{0 or 1 only}}
-Score C:
-{{0 or 1 only}}
-
-
-"""
-
+_PUBLISHED = Path(__file__).parent / "published"
+JUDGE_PROMPT = (_PUBLISHED / "judge_prompt.txt").read_text(encoding="utf-8")
 SYSTEM_TRAINING = (
     "You are a Math Teacher. Given a question and a student's solution, evaluate the mathematical correctness, "
     "logic consistency of the current step and whether it will lead to the correct final solution"
@@ -84,12 +36,7 @@ SYSTEM_PRMBENCH = (
 )
 SYSTEM_SEARCH = SYSTEM_TRAINING.replace("mathematical", "mathemetical")  # the published script's spelling
 
-POLICY_PROMPT = """<|im_start|>system
-You are Qwen, created by Alibaba Cloud. You are a helpful math problem solving assistant. Please reason step by step, and put your final answer within \\boxedleft-bracketsright-brackets.<|im_end|>
-<|im_start|>user
-{question}<|im_end|>
-<|im_start|>assistant
-{previous_steps}"""
+POLICY_PROMPT = (_PUBLISHED / "policy_prompt.txt").read_text(encoding="utf-8")
 
 DIGESTS = {
     "JUDGE_PROMPT": "d3819ddb62ec12ca",
@@ -106,11 +53,17 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+PUBLISHED_INDENTS = (16, 20)
+"""Spaces before each line of the published judge context: PRM800K, then the Monte-Carlo sources.
+
+Source: ``load_data.py``, ``load_data_mistral.py``.
+"""
+
+
 def judge_context(problem: str, prefix: Sequence[str], step: str, indent: int = 0) -> str:
     """The ``{context}`` of the judge prompt: problem, partial solution, current step.
 
-    ``indent`` is the number of spaces before each line of the frame: 0 (repaired), 16 (published, PRM800K) or
-    20 (published, RLHFlow-Mistral). Source: ``load_data.py``, ``load_data_mistral.py``.
+    ``indent`` is the number of spaces before each line of the frame: 0 (repaired) or one of ``PUBLISHED_INDENTS``.
     """
     pad = " " * indent
     lines = (
