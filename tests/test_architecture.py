@@ -28,12 +28,13 @@ FENCE = {
     "prefect_aws": r"flows/.*",
     "vllm": r"(?!)",  # reached over HTTP only
     "openai": r"pathfinder/engines/openai_client\.py",
-    "great_expectations": r"pathfinder/gates/gates\.py",
+    "great_expectations": r"pathfinder/gates/checker\.py",
     "boto3": r"pathfinder/sources/remote\.py",
     "botocore": r"pathfinder/sources/remote\.py",
     "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
     "huggingface_hub": r"pathfinder/sources/catalogue\.py",
     "math_verify": r"pathfinder/benchmarks/grading\.py",
+    "pebble": r"pathfinder/benchmarks/grading\.py",
     "datasketch": r"pathfinder/data/overlap\.py",
     "peft": r"pathfinder/training/adapter\.py",
     "datasets": r"(?!)",  # the exports are plain Parquet and JSON; tests read them with these two

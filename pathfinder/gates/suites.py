@@ -1,13 +1,13 @@
-"""The gates of this pipeline's tables: steps, labels, answers, clean, drops, and the shares between them.
+"""The gates of steps, labels, answers, clean and drops, and of the shares between them.
 
-Each suite looks at one file joined with what it refers to, so that a rule about two tables is a rule about one row.
-Texts enter as their lengths. The label algebra is section 3.3 of the paper.
+Each suite checks one file joined with the tables that it refers to, so a rule about two tables is a rule about one row.
+Texts are replaced by their lengths. The label algebra is section 3.3 of the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -54,11 +54,14 @@ ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
 OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
 
 
+Tables = Mapping[str, pl.DataFrame]
+
+
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Figures over all records; ``None`` where there is nothing to take a share of.
+    """Shares of all records; ``None`` if there are no records.
 
-    ``dropped`` leaves out steps that were never meant to be labelled (``not_sampled``, ``unrated``).
+    ``dropped`` excludes steps that were not to be labelled (``not_sampled``, ``unrated``).
     """
 
     parsed: float | None
@@ -67,17 +70,17 @@ class Shares:
 
 
 def file_of(name: str) -> str:
-    """Where a table lies, relative to the project's root."""
+    """The file of a table, relative to the root of the project."""
     return f"artifacts/{FOLDERS[name]}/{name}.parquet"
 
 
-def structure(tables: Mapping[str, pl.DataFrame], schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS) -> list[Suite]:
-    """Columns and types of every table; the other suites make sense only where these pass."""
+def structure(tables: Tables, schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS) -> list[Suite]:
+    """Columns and types of every table. The other suites require that these pass."""
     suites = []
     for name, schema in schemas.items():
         table = tables[name]
         lists = [column for column, dtype in schema.items() if isinstance(dtype, pl.List)]
-        # what a list holds is beyond the pandas types, so the type itself stands as the value
+        # pandas has no type for lists, so such a column contains the name of its type
         named = [pl.lit(str(table.schema[column])).alias(column) for column in lists if column in table.columns]
         flat = {column: pl.String() if column in lists else dtype for column, dtype in schema.items()}
         typed = tuple(one_of(column, [str(schema[column])]) for column in lists)
@@ -86,25 +89,29 @@ def structure(tables: Mapping[str, pl.DataFrame], schemas: Mapping[str, Mapping[
     return suites
 
 
-def contents(tables: Mapping[str, pl.DataFrame], bounds: Validate) -> Iterator[Suite]:
-    """Every rule about rows; ``tables`` have passed ``structure``. One after the other, so that one table is held."""
-    sizes = {name: len(table) for name, table in tables.items()}
-    links = _Links(tables)
-    limit = bounds.max_text_chars
+def contents(tables: Tables, bounds: Validate) -> Iterator[Suite]:
+    """Every rule about rows; ``tables`` have passed ``structure``. The joined tables are made one at a time."""
+    limit, records = bounds.max_text_chars, {name: len(table) for name, table in tables.items()}
     yield Suite(
-        "trajectories", file_of("trajectories"), "trajectory_id", links.trajectories(), _trajectory_gates(limit)
+        "trajectories", file_of("trajectories"), "trajectory_id", _trajectories(tables), _trajectory_gates(limit)
     )
-    yield Suite("steps", file_of("steps"), "id", links.steps(), _step_gates(limit))
-    yield Suite("labels", file_of("labels"), "id", links.labels(), _label_gates(sizes["steps"]))
-    yield Suite("answers", file_of("answers"), "id", links.answers(), _answer_gates())
-    yield Suite("clean", file_of("clean"), "id", links.clean(), _clean_gates(sizes["labels"] - sizes["drops"]))
-    yield Suite("drops", file_of("drops"), "id", links.drops(), _drop_gates(sizes["labels"] - sizes["clean"]))
-    yield Suite("shares", file_of("clean"), "", _one_row(shares(tables)), _share_gates(bounds))
+    joined: dict[str, tuple[Callable[[Tables], pl.DataFrame], tuple[Gate, ...]]] = {
+        "steps": (_steps, _step_gates(limit)),
+        "labels": (_labels, _label_gates(records["steps"])),
+        "answers": (_answers, _answer_gates()),
+        "clean": (_clean, _clean_gates(records["labels"] - records["drops"])),
+        "drops": (_drops, _drop_gates(records["labels"] - records["clean"])),
+    }
+    for name, (join, gates) in joined.items():
+        yield Suite(name, file_of(name), "id", join(tables), gates)
+    figures = asdict(shares(tables))
+    row = pl.DataFrame([figures], schema=dict.fromkeys(figures, pl.Float64()))
+    yield Suite("shares", file_of("clean"), "", row, _share_gates(bounds))
     yield Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds))
 
 
-def shares(tables: Mapping[str, pl.DataFrame]) -> Shares:
-    """The figures that ``validate``'s bounds are about."""
+def shares(tables: Tables) -> Shares:
+    """The shares that the parameters of ``validate`` bound."""
     outcomes = tables["answers"]["outcome"]
     labels = tables["labels"].filter(~pl.col("outcome").is_in(["not_sampled", "unrated"]))
     dropped = tables["drops"].join(labels, on="id", how="semi")
@@ -116,8 +123,8 @@ def shares(tables: Mapping[str, pl.DataFrame]) -> Shares:
     )
 
 
-def agreement(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
-    """For each source and rating that the judge was asked about: how many labels, and the share that agrees."""
+def agreement(tables: Tables) -> pl.DataFrame:
+    """Per source and rating, the number of labels by the judge and the share that agrees with the rating."""
     judged = tables["labels"].filter(pl.col("origin") == "judge").drop("origin")
     rated = tables["steps"].select("id", "source", "rating").join(judged, on="id", maintain_order="left")
     return (
@@ -128,89 +135,99 @@ def agreement(tables: Mapping[str, pl.DataFrame]) -> pl.DataFrame:
     )
 
 
-class _Links:
-    """The tables beside what they refer to. A column ``…_found`` or ``…_right`` is 1 where the reference holds."""
+# The tables joined with those that they refer to. A column ``…_found`` or ``…_right`` is 1 if the reference is valid.
 
-    def __init__(self, tables: Mapping[str, pl.DataFrame]) -> None:
-        self._tables = tables
-        self._rated = tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
 
-    def trajectories(self) -> pl.DataFrame:
-        table = self._tables["trajectories"]
-        expected = {text: problem_id(text) for text in table["problem"].drop_nulls().unique()}
-        named = pl.col("problem").replace_strict(expected, default=None, return_dtype=pl.String)
-        return table.select(
-            pl.exclude("problem", "steps"),
-            problem_id_right=_flag(named == pl.col("problem_id")),
-            problem_chars=pl.col("problem").str.len_chars().cast(pl.Int64),
-            longest_step=pl.col("steps").list.eval(pl.element().str.len_chars()).list.max().cast(pl.Int64),
-            null_steps=pl.col("steps").list.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
-        )
+def text_measures(table: pl.DataFrame) -> dict[str, pl.Expr]:
+    """Columns about the texts of trajectories or trees: the check of ``problem_id``, lengths and null steps."""
+    expected = {text: problem_id(text) for text in table["problem"].drop_nulls().unique()}
+    named = pl.col("problem").replace_strict(expected, default=None, return_dtype=pl.String)
+    steps = pl.col("steps").list
+    return {
+        "problem_id_right": flag(named == pl.col("problem_id")),
+        "problem_chars": pl.col("problem").str.len_chars().cast(pl.Int64),
+        "longest_step": steps.eval(pl.element().str.len_chars()).list.max().cast(pl.Int64),
+        "null_steps": steps.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
+    }
 
-    def steps(self) -> pl.DataFrame:
-        parents = self._tables["trajectories"].unique("trajectory_id")
-        trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
-        table = self._tables["steps"].join(trunks, on="trajectory_id", how="left", maintain_order="left")
-        name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
-        return table.select(
-            pl.exclude("step", "trunk", "parent_source"),
-            step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
-            trajectory_found=_flag(pl.col("trunk").is_not_null()),
-            source_right=_flag(pl.col("parent_source") == pl.col("source")),
-            prefix_right=_flag(pl.col("step_index") <= pl.col("trunk")),
-            id_right=_flag(pl.col("id") == name),
-        )
 
-    def labels(self) -> pl.DataFrame:
-        asked = self._tables["answers"].group_by("id").agg(asked=pl.len())
-        table = self._tables["labels"].join(self._rated, on="id", how="left", maintain_order="left")
-        table = table.join(asked, on="id", how="left", maintain_order="left")
-        return table.select(
-            pl.exclude("asked"),
-            step_found=_flag(pl.col("step_source").is_not_null()),
-            attempts_right=_flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
-        )
+def _rated(tables: Tables) -> pl.DataFrame:
+    return tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
 
-    def answers(self) -> pl.DataFrame:
-        known = self._tables["labels"].select("id", label_found=pl.lit(1, pl.Int64)).unique("id")
-        table = self._tables["answers"].join(known, on="id", how="left", maintain_order="left")
-        return table.select(
-            pl.exclude("answer", "label_found"),
-            answer_chars=pl.col("answer").str.len_chars().cast(pl.Int64),
-            label_found=pl.col("label_found").fill_null(0),
-            attempt_of=pl.format("{} attempt {}", "id", "attempt"),
-        )
 
-    def clean(self) -> pl.DataFrame:
-        said = self._tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"said_{c}") for c in LABEL_COLUMNS))
-        dropped = self._tables["drops"].select("id", is_dropped=pl.lit(1, pl.Int64)).unique("id")
-        lengths = self._tables["steps"].select("id", step_chars=pl.col("step").str.len_chars().cast(pl.Int64))
-        table = self._tables["clean"]
-        for other in (self._rated, said, dropped, lengths.unique("id")):
-            table = table.join(other, on="id", how="left", maintain_order="left")
-        return table.select(
-            pl.exclude("is_dropped", "said_math", "said_consistency"),
-            label_found=_flag(pl.col("step_source").is_not_null() & pl.col("said_math").is_not_null()),
-            labels_right=_flag(
-                (pl.col("said_math") == pl.col("math")) & (pl.col("said_consistency") == pl.col("consistency"))
-            ),
-            is_dropped=pl.col("is_dropped").fill_null(0),
-        )
+def _trajectories(tables: Tables) -> pl.DataFrame:
+    table = tables["trajectories"]
+    return table.select(pl.exclude("problem", "steps"), **text_measures(table))
 
-    def drops(self) -> pl.DataFrame:
-        known = self._tables["labels"].select("id", "math", "outcome").unique("id")
-        kept = self._tables["clean"].select("id", is_kept=pl.lit(1, pl.Int64)).unique("id")
-        table = self._tables["drops"].join(known, on="id", how="left", maintain_order="left")
-        table = table.join(kept, on="id", how="left", maintain_order="left")
-        unlabelled = pl.col("reason") != DISAGREES
-        return table.select(
-            "id",
-            "reason",
-            "math",
-            label_found=_flag(pl.col("outcome").is_not_null()),
-            reason_right=_flag(~unlabelled | (pl.col("reason") == pl.col("outcome"))),
-            is_kept=pl.col("is_kept").fill_null(0),
-        )
+
+def _steps(tables: Tables) -> pl.DataFrame:
+    parents = tables["trajectories"].unique("trajectory_id")
+    trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
+    table = tables["steps"].join(trunks, on="trajectory_id", how="left", maintain_order="left")
+    name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
+    return table.select(
+        pl.exclude("step", "trunk", "parent_source"),
+        step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
+        trajectory_found=flag(pl.col("trunk").is_not_null()),
+        source_right=flag(pl.col("parent_source") == pl.col("source")),
+        prefix_right=flag(pl.col("step_index") <= pl.col("trunk")),
+        id_right=flag(pl.col("id") == name),
+    )
+
+
+def _labels(tables: Tables) -> pl.DataFrame:
+    asked = tables["answers"].group_by("id").agg(asked=pl.len())
+    table = tables["labels"].join(_rated(tables), on="id", how="left", maintain_order="left")
+    table = table.join(asked, on="id", how="left", maintain_order="left")
+    return table.select(
+        pl.exclude("asked"),
+        step_found=flag(pl.col("step_source").is_not_null()),
+        attempts_right=flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
+    )
+
+
+def _answers(tables: Tables) -> pl.DataFrame:
+    known = tables["labels"].select("id", label_found=pl.lit(1, pl.Int64)).unique("id")
+    table = tables["answers"].join(known, on="id", how="left", maintain_order="left")
+    return table.select(
+        pl.exclude("answer", "label_found"),
+        answer_chars=pl.col("answer").str.len_chars().cast(pl.Int64),
+        label_found=pl.col("label_found").fill_null(0),
+        attempt_of=pl.format("{} attempt {}", "id", "attempt"),
+    )
+
+
+def _clean(tables: Tables) -> pl.DataFrame:
+    given = tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"label_{c}") for c in LABEL_COLUMNS))
+    dropped = tables["drops"].select("id", is_dropped=pl.lit(1, pl.Int64)).unique("id")
+    lengths = tables["steps"].select("id", step_chars=pl.col("step").str.len_chars().cast(pl.Int64))
+    table = tables["clean"]
+    for other in (_rated(tables), given, dropped, lengths.unique("id")):
+        table = table.join(other, on="id", how="left", maintain_order="left")
+    return table.select(
+        pl.exclude("is_dropped", "label_math", "label_consistency"),
+        label_found=flag(pl.col("step_source").is_not_null() & pl.col("label_math").is_not_null()),
+        labels_right=flag(
+            (pl.col("label_math") == pl.col("math")) & (pl.col("label_consistency") == pl.col("consistency"))
+        ),
+        is_dropped=pl.col("is_dropped").fill_null(0),
+    )
+
+
+def _drops(tables: Tables) -> pl.DataFrame:
+    known = tables["labels"].select("id", "math", "outcome").unique("id")
+    kept = tables["clean"].select("id", is_kept=pl.lit(1, pl.Int64)).unique("id")
+    table = tables["drops"].join(known, on="id", how="left", maintain_order="left")
+    table = table.join(kept, on="id", how="left", maintain_order="left")
+    unlabelled = pl.col("reason") != DISAGREES
+    return table.select(
+        "id",
+        "reason",
+        "math",
+        label_found=flag(pl.col("outcome").is_not_null()),
+        reason_right=flag(~unlabelled | (pl.col("reason") == pl.col("outcome"))),
+        is_kept=pl.col("is_kept").fill_null(0),
+    )
 
 
 def _trajectory_gates(limit: int) -> tuple[Gate, ...]:
@@ -222,10 +239,13 @@ def _trajectory_gates(limit: int) -> tuple[Gate, ...]:
         within("line", 1, None),
         matches("problem_id", "^[0-9a-f]{16}$", "problem_id is 16 hexadecimal digits"),
         one_of("problem_id_right", [1]),
-        within("problem_chars", 1, limit),
-        within("longest_step", None, limit),
-        within("null_steps", None, 0),
+        *text_gates(limit),
     )
+
+
+def text_gates(limit: int) -> tuple[Gate, ...]:
+    """The gates of the lengths in ``text_measures``."""
+    return (within("problem_chars", 1, limit), within("longest_step", None, limit), within("null_steps", None, 0))
 
 
 def _step_gates(limit: int) -> tuple[Gate, ...]:
@@ -239,7 +259,7 @@ def _step_gates(limit: int) -> tuple[Gate, ...]:
         within("completion", 0, None),
         within("step_chars", 0, limit),
         one_of("rating", [-1, 0, 1]),
-        *(none_of("rating", [0], Where("source", "==", source)) for source in MONTE_CARLO),
+        *(none_of("rating", [0], Where("source", source)) for source in MONTE_CARLO),
         one_of("trajectory_found", [1]),
         one_of("source_right", [1]),
         one_of("prefix_right", [1]),
@@ -248,15 +268,15 @@ def _step_gates(limit: int) -> tuple[Gate, ...]:
 
 
 def _label_gates(steps: int) -> tuple[Gate, ...]:
-    human = Where("step_source", "==", HUMAN)
-    by_rating, by_judge = Where("origin", "==", "rating"), Where("origin", "==", "judge")
-    unlabelled = Where("origin", "==", "none")
-    good, neutral = Where("rating", "==", 1), Where("rating", "==", 0)
+    human = Where("step_source", HUMAN)
+    by_rating, by_judge = Where("origin", "rating"), Where("origin", "judge")
+    unlabelled = Where("origin", "none")
+    good, neutral = Where("rating", 1), Where("rating", 0)
     algebra = [one_of(name, [1], human, good) for name in LABEL_COLUMNS]
     algebra += [one_of(name, [int(name != "optimality")], human, neutral) for name in LABEL_COLUMNS]
     algebra += [one_of("origin", ["rating"], human, rating) for rating in (good, neutral)]
     return (
-        row_count(steps, "one label a step"),
+        row_count(steps, "one label per step"),
         unique("id"),
         *(present(name) for name in ("id", "origin", "outcome", "attempts")),
         one_of("step_found", [1]),
@@ -271,7 +291,7 @@ def _label_gates(steps: int) -> tuple[Gate, ...]:
         one_of("outcome", ["given"], by_rating),
         one_of("outcome", ["parsed"], by_judge),
         none_of("outcome", ["given", "parsed"], unlabelled),
-        one_of("outcome", ["unrated"], Where("rating", "is null")),
+        one_of("outcome", ["unrated"], Where("rating", None)),
         within("attempts", 1, None, by_judge),
         one_of("attempts", [0], by_rating),
         one_of("attempts_right", [1]),
@@ -287,12 +307,12 @@ def _answer_gates() -> tuple[Gate, ...]:
         within("attempt", 0, None),
         within("round", 0, None),
         matches("prompt_digest", "^[0-9a-f]{64}$", "prompt_digest is a sha256"),
-        present("answer_chars", Where("outcome", "==", "parsed")),
+        present("answer_chars", Where("outcome", "parsed")),
     )
 
 
 def _clean_gates(expected: int) -> tuple[Gate, ...]:
-    kept_ones = Where("correctness", "==", 1)
+    kept_ones = Where("correctness", 1)
     return (
         some_rows(),
         row_count(expected, "every label is kept or dropped"),
@@ -301,10 +321,10 @@ def _clean_gates(expected: int) -> tuple[Gate, ...]:
         one_of("label_found", [1]),
         *(one_of(name, [0, 1]) for name in ("math", "consistency", "correctness")),
         one_of("labels_right", [1]),
-        *(one_of(name, [1], kept_ones) for name in ("math", "consistency", "said_optimality")),
-        one_of("correctness", [1], *(Where(c, "==", 1) for c in ("math", "consistency", "said_optimality"))),
+        *(one_of(name, [1], kept_ones) for name in ("math", "consistency", "label_optimality")),
+        one_of("correctness", [1], *(Where(c, 1) for c in ("math", "consistency", "label_optimality"))),
         present("rating"),
-        *(one_of("correctness", [int(rating == 1)], Where("rating", "==", rating)) for rating in (-1, 0, 1)),
+        *(one_of("correctness", [int(rating == 1)], Where("rating", rating)) for rating in (-1, 0, 1)),
         one_of("is_dropped", [0]),
         within("step_chars", 0, None),
     )
@@ -319,7 +339,7 @@ def _drop_gates(expected: int) -> tuple[Gate, ...]:
         one_of("reason", (DISAGREES, *OUTCOMES)),
         one_of("label_found", [1]),
         one_of("reason_right", [1]),
-        present("math", Where("reason", "==", DISAGREES)),
+        present("math", Where("reason", DISAGREES)),
         one_of("is_kept", [0]),
     )
 
@@ -328,13 +348,14 @@ def _share_gates(bounds: Validate) -> tuple[Gate, ...]:
     return (
         within("parsed", bounds.min_parsed_share, None, says=f"share of answers parsed >= {bounds.min_parsed_share}"),
         within("dropped", None, bounds.max_dropped_share, says=f"share dropped <= {bounds.max_dropped_share}"),
-        within(
-            "positive",
-            bounds.min_positive_share,
-            bounds.max_positive_share,
-            says=f"share of <+> within {bounds.min_positive_share} and {bounds.max_positive_share}",
-        ),
+        positive_gate(bounds),
     )
+
+
+def positive_gate(bounds: Validate) -> Gate:
+    """The share of correct steps is within its bounds."""
+    low, high = bounds.min_positive_share, bounds.max_positive_share
+    return within("positive", low, high, says=f"share of <+> within {low} and {high}")
 
 
 def _agreement_gates(bounds: Validate) -> tuple[Gate, ...]:
@@ -343,14 +364,10 @@ def _agreement_gates(bounds: Validate) -> tuple[Gate, ...]:
     return (present("agreement"), within("agreement", low, None, says=says))
 
 
-def _one_row(figures: Shares) -> pl.DataFrame:
-    values = {"parsed": figures.parsed, "dropped": figures.dropped, "positive": figures.positive}
-    return pl.DataFrame([values], schema=dict.fromkeys(values, pl.Float64()))
-
-
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-def _flag(holds: pl.Expr) -> pl.Expr:
+def flag(holds: pl.Expr) -> pl.Expr:
+    """1 if a condition holds, else 0."""
     return holds.fill_null(False).cast(pl.Int64)

@@ -1,85 +1,73 @@
 """The gates of the training set: train and test trees, each of their records, and the split between them.
 
-Trees are looked at as they will be trained on: every record beside the clean record and the step that it came from.
-Texts enter as their lengths or as the answer to a question about them. The split is section 3.3 of the paper.
+Every record is joined with the clean record and the step that it was made from. Texts are replaced by their lengths and
+by checks of them. The split is section 3.3 of the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO
 from pathfinder.core.params import Validate
-from pathfinder.core.records import TREES, problem_id
+from pathfinder.core.records import TREES
 from pathfinder.gates.gates import Gate, Suite, Where, matches, one_of, present, row_count, some_rows, unique, within
+from pathfinder.gates.suites import Tables, file_of, flag, positive_gate, text_gates, text_measures
 
 SIDES = ("train", "test")
 TRAIN_SCHEMAS: dict[str, dict[str, Any]] = dict.fromkeys(SIDES, TREES)
 _COPIED = ("step_index", "step", "math", "consistency", "correctness")
 
 
-def train_contents(
-    tables: Mapping[str, pl.DataFrame], sources: Mapping[str, pl.DataFrame], kept: int, bounds: Validate
-) -> list[Suite]:
-    """Every rule about the two sides in ``tables`` (they have the schema TREES).
+def train_contents(tables: Tables, kept: int, bounds: Validate) -> list[Suite]:
+    """Every rule about the train and test trees in ``tables`` (``records.TREES``).
 
-    ``sources`` holds trajectories, steps and clean, which they were made from; ``kept`` is how many records the build
-    says it kept.
+    ``tables`` also has the trajectories, steps and clean records that they were made from. ``kept`` is the number of
+    records in the metrics of the build.
     """
     suites = []
     records = {side: tables[side].select("tree_id", "branches").explode("branches") for side in SIDES}
-    made_from = sources["clean"].join(sources["steps"].select("id", "trajectory_id", "step_index", "step"), on="id")
+    made_from = tables["clean"].join(tables["steps"].select("id", "trajectory_id", "step_index", "step"), on="id")
     for side, other in (SIDES, SIDES[::-1]):
-        trees = _trees(tables[side], tables[other], sources["trajectories"])
-        suites.append(Suite(f"{side}_trees", _file(side), "tree_id", trees, _tree_gates(bounds.max_text_chars)))
+        trees = _trees(tables[side], tables[other], tables["trajectories"])
+        suites.append(Suite(f"{side}_trees", file_of(side), "tree_id", trees, _tree_gates(bounds.max_text_chars)))
         rows = _records(records[side], records[other], made_from)
-        suites.append(Suite(f"{side}_records", _file(side), "id", rows, _record_gates(bounds.max_text_chars)))
+        suites.append(Suite(f"{side}_records", file_of(side), "id", rows, _record_gates(bounds.max_text_chars)))
     every = pl.concat([rows.select(pl.col("branches").struct.field("correctness")) for rows in records.values()])
     share = every.select(positive=(pl.col("correctness") == 1).mean())
     return [
         *suites,
-        Suite("train_counts", _file("train"), "", every, (row_count(kept, "train and test hold what build kept"),)),
-        Suite("train_shares", _file("train"), "", share, (_share_gate(bounds), present("positive"))),
+        Suite("train_counts", file_of("train"), "", every, (row_count(kept, "train and test hold what build kept"),)),
+        Suite("train_shares", file_of("train"), "", share, (positive_gate(bounds), present("positive"))),
     ]
 
 
-def _file(side: str) -> str:
-    return f"artifacts/train/{side}.parquet"
-
-
 def _trees(side: pl.DataFrame, other: pl.DataFrame, trajectories: pl.DataFrame) -> pl.DataFrame:
-    names = {text: problem_id(text) for text in side["problem"].drop_nulls().unique()}
-    named = pl.col("problem").replace_strict(names, default=None, return_dtype=pl.String)
     origin = trajectories.unique("trajectory_id").select(
         pl.col("trajectory_id").alias("tree_id"),
         *(pl.col(name).alias(f"from_{name}") for name in ("source", "problem", "steps")),
     )
-    lengths = pl.col("steps").list.eval(pl.element().str.len_chars())
     return (
         side.join(origin, on="tree_id", how="left", maintain_order="left")
         .select(
             "tree_id",
             "problem_id",
             "source",
-            problem_id_right=_flag(named == pl.col("problem_id")),
-            on_other_side=_flag(pl.col("problem_id").is_in(other["problem_id"].unique().implode())),
-            trajectory_found=_flag(pl.col("from_source").is_not_null()),
-            trajectory_right=_flag(
+            **text_measures(side),
+            on_other_side=flag(pl.col("problem_id").is_in(other["problem_id"].unique().implode())),
+            trajectory_found=flag(pl.col("from_source").is_not_null()),
+            trajectory_right=flag(
                 (pl.col("source") == pl.col("from_source"))
                 & (pl.col("problem") == pl.col("from_problem"))
                 & (pl.col("steps") == pl.col("from_steps"))
             ),
-            problem_chars=pl.col("problem").str.len_chars().cast(pl.Int64),
-            longest_step=lengths.list.max().cast(pl.Int64),
-            null_steps=pl.col("steps").list.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
             records=pl.col("branches").list.len().cast(pl.Int64),
             furthest=pl.col("branches").list.eval(pl.element().struct.field("step_index")).list.max(),
             trunk=pl.col("steps").list.len().cast(pl.Int64),
         )
-        .with_columns(prefix_right=_flag(pl.col("furthest") <= pl.col("trunk")))
+        .with_columns(prefix_right=flag(pl.col("furthest") <= pl.col("trunk")))
     )
 
 
@@ -101,10 +89,10 @@ def _records(side: pl.DataFrame, other: pl.DataFrame, made_from: pl.DataFrame) -
             "consistency",
             "correctness",
             step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
-            record_found=_flag(pl.col("from_tree").is_not_null()),
-            tree_right=_flag(pl.col("from_tree") == pl.col("tree_id")),
-            record_right=_flag(pl.all_horizontal(*same)),
-            on_other_side=_flag(pl.col("id").is_in(elsewhere.implode())),
+            record_found=flag(pl.col("from_tree").is_not_null()),
+            tree_right=flag(pl.col("from_tree") == pl.col("tree_id")),
+            record_right=flag(pl.all_horizontal(*same)),
+            on_other_side=flag(pl.col("id").is_in(elsewhere.implode())),
         )
     )
 
@@ -120,16 +108,14 @@ def _tree_gates(limit: int) -> tuple[Gate, ...]:
         one_of("on_other_side", [0]),
         one_of("trajectory_found", [1]),
         one_of("trajectory_right", [1]),
-        within("problem_chars", 1, limit),
-        within("longest_step", None, limit),
-        within("null_steps", None, 0),
+        *text_gates(limit),
         within("records", 1, None),
         one_of("prefix_right", [1]),
     )
 
 
 def _record_gates(limit: int) -> tuple[Gate, ...]:
-    right = Where("correctness", "==", 1)
+    right = Where("correctness", 1)
     labels = ("math", "consistency", "correctness")
     return (
         some_rows(),
@@ -144,12 +130,3 @@ def _record_gates(limit: int) -> tuple[Gate, ...]:
         one_of("record_right", [1]),
         one_of("on_other_side", [0]),
     )
-
-
-def _share_gate(bounds: Validate) -> Gate:
-    low, high = bounds.min_positive_share, bounds.max_positive_share
-    return within("positive", low, high, says=f"share of <+> within {low} and {high}")
-
-
-def _flag(holds: pl.Expr) -> pl.Expr:
-    return holds.fill_null(False).cast(pl.Int64)

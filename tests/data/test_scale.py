@@ -76,7 +76,7 @@ def write_input(mirror: Path, folder: Path, size: int) -> int:
 
 
 def write_labels(folder: Path) -> None:
-    """Write labels and answers of the prepared steps, for both sides; every tenth incorrect step is labelled correct."""
+    """Write labels and answers of the prepared steps, for both sides; every tenth wrong step is labelled correct."""
     steps = read_parquet(folder / "artifacts/steps/steps.parquet", STEPS)
     rating, wrong = pl.col("rating"), pl.col("rating") == -1
     lenient = wrong & (pl.int_range(pl.len()) % 10 == 0)

@@ -1,0 +1,156 @@
+"""Runs gates with Great Expectations. No other module imports it; the import, which takes seconds, waits for a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from pathfinder.gates.gates import PRESENT, UNIQUE, Gate, Result, Suite, Where
+
+_EXAMPLES = 5
+_WHOLE_ROWS = 10_000  # up to this size, Great Expectations sees the whole table
+_FEW_VALUES = 200  # columns of fewer distinct values are checked by their combinations
+_NULLABLE = {"Int8": "Int8", "Int64": "Int64", "Boolean": "boolean"}
+_Part = tuple[str, pl.DataFrame, list[int]]
+"""A label, a part of a table, and the places of the gates that this part decides."""
+
+
+class Checker:
+    """Great Expectations with an in-memory context, the pandas back end, and telemetry switched off."""
+
+    def __init__(self) -> None:
+        os.environ["GX_ANALYTICS_ENABLED"] = "false"
+        import great_expectations
+        from great_expectations.expectations import row_conditions
+
+        self._gx: Any = great_expectations
+        self._column: Any = row_conditions.Column
+        self._context = self._gx.get_context(mode="ephemeral")
+        self._context.enable_analytics(False)
+        self._context.variables.progress_bars = {"globally": False}
+        tables = self._context.data_sources.add_pandas("tables").add_dataframe_asset("table")
+        self._data = tables.add_batch_definition_whole_dataframe("whole")
+
+    def run(self, suites: Iterable[Suite], advance: Callable[[str], None] = lambda name: None) -> list[Result]:
+        """One result per gate, in order; ``advance`` is called with the name of every finished suite.
+
+        The next suite is prepared while one is checked, so an iterator need not hold all tables.
+        """
+        results: list[Result] = []
+        for suite, parts in _prefetched((suite, _parts(suite)) for suite in suites):
+            items: dict[int, Any] = {}
+            for label, table, places in parts:
+                gates = {place: suite.gates[place] for place in places}
+                items |= self._validate(f"{suite.name} {label}".strip(), table, gates)
+            results += [_result(suite, gate, items[place]) for place, gate in enumerate(suite.gates)]
+            advance(suite.name)
+        return results
+
+    def write_docs(self, folder: Path) -> None:
+        """Write Great Expectations' Data Docs of every run. They are local state, not an output of a stage."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())}
+        index = {"class_name": "DefaultSiteIndexBuilder"}
+        site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
+        self._context.add_data_docs_site("tables", site)
+        self._context.build_data_docs(site_names=["tables"])  # without the context's default site
+
+    def _validate(self, name: str, table: pl.DataFrame, gates: Mapping[int, Gate]) -> dict[int, Any]:
+        gx = self._gx
+        expectations = [self._expectation(gate, str(place)) for place, gate in gates.items()]
+        added = self._context.suites.add(gx.ExpectationSuite(name, expectations=expectations))
+        definition = gx.ValidationDefinition(name=name, data=self._data, suite=added)
+        outcome = self._context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": _pandas(table)}, result_format="SUMMARY"
+        )
+        return {int(item.expectation_config.meta["place"]): item for item in outcome.results}
+
+    def _expectation(self, gate: Gate, place: str) -> Any:
+        arguments = dict(gate.arguments) | {"meta": {"place": place}, "notes": gate.says}
+        if gate.where:
+            arguments["row_condition"] = reduce(lambda left, right: left & right, map(self._condition, gate.where))
+        return getattr(self._gx.expectations, gate.expectation)(**arguments)
+
+    def _condition(self, where: Where) -> Any:
+        column = self._column(where.column)
+        return column.is_null() if where.value is None else column == where.value
+
+
+def _result(suite: Suite, gate: Gate, item: Any) -> Result:
+    passed, observed = bool(item.success), ""
+    broken, examples = 0, tuple[str, ...]()
+    if not passed:
+        # an expectation that raised an error has failed; its message is what was observed
+        raised = item.exception_info.get("exception_message") if isinstance(item.exception_info, dict) else None
+        observed = str(raised or item.result.get("observed_value") or "")
+        rows = gate.offenders(suite.table)
+        broken = len(rows)
+        if suite.key in rows.columns:
+            examples = tuple(str(value) for value in rows[suite.key].head(_EXAMPLES))
+    says = gate.says + (f" where {' and '.join(map(str, gate.where))}" if gate.where else "")
+    rows_in = len(suite.table)
+    return Result(suite.name, suite.file, gate.expectation, says, passed, rows_in, broken, examples, observed)
+
+
+def _prefetched(items: Iterator[tuple[Suite, list[_Part]]]) -> Iterator[tuple[Suite, list[_Part]]]:
+    """The items; a thread makes the next one while one is used."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, items, None)
+        while (item := coming.result()) is not None:
+            coming = thread.submit(next, items, None)
+            yield item
+
+
+def _parts(suite: Suite) -> list[_Part]:
+    """The tables that Great Expectations sees of a suite.
+
+    A rule about single rows holds for all rows if it holds for every distinct combination of the columns it reads. Of a
+    large table, Great Expectations therefore sees the distinct rows of the columns with few values, and the distinct
+    values of any other column. A column that must be unique is shown in full, each value as its rank. The row count is
+    checked on a column of zeros.
+    """
+    table, gates = suite.table, suite.gates
+    if len(table) <= _WHOLE_ROWS or any("column_list" in gate.arguments for gate in gates):
+        return [("", table, list(range(len(gates))))]
+    used = dict.fromkeys(name for gate in gates for name in gate.reads)
+    few = [name for name in used if table[name].n_unique() <= _FEW_VALUES]
+    keys = {gate.arguments["column"] for gate in gates if gate.expectation == UNIQUE}
+    groups: dict[str, list[int]] = {}
+    for place, gate in enumerate(gates):
+        column = gate.arguments.get("column")
+        if column is None:
+            label = "rows"
+        elif set(gate.reads) <= set(few):
+            label = "values"
+        elif column in keys and gate.expectation in (UNIQUE, PRESENT) and not gate.where:
+            label = f"{column} ranks"
+        else:
+            label = str(column)
+        groups.setdefault(label, []).append(place)
+    parts = []
+    for label, places in groups.items():
+        if label == "rows":
+            shown = pl.select(row=pl.repeat(0, len(table), dtype=pl.Int8))
+        elif label == "values":
+            shown = table.select(few).unique(maintain_order=True)
+        elif label.endswith(" ranks"):
+            shown = table.select(pl.col(gates[places[0]].reads[0]).rank("dense").cast(pl.Int64))
+        else:
+            read = dict.fromkeys(name for place in places for name in gates[place].reads)
+            shown = table.select(*read).unique(maintain_order=True)
+        parts.append((label, shown, places))
+    return parts
+
+
+def _pandas(table: pl.DataFrame) -> Any:
+    """The table for Great Expectations; integers remain integers if the column has nulls."""
+    frame = table.to_pandas()
+    with_nulls = [name for name in table.columns if table[name].null_count()]
+    names = {name: kind for name in with_nulls if (kind := _NULLABLE.get(str(table.schema[name])))}
+    return frame.astype(names)
