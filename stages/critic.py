@@ -1,11 +1,11 @@
-"""Put a chat model through a benchmark as a judge of whole solutions.
+"""Evaluate a chat model on a benchmark, as a judge of complete solutions.
 
-    python -m stages.critic critic-gpt-4o processbench
+Reads   artifacts/raw/<benchmark>; the servers in critic.base_urls; params: critic
+Writes  artifacts/predictions/<benchmark>/<critic>.jsonl, metrics/<benchmark>/<critic>.json (percent)
+Run     python -m stages.critic critic-gpt-4o processbench
 
-Reads ``artifacts/raw/<benchmark>`` and asks the servers at ``critic.base_urls``; writes
-``artifacts/predictions/<benchmark>/<critic>.jsonl`` and ``metrics/<benchmark>/<critic>.json`` (percent). A profile
-lists the judges under ``critics``. Answers are kept in ``.pathfinder/critics``: the same command after a kill,
-an absent server (exit status 75) or a spent budget (69) goes on from there. docs/critics.md tells the whole.
+A profile lists its judges under ``critics``. Answers are kept in ``.pathfinder/critics``, so the same command resumes
+after a kill, a server that was down (exit status 75) or a spent budget (69). See docs/critics.md.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pathfinder.core.params import load_params
-from pathfinder.engines.metering import Budget
-from pathfinder.judge.critics import Endpoint, critic, criticise, headline
+from pathfinder.judge.critics import critic_named, criticise
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
@@ -26,16 +25,10 @@ def main(
     name: Annotated[str, "an LLM judge of docs/critics.md"], benchmark: Literal["processbench", "prmbench"]
 ) -> None:
     """Run the stage."""
-    one = critic(name)
+    critic = critic_named(name)
     profile = load_params()
-    params = profile.critic
     limit = {"processbench": profile.processbench.limit, "prmbench": profile.prmbench.limit}[benchmark]
-    endpoint = Endpoint(tuple(params.base_urls), params.concurrency, params.timeout_s, params.retries)
-    budget = Budget(params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens)
-    metrics = criticise(
-        one, benchmark, RAW / benchmark, endpoint, profile.report, params.votes, params.preset, limit, budget
-    )
-    print(headline(one, benchmark, metrics))
+    print(criticise(critic, benchmark, RAW / benchmark, profile.critic, profile.report, limit))
 
 
 if __name__ == "__main__":

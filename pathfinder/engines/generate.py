@@ -1,17 +1,16 @@
-"""Sampling from a causal language model in process: batched, on a key-value cache, repeatable row by row.
+"""Sample from a causal language model in this process: batched, with a key-value cache, repeatable per row.
 
-A row's randomness comes from its own key alone (SHA-256 of the key seeds a Philox stream, one number a token), so a
-sample does not depend on its neighbours, except through the rounding of batched arithmetic: the same batch gives the
-same bytes. Rows are computed once as long as they say the same; finished ones leave the batch.
+Only a row's key determines its randomness (SHA-256 of the key seeds a Philox stream with one number per token). A
+sample therefore depends on its neighbours only through the rounding of batched arithmetic, and the same batch gives the
+same bytes. Rows with identical text so far share one computation; finished rows leave the batch.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,40 +19,17 @@ from torch import Tensor
 
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import END_OF_TURN
+from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.models.model import load_model, resolve
 from pathfinder.models.tokens import load_tokenizer, special_strings
 
-Finish = Literal["stop", "length"]
 _ROWS = 512
-_SPARE_SHARE = 0.75  # the cache is copied together once fewer than this share of its rows are still in use
-_NUCLEUS = 64  # most nuclei fit in this many tokens; a full sort where one does not
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How to sample. ``temperature`` 0 takes the likeliest token; ``include_stop`` leaves the stop string in."""
-
-    temperature: float
-    top_p: float
-    max_tokens: int
-    stop: tuple[str, ...] = ()
-    include_stop: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One sampled text without special tokens. ``tokens`` counts what was sampled, the end token included.
-
-    ``finish`` is "stop" at an end token or a stop string, "length" where ``max_tokens`` cut it.
-    """
-
-    text: str
-    tokens: int
-    finish: Finish
+_SPARE_SHARE = 0.75  # the cache is compacted once fewer than this share of its rows are in use
+_NUCLEUS = 64  # most nuclei fit into this many tokens; larger ones need a full sort
 
 
 class Generator:
-    """A causal language model with its tokenizer, ready to sample."""
+    """A causal language model and its tokenizer."""
 
     def __init__(self, folder: Path, dtype: str = "float32") -> None:
         self.tokenizer = load_tokenizer(resolve(folder))
@@ -64,27 +40,30 @@ class Generator:
         self._pieces: dict[int, str] = {}
 
     def chat_prompt(self, user: str) -> str:
-        """The chat template's text for one user turn and the opening of the answer."""
+        """Format one user turn with the chat template, followed by the start of the answer."""
         turns = [{"role": "user", "content": user}]
         return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
     def count_tokens(self, text: str) -> int:
-        """How many tokens ``text`` is."""
+        """Count the tokens of ``text``."""
         return len(self.encode(text))
 
     def encode(self, prompt: str) -> list[int]:
-        """Ids of a prompt. Special tokens are read as such: untrusted parts must be neutralised before."""
+        """Ids of a prompt. Special tokens in it take effect, so neutralise untrusted parts first."""
         return list(self.tokenizer.encode(prompt, add_special_tokens=False))
 
     @torch.inference_mode()
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """One completion a prompt, in order. ``keys`` (one a prompt) name the rows' random streams."""
+        """Complete each prompt, in order; ``keys`` has one key per prompt, which determines the row's randomness.
+
+        Raises ``DataError`` if a prompt is empty.
+        """
         if len(prompts) != len(keys):
-            raise ValueError(f"{len(prompts)} prompts and {len(keys)} keys; give one key a prompt")
+            raise ValueError(f"{len(prompts)} prompts and {len(keys)} keys; give one key per prompt")
         encoded = {prompt: self.encode(prompt) for prompt in set(prompts)}
         if any(not ids for ids in encoded.values()):
-            raise DataError("a prompt is empty; the model needs at least one token to go on from")
-        # rows of like length together, so that little is padding; ties by place, so that the order is settled
+            raise DataError("a prompt is empty; the model needs at least one token to continue")
+        # rows of similar length share a batch, which saves padding; the place breaks ties, which fixes the order
         order = sorted(range(len(prompts)), key=lambda i: (len(encoded[prompts[i]]), prompts[i], i))
         out: dict[int, Completion] = {}
         for start in range(0, len(order), _ROWS):
@@ -96,17 +75,17 @@ class Generator:
     def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
         rows = [_Row(_stream(key, sampling)) for key in keys]
         state = _State(self._model, self._pad, prompts, sampling.max_tokens)
-        going = list(zip(rows, state.places(prompts), strict=True))  # open rows, each with its place in the state
+        active = list(zip(rows, state.places(prompts), strict=True))  # unfinished rows and their places in the state
         for position in range(sampling.max_tokens):
-            noise = np.fromiter((row.noise[position] for row, _ in going), np.float64, len(going))
-            tokens = _pick(state.logits, [place for _, place in going], noise, sampling)
-            for (row, _), token in zip(going, tokens, strict=True):
+            noise = np.fromiter((row.noise[position] for row, _ in active), np.float64, len(active))
+            tokens = _pick(state.logits, [place for _, place in active], noise, sampling)
+            for (row, _), token in zip(active, tokens, strict=True):
                 self._take(row, token, sampling.stop)
-            alive = [(row, place, token) for (row, place), token in zip(going, tokens, strict=True) if not row.stopped]
+            alive = [(row, place, token) for (row, place), token in zip(active, tokens, strict=True) if not row.stopped]
             if not alive or position + 1 == sampling.max_tokens:
                 break
             places = state.advance([(place, token) for _, place, token in alive])
-            going = [(row, place) for (row, _, _), place in zip(alive, places, strict=True)]
+            active = [(row, place) for (row, _, _), place in zip(alive, places, strict=True)]
         return [self._completion(row, sampling) for row in rows]
 
     def _take(self, row: _Row, token: int, stops: tuple[str, ...]) -> None:
@@ -130,7 +109,7 @@ class Generator:
 
 
 class _Row:
-    """What one row has sampled so far."""
+    """The tokens of a row so far."""
 
     __slots__ = ("ids", "noise", "stopped", "tail")
 
@@ -142,7 +121,7 @@ class _Row:
 
 
 class _Cache:
-    """Keys and values in room allotted once; stands where transformers expects a ``Cache``."""
+    """Preallocated keys and values, in the place of transformers' ``Cache``."""
 
     is_compileable = False
 
@@ -154,7 +133,7 @@ class _Cache:
         return self.length
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        """Append one layer's new keys and values; returns all of them, each (rows, heads, tokens, size)."""
+        """Append a layer's new keys and values; returns all of them, each of shape (rows, heads, tokens, size)."""
         if layer_idx == len(self.layers):
             shape = (*keys.shape[:2], self.capacity, keys.shape[3])
             self.layers.append([keys.new_empty(shape), values.new_empty(shape)])
@@ -174,7 +153,7 @@ class _Cache:
         self.rows = len(rows)
 
     def repeat(self, rows: list[int]) -> None:
-        """Append copies of these rows; room grows by half, so that few copies move everything."""
+        """Append copies of these rows; capacity grows by half, so reallocations are rare."""
         index, used, end = torch.tensor(rows), self.length, self.rows + len(rows)
         for held in self.layers:
             for i, tensor in enumerate(held):
@@ -186,10 +165,10 @@ class _Cache:
 
 
 class _State:
-    """A batch between two tokens: its cache, its mask and the logits of what comes next (places, vocabulary).
+    """A batch between two tokens: its cache, its mask and the logits of the next token, (places, vocabulary).
 
-    A place is one distinct text: rows that have the same prompt and have drawn the same tokens share it, and part
-    when their draws do. Candidates of one search round mostly agree, so this saves most of the work.
+    A place is a distinct text. Rows with the same prompt and the same tokens so far share a place, and separate when
+    their draws differ. Candidates of one search round mostly agree, so this saves most of the work.
     """
 
     def __init__(self, model: Any, pad: int, prompts: list[list[int]], max_tokens: int) -> None:
@@ -209,11 +188,11 @@ class _State:
         self._seen = torch.cat([seen, torch.ones((len(unique), max_tokens), dtype=torch.bool)], 1)
 
     def places(self, prompts: list[list[int]]) -> list[int]:
-        """Where each row starts."""
+        """The place where each row starts."""
         return [self._of_prompt[tuple(prompt)] for prompt in prompts]
 
     def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
-        """Feed each open row's token, given as (place, token); returns the rows' new places."""
+        """Feed each active row's token, given as (place, token); returns the rows' new places."""
         used = list(dict.fromkeys(place for place, _ in drawn))
         if len(used) < _SPARE_SHARE * self._cache.rows:
             self._cache.select(used)
@@ -232,7 +211,7 @@ class _State:
             self._cache.repeat(parents)
             self._next = torch.cat([self._next, self._next[parents]])
             self._seen = torch.cat([self._seen, self._seen[parents]])
-        held = torch.full((self._cache.rows, 1), self._pad, dtype=torch.long)  # closed places are fed padding
+        held = torch.full((self._cache.rows, 1), self._pad, dtype=torch.long)  # unused places get padding
         held[list(children.values()), 0] = torch.tensor([token for _, token in children])
         seen = self._seen[:, : self._cache.length + 1]
         self.logits = self._forward(held, self._next[:, None], seen[:, None, None])
@@ -241,7 +220,7 @@ class _State:
 
     def _forward(self, ids: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
         device, dtype = self._model.device, self._model.dtype
-        # the least finite number, not -inf: a padding position sees nothing at all and must not become NaN
+        # the smallest finite number instead of -inf, because a fully masked padding position would become NaN
         mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)
         out = self._model(
             input_ids=ids.to(device),
@@ -256,7 +235,7 @@ class _State:
 
 
 def _stream(key: str, sampling: Sampling) -> npt.NDArray[np.float64]:
-    """A row's uniform numbers in [0, 1), one a token."""
+    """A row's uniform numbers in [0, 1), one per token."""
     if sampling.temperature == 0:
         return np.zeros(sampling.max_tokens)
     seed = int.from_bytes(hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()[:16], "little")
@@ -264,9 +243,9 @@ def _stream(key: str, sampling: Sampling) -> npt.NDArray[np.float64]:
 
 
 def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sampling: Sampling) -> list[int]:
-    """Next token of each row: likeliest first, the first at which the kept probability passes the row's number.
+    """Sample the next token of each row by inverting the cumulative probability of the nucleus, likeliest token first.
 
-    ``logits`` (places, vocabulary); ``places`` and ``noise`` one a row.
+    ``logits`` has shape (places, vocabulary); ``places`` and ``noise`` have one entry per row.
     """
     index = torch.tensor(places, device=logits.device)
     if sampling.temperature == 0:
@@ -277,7 +256,7 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
     if width < chances.shape[1] and float(top.sum(-1).min()) <= sampling.top_p:
         top, ids = chances.sort(dim=-1, descending=True, stable=True)
     top = top.double()
-    # a token is kept while the mass before it is under top_p, so the nucleus is never empty
+    # a token is kept if the mass before it is below top_p, so the nucleus is never empty
     top = top * (top.cumsum(-1) - top < sampling.top_p)
     ladder = top.cumsum(-1)[index]
     height = torch.from_numpy(noise).to(ladder.device)[:, None] * ladder[:, -1:]
@@ -286,7 +265,7 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Every id that ends a text, by generation settings, configuration, tokenizer and chat format."""
+    """All ids that end a text: from generation settings, configuration, tokenizer and chat format."""
     configured: Iterable[Any] = (
         getattr(model.generation_config, "eos_token_id", None),
         model.config.eos_token_id,
@@ -295,5 +274,5 @@ def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     )
     ids = {int(i) for entry in configured if entry is not None for i in (entry if isinstance(entry, list) else [entry])}
     if not ids:
-        raise DataError("the model names no end token; set eos_token_id in its config.json")
+        raise DataError("the model defines no end token; set eos_token_id in its config.json")
     return frozenset(ids)

@@ -1,9 +1,9 @@
-"""An append-only journal of answers that survives any kill: what was paid for once is never asked for again.
+"""An append-only journal of answers that survives any kill, so no answer is paid for twice.
 
-One JSON object a line, ``{"sum": …, "key": …, "value": …}``; ``sum`` is the first 16 hexadecimal digits of the sha256
-of the rest of the line. Every entry is handed to the system at once, so a kill of this process costs none; fsyncs are
-batched, so a power cut costs those of the last second at most. A line that was cut short at the end is removed; damage
-anywhere else is refused with its line. A lock keeps a second writer out and vanishes with its process.
+Each line is a JSON object ``{"sum": …, "key": …, "value": …}``; ``sum`` is the first 16 hexadecimal digits of the
+sha256 of the rest of the line. Every entry is written to the operating system at once, so killing this process loses
+none. Entries are fsynced in batches, so a power failure loses at most the last second. A torn last line is removed;
+damage anywhere else is an error that names the line. A lock excludes a second writer and ends with its process.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ _HEAD = b'{"sum": "'
 _AFTER_SUM = b'", "key": "'
 _AFTER_KEY = b'", "value": '
 _SUM = slice(len(_HEAD), len(_HEAD) + 16)
-_BODY = _SUM.stop + 3  # the summed part: from the key's name to before the end of the line
+_BODY = _SUM.stop + 3  # the summed part: from the quote before "key" to the end of the line
 _KEY_START = _SUM.stop + len(_AFTER_SUM)
 _KEY = re.compile(r"[A-Za-z0-9:._/-]+")
-_SIZE_BITS = 32  # a place is start << 32 | size: one number a key keeps the index small
+_SIZE_BITS = 32  # a place is start << 32 | size: one number per key keeps the index small
 _SYNC_ENTRIES = 64
 _SYNC_S = 1.0
-# ASCII escapes: lone surrogates and line separators in a model's answer stay inside their line.
+# ASCII escapes keep lone surrogates and line separators of a model's answer inside one line.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class Journal:
-    """Key -> JSON value, on disk; memory holds a digest and a place for each key, some 130 bytes.
+    """A mapping from key to JSON value on disk; memory holds only the digest and place of each key, about 130 bytes.
 
-    Opening takes the lock, heals a torn end and checks every line; raises ``DataError`` for damage or a second writer.
+    Opening locks the file, removes a torn last line and verifies all other lines. Raises ``DataError`` if a line is
+    damaged or another process holds the lock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,11 +49,11 @@ class Journal:
         self._unsynced = 0
         self._synced = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
-        created = not path.exists()
+        is_new = not path.exists()
         self._file: IO[bytes] = path.open("a+b")
         try:
             self._lock()
-            if created:
+            if is_new:
                 _sync_folder(path.parent)
             self._load()
         except BaseException:
@@ -68,7 +69,7 @@ class Journal:
         self.close()
 
     def close(self) -> None:
-        """Sync what is not yet, and give up the lock."""
+        """Sync all entries and release the lock."""
         try:
             self.sync()
         finally:
@@ -81,7 +82,7 @@ class Journal:
         return len(self._places)
 
     def __getitem__(self, key: str) -> Any:
-        """The value of ``key``; ``KeyError`` where nothing was written."""
+        """Read the value of ``key``; raises ``KeyError`` if it has none."""
         place = self._places.get(_digest(key.encode()))
         if place is None:
             raise KeyError(key)
@@ -89,40 +90,42 @@ class Journal:
         return json.loads(line)["value"]
 
     def write(self, key: str, value: Any) -> None:
-        """Add one entry; it is synced with others, 64 at a time or after a second. A known key is refused."""
+        """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` if the key is already known."""
         self._add({key: value})
         if self._unsynced >= _SYNC_ENTRIES or time.monotonic() - self._synced > _SYNC_S:
             self.sync()
 
     def append(self, entries: Mapping[str, Any]) -> None:
-        """Add a batch with one write and one fsync. A known key is refused, and the whole batch with it."""
+        """Add a batch with one write and one fsync; raises ``ValueError`` and adds nothing if a key is known."""
         if entries:
             self._add(entries)
             self.sync()
 
     def sync(self) -> None:
-        """Return when all that was written is on the disk."""
+        """Wait until all entries are on disk."""
         if self._unsynced:
             os.fsync(self._file.fileno())
             self._unsynced = 0
         self._synced = time.monotonic()
 
     def _add(self, entries: Mapping[str, Any]) -> None:
-        places, content, end = {}, bytearray(), self._end
+        places, content = {}, bytearray()
         for key, value in entries.items():
             digest = _digest(key.encode())
             if digest in self._places:
                 raise ValueError(f"{self.path}: {key} is already answered")
             line = _line(key, value)
-            places[digest] = (end + len(content)) << _SIZE_BITS | len(line)
+            places[digest] = (self._end + len(content)) << _SIZE_BITS | len(line)
             content += line
         try:
-            _write_all(self._file.fileno(), content)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
         except OSError:
             self._file.truncate(self._end)  # a full disk must not leave half a batch before a later one
             raise
         self._places |= places
-        self._end = end + len(content)
+        self._end += len(content)
         self._unsynced += len(places)
 
     def _lock(self) -> None:
@@ -135,41 +138,37 @@ class Journal:
 
     def _load(self) -> None:
         self._file.seek(0)
-        end, places = 0, self._places
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
-                break  # only the last line can lack its end: a kill cut it short
+                break  # only the last line can be incomplete, after a kill
             key = _key_of(line)
             if key is None:
                 raise DataError(
-                    f"{self.path}:{number}: damaged (its check sum does not fit); restore the file, or remove this "
-                    "line and accept that its answer is asked for again"
+                    f"{self.path}:{number}: damaged (its checksum does not match); restore the file, or delete this "
+                    "line to ask for its answer again"
                 )
             digest = _digest(key)
-            if digest in places:
-                raise DataError(
-                    f"{self.path}:{number}: {key.decode()} stands in the journal twice; remove one of the lines"
-                )
-            places[digest] = end << _SIZE_BITS | len(line)
-            end += len(line)
-        self._file.truncate(end)
-        self._end = end
+            if digest in self._places:
+                raise DataError(f"{self.path}:{number}: {key.decode()} occurs twice; delete one of the two lines")
+            self._places[digest] = self._end << _SIZE_BITS | len(line)
+            self._end += len(line)
+        self._file.truncate(self._end)
 
 
 def _digest(key: bytes) -> bytes:
-    """What stands for a key in memory; 128 bits, so that no two keys of any journal meet."""
+    """Represents a key in memory; 128 bits make collisions within a journal impossible in practice."""
     return hashlib.blake2b(key, digest_size=16).digest()
 
 
 def _line(key: str, value: Any) -> bytes:
     if not _KEY.fullmatch(key):
-        raise ValueError(f"journal key {key!r}: expected letters, digits and :._/- alone")
+        raise ValueError(f"journal key {key!r}: expected only letters, digits and :._/-")
     body = f'"key": "{key}", "value": {_encode(value)}}}'.encode()
     return b'%b%b", %b\n' % (_HEAD, hashlib.sha256(body).hexdigest()[:16].encode(), body)
 
 
 def _key_of(line: bytes) -> bytes | None:
-    """The key of a whole line; ``None`` where the line is not one that ``_line`` made."""
+    """The key of a complete line, or ``None`` if ``_line`` did not write it."""
     body = line[_BODY:-1]
     if (
         not line.startswith(_HEAD)
@@ -179,12 +178,6 @@ def _key_of(line: bytes) -> bytes | None:
         return None
     key_end = line.find(_AFTER_KEY, _KEY_START)
     return line[_KEY_START:key_end] if key_end > 0 else None
-
-
-def _write_all(descriptor: int, content: bytearray) -> None:
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _sync_folder(folder: Path) -> None:

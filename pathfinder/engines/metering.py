@@ -1,8 +1,7 @@
-"""What a labelling run pays and sees: its budget, its live line and its figures.
+"""The budget of a labelling run, its progress line and its counts.
 
-A call is an answer that the journal holds (a refusal counts, a try that failed does not); tokens are those of prompt
-and answer. Answers of an earlier run count as paid, so that a budget holds over all runs of one labelling together;
-hours are those of this run.
+A call is an answer in the journal; a refusal counts, a failed try does not. Tokens are those of prompts and answers.
+Answers of earlier runs count as paid, so a budget holds for all runs of one labelling together. Hours are per run.
 """
 
 from __future__ import annotations
@@ -14,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pathfinder.core.io import PathfinderError
+from pathfinder.core.params import CriticSettings, Label
 from pathfinder.core.progress import Progress
 
 Read = Callable[[str, Any], tuple[bool | None, bool | None]]
-"""(journal key, entry) -> whether it could be read (``None``: no text), whether its scores agree with the rating."""
+"""(journal key, entry) -> whether it was parsed (``None``: no text), whether its scores agree with the rating."""
 
 
 class BudgetSpentError(PathfinderError, RuntimeError):
-    """The budget allows no further call; everything answered is kept.
+    """The budget allows no further call; all answers are kept.
 
-    The exit status is ``EX_UNAVAILABLE`` of sysexits.h: no retry helps, a larger budget does.
+    The exit status is ``EX_UNAVAILABLE`` of sysexits.h: only a larger budget helps, a retry does not.
     """
 
     exit_status = 69
@@ -31,20 +31,25 @@ class BudgetSpentError(PathfinderError, RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits of a labelling run; 0 is none. A token limit is met when it is reached: calls under way still end."""
+    """Limits of a labelling run; 0 means unlimited. Calls in flight finish when the token limit is reached."""
 
     max_calls: int = 0
     max_tokens: int = 0
     max_hours: float = 0.0
     price_per_million_tokens: float = 0.0
 
+    @staticmethod
+    def of(params: Label | CriticSettings) -> Budget:
+        """The budget in params.yaml."""
+        return Budget(params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens)
+
 
 @dataclass(slots=True)
 class Meter:
-    """Counts calls as they start and end; engines ask it before each."""
+    """Counts calls when they start and end; an engine asks it before each call."""
 
     budget: Budget = field(default_factory=Budget)
-    read: Read = lambda _key, _said: (None, None)
+    read: Read = lambda _key, _entry: (None, None)
     calls: int = 0
     tokens: int = 0
     stopped: str = ""  # the limit that stopped the run
@@ -60,26 +65,30 @@ class Meter:
 
     @contextmanager
     def wave(self, label: str, total: int) -> Iterator[None]:
-        """Show the progress of ``total`` calls while the block runs; a stop by the budget is raised at its end."""
+        """Show the progress of ``total`` calls during the block.
+
+        Raises ``BudgetSpentError`` at its end if the budget stopped the run.
+        """
         with Progress(label, total, "call") as self._progress:
             yield
-            done = self._progress.done
+            left = total - self._progress.done
         if self.stopped:
+            cost = f", cost {self._cost(self.tokens):.2f}" if self.budget.price_per_million_tokens else ""
             raise BudgetSpentError(
-                f"{label}: stopped by {self.stopped}. Paid so far: {self.calls:,} calls, {self.tokens:,} tokens"
-                f"{self._cost(self.tokens)}. Left: {total - done:,} of the {total:,} calls of this wave, and what "
-                "they entail. Every answer is kept: the same command with a larger budget goes on from here"
+                f"{label}: stopped by {self.stopped}. Paid so far: {self.calls:,} calls, {self.tokens:,} tokens{cost}. "
+                f"Left: {left:,} of the {total:,} calls of this wave, and those that follow from them. All answers "
+                "are kept: raise the budget and run the same command to resume"
             )
 
     def begin(self) -> None:
-        """Calls start now: a server that had to be started first does not enter the rates (but the hours)."""
+        """Start measuring rates now: the start of a server counts towards the hours only."""
         if not self._fresh_tokens:
             self._began = time.monotonic()
         if self._progress is not None:
             self._progress.begin()
 
     def take(self, calls: int = 1) -> bool:
-        """Whether ``calls`` more may start; they then count as under way."""
+        """Reserve ``calls`` more calls; returns whether the budget allows them."""
         if self.stopped:
             return False
         limits = self.budget
@@ -92,39 +101,36 @@ class Meter:
             self.stopped = f"max_hours {limits.max_hours:g}"
         else:
             self._in_flight += calls
-            return True
-        return False
+        return not self.stopped
 
-    def resumed(self, key: str, said: Any) -> None:
-        """Count an answer that the journal already holds."""
-        self._count(key, said)
+    def resumed(self, key: str, entry: Any) -> None:
+        """Count an answer that was already in the journal."""
+        self._count(key, entry)
         if self._progress is not None:
             self._progress.resume(1)
 
-    def answered(self, key: str, said: Any) -> None:
-        """Count an answer to a call that was taken."""
+    def answered(self, key: str, entry: Any) -> None:
+        """Count the answer to a reserved call."""
         self._in_flight -= 1
-        self._fresh_tokens += self._count(key, said)
+        self._fresh_tokens += self._count(key, entry)
         if self._progress is not None:
             self._progress.advance(1, self._note(self._progress))
 
     def failed(self) -> None:
-        """A call that was taken ended without an answer."""
+        """Count a reserved call that ended without an answer."""
         self._in_flight -= 1
         if self._progress is not None:
             self._progress.advance()
 
-    def _count(self, key: str, said: Any) -> int:
-        tokens = int(said.get("tokens", 0)) + int(said.get("prompt_tokens", 0))
+    def _count(self, key: str, entry: Any) -> int:
+        tokens = int(entry.get("tokens", 0)) + int(entry.get("prompt_tokens", 0))
         self.calls += 1
         self.tokens += tokens
-        parsed, agrees = self.read(key, said)
-        if parsed is not None:
-            self._texts += 1
-            self._parsed += parsed
-        if agrees is not None:
-            self._judged += 1
-            self._agreed += agrees
+        parsed, agrees = self.read(key, entry)
+        self._texts += parsed is not None
+        self._parsed += bool(parsed)
+        self._judged += agrees is not None
+        self._agreed += bool(agrees)
         return tokens
 
     def _note(self, progress: Progress) -> str:
@@ -134,13 +140,10 @@ class Meter:
             notes.append(f"parsed {100 * self._parsed / self._texts:.1f} %")
         if self._judged:
             notes.append(f"agrees {100 * self._agreed / self._judged:.1f} %")
-        ahead = self.tokens + self.tokens / self.calls * (progress.total - progress.done - 1)
         if self.budget.price_per_million_tokens:
-            notes.append(f"cost {self._money(self.tokens):.2f} of about {self._money(ahead):.2f}")
+            expected = self.tokens + self.tokens / self.calls * (progress.total - progress.done - 1)
+            notes.append(f"cost {self._cost(self.tokens):.2f} of about {self._cost(expected):.2f}")
         return ", ".join(notes)
 
-    def _money(self, tokens: float) -> float:
+    def _cost(self, tokens: float) -> float:
         return tokens * self.budget.price_per_million_tokens / 1e6
-
-    def _cost(self, tokens: float) -> str:
-        return f", cost {self._money(tokens):.2f}" if self.budget.price_per_million_tokens else ""

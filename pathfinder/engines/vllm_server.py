@@ -1,7 +1,7 @@
-"""vLLM as a child process: started with a profile's flags, waited for, and ended whatever becomes of this process.
+"""Start vLLM as a child process with a profile's flags, wait until it is ready, and stop it when this process ends.
 
-vLLM lives in an environment of its own and is reached over HTTP alone. A watcher process leads the server's process
-group and ends it when this process ends, by whatever signal: a server left behind would hold its GPUs.
+vLLM has its own environment and is reached only over HTTP. A watcher process leads the server's process group and stops
+it when this process ends, whatever the signal; an orphaned server would keep its GPUs.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+import httpx
 
 from pathfinder.core.hub import read_hub_model
 from pathfinder.core.io import DataError, TransientError
@@ -26,9 +26,9 @@ from pathfinder.core.progress import Progress
 
 _POLL_S = 0.5
 _GRACE_S = 20.0
-_TAIL_BYTES = 2000
+_LOG_BYTES = 2000
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-# The watcher: runs the command in its own group and ends that group when the pipe that it holds is closed.
+# The watcher runs the command in its own process group and stops the group when its standard input is closed.
 _WATCHER = """
 import os, signal, subprocess, sys, threading
 server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
@@ -45,15 +45,15 @@ finally:
 
 @contextmanager
 def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, logs: Path) -> Iterator[list[str]]:
-    """The base URLs of ``settings.replicas`` servers of the model in ``folder``, offered as ``name``, while in use.
+    """Run ``settings.replicas`` servers of the model in ``folder`` under ``name`` and yield their base URLs.
 
-    ``logs`` is a folder for their output. Raises ``DataError`` where the command is missing or a server ends while it
-    starts, ``TransientError`` where none answers in time; both quote the end of the log.
+    Their output goes to the folder ``logs``. Raises ``DataError`` if the command is missing or a server exits while it
+    starts, ``TransientError`` if a server is not ready in time; the messages quote the end of the log.
     """
     if shutil.which(settings.command[0]) is None:
         raise DataError(
-            f"{settings.command[0]}: no such command; make vLLM's environment (README.md) or correct vllm.command in "
-            "params.yaml; with engine openai servers of your own are used"
+            f"{settings.command[0]}: command not found; create vLLM's environment (README.md), correct vllm.command in "
+            "params.yaml, or use engine openai with your own servers"
         )
     logs.mkdir(parents=True, exist_ok=True)
     flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)
@@ -66,17 +66,17 @@ def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, lo
             process = stack.enter_context(_running(command, log, _environment(number, settings)))
             servers.append((f"http://127.0.0.1:{port}", process, log))
         deadline = time.monotonic() + settings.start_timeout_s
-        with Progress("vllm serve", int(settings.start_timeout_s), "s until given up") as progress:
+        with Progress("vllm serve", int(settings.start_timeout_s), "s of the time limit") as progress:
             for url, process, log in servers:
                 _await_health(url, process, log, deadline, progress)
         yield [f"{url}/v1" for url, _, _ in servers]
 
 
 def _model_flags(folder: Path, logs: Path) -> list[str]:
-    """What to serve: a pinned repository, or a folder.
+    """The model to serve: a pinned repository or a folder.
 
-    Beside a qwen2 configuration vLLM's ``AutoTokenizer`` takes ``Qwen2Tokenizer`` whatever class the folder names, and
-    that splits digits in its own way; from a folder without a configuration it reads tokenizer.json as it stands.
+    Next to a qwen2 configuration, vLLM's ``AutoTokenizer`` uses ``Qwen2Tokenizer`` whatever class the folder names, and
+    that class splits digits differently. From a folder without a configuration it reads tokenizer.json unchanged.
     """
     if (model := read_hub_model(folder)) is not None:
         return [model.repo, "--revision", model.revision, "--tokenizer-revision", model.revision]
@@ -103,7 +103,7 @@ def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
 
 
 def _environment(number: int, settings: Vllm) -> dict[str, str]:
-    """Each replica gets GPUs of its own; nothing is reported to anybody."""
+    """Each replica gets its own GPUs; vLLM sends no usage statistics."""
     environment = os.environ | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
     if settings.replicas > 1:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -123,18 +123,18 @@ def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> 
     try:
         yield process
     finally:
-        assert process.stdin is not None  # noqa: S101  # a pipe was asked for
+        assert process.stdin is not None  # noqa: S101  # stdin=PIPE
         process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE_S + 5)
-        with suppress(ProcessLookupError):  # workers of a server that ended by itself
+        with suppress(ProcessLookupError):  # workers of a server that exited
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 @contextmanager
 def _terminated_as_exit() -> Iterator[None]:
-    """SIGTERM ends the block like an error does, so that what it started is ended in order."""
+    """Turn SIGTERM into ``SystemExit``, so that the block stops the processes that it started."""
 
     def stop(signum: int, _frame: object) -> None:
         raise SystemExit(128 + signum)
@@ -150,18 +150,15 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadlin
     while True:
         if process.poll() is not None:
             raise DataError(
-                f"vLLM ended with status {process.returncode} while it started; {log} ends with\n{_tail(log)}"
+                f"vLLM exited with status {process.returncode} while it started; {log} ends with\n{_tail(log)}"
             )
-        try:
-            with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:  # noqa: S310  # a server of ours
-                if answer.status == 200:
-                    return
-        except (urllib.error.URLError, OSError):
-            pass
+        with suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/health", timeout=5).status_code == 200:
+                return
         left = deadline - time.monotonic()
         if left <= 0:
             raise TransientError(
-                f"{url}: vLLM did not answer in time (vllm.start_timeout_s); {log} ends with\n{_tail(log)}"
+                f"{url}: vLLM was not ready in time; raise vllm.start_timeout_s. {log} ends with\n{_tail(log)}"
             )
         time.sleep(_POLL_S)
         progress.advance(max(int(progress.total - left) - progress.done, 0), f"log: {log}")
@@ -175,6 +172,6 @@ def _free_port() -> int:
 
 def _tail(log: Path) -> str:
     with log.open("rb") as handle:
-        handle.seek(max(log.stat().st_size - _TAIL_BYTES, 0))
+        handle.seek(max(log.stat().st_size - _LOG_BYTES, 0))
         text = handle.read().decode("utf-8", "replace")
     return "".join(character if character.isprintable() or character == "\n" else " " for character in text)

@@ -1,8 +1,8 @@
-"""What an LLM judge's answer says: the first wrong paragraph (ProcessBench), two scores a step (PRMBench).
+"""Read an LLM judge's answer: the first incorrect paragraph (ProcessBench), or two scores per step (PRMBench).
 
-Preset ``official`` reads as the published scripts do. ``repaired`` takes an answer only where it is one: one whole
-number of a paragraph that exists, or of none; one finite score in [-1, 1] a step. An answer that the token limit cut,
-or that thinks aloud without an end, says nothing.
+Preset ``official`` reads like the published scripts. ``repaired`` accepts only complete answers: an integer that names
+an existing paragraph or none, or a finite score in [-1, 1] for every step. An answer that reached the token limit or
+whose thinking section is unfinished counts as no answer.
 
 Sources: QwenLM/ProcessBench ``code/run_eval.py``; ssmisya/PRMBench ``mr_eval/utils/model_utils.py``.
 """
@@ -16,23 +16,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pathfinder.benchmarks.grading import Preset, boxes
+from pathfinder.benchmarks.grading import boxes
+from pathfinder.judge.parsing import AnswerPreset
 
 NO_ERROR = -1
 _BOX = "\\boxed{"
 _NUMBER = re.compile(r"-?[0-9]{1,6}")
-_DRESS = re.compile(r"\\text(?:bf|rm|it)?|\\math(?:bf|rm)|</?paragraph_|paragraph_?|index|[{}<>$]", re.IGNORECASE)
+_MARKUP = re.compile(r"\\text(?:bf|rm|it)?|\\math(?:bf|rm)|</?paragraph_|paragraph_?|index|[{}<>$]", re.IGNORECASE)
 _OBJECT = re.compile(r'\{\s*"(?:validity|redundancy)"\s*:')
 _COMMENT = re.compile(r"//.*?$|#.*?$", re.MULTILINE)
 _DECODER = json.JSONDecoder()
-_TRIES = 16  # objects of one answer that are looked at, from the last
+_TRIES = 16  # JSON objects of an answer to try, from the last one
 
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """What the judge thinks of each step: how valid and how redundant, in [-1, 1]; 0 is undecided.
+    """How valid and how redundant each step is, in [-1, 1]; 0 is undecided.
 
-    Source: PRMBench's prompt. A step is valid, or redundant, where its score is above 0.
+    A step is valid, or redundant, if its score is above 0. Source: PRMBench's prompt.
     """
 
     validity: tuple[float, ...]
@@ -40,7 +41,7 @@ class StepScores:
 
 
 def official_box(text: str) -> str | None:
-    r"""What stands in the last ``\boxed{`` up to its first ``}``: the last of ``findall(r"\\boxed\{([^}]*)\}")``."""
+    r"""Return the text of the last ``\boxed{`` up to its first ``}``, the last match of ``\\boxed\{([^}]*)\}``."""
     last = None
     start = text.find(_BOX)
     while start >= 0 and (end := text.find("}", start)) >= 0:
@@ -50,49 +51,49 @@ def official_box(text: str) -> str | None:
 
 
 def paragraph(text: str, paragraphs: int, cut: bool) -> int | None:
-    """Repaired: the paragraph (from 0) that the last box names, -1 for none of them; ``None`` for anything else."""
-    said = spoken(text)
-    if cut or said is None:
+    """Read the paragraph (from 0) named in the last box, -1 for no error, under the rules of ``repaired``."""
+    answer = without_thinking(text)
+    if cut or answer is None:
         return None
-    found = boxes(said)
+    found = boxes(answer)
     if not found:
         return None
-    number = _DRESS.sub(" ", found[-1].replace("\u2212", "-")).strip()
+    number = _MARKUP.sub(" ", found[-1].replace("\u2212", "-")).strip()
     if not _NUMBER.fullmatch(number):
         return None
     return int(number) if NO_ERROR <= int(number) < paragraphs else None
 
 
 def official_vote(texts: Sequence[str]) -> int | None:
-    """The published majority: over what the boxes hold as text, the earliest of equals, then read as a number."""
-    said = [box for text in texts if (box := official_box(text)) is not None]
-    if not said:
+    """Apply the published majority vote: over the texts in the boxes, ties to the earliest, then read as a number."""
+    votes = [box for text in texts if (box := official_box(text)) is not None]
+    if not votes:
         return None
     try:
-        return int(Counter(said).most_common(1)[0][0])
+        return int(Counter(votes).most_common(1)[0][0])
     except ValueError:
         return None
 
 
 def vote(votes: Sequence[int | None]) -> int | None:
-    """The paragraph named most often, the earliest vote of equals; ``None`` where nobody voted."""
+    """The most frequent paragraph, ties to the earliest vote; ``None`` without votes."""
     counted = Counter(vote for vote in votes if vote is not None)
     return counted.most_common(1)[0][0] if counted else None
 
 
-def step_scores(text: str, steps: int, cut: bool, preset: Preset) -> StepScores | None:
-    """The scores of an answer; ``None`` where it has none.
+def step_scores(text: str, steps: int, cut: bool, preset: AnswerPreset) -> StepScores | None:
+    """Read the scores of an answer, or ``None``.
 
-    ``official``: from the first brace block that is JSON (comments taken off), of any length. ``repaired``: from the
-    last one with both lists that has a score for each of ``steps``.
+    ``official`` reads the first brace block that is JSON after removing comments, with lists of any length.
+    ``repaired`` reads the last object with both lists, which must have a score for each of ``steps``.
     """
     if preset == "official":
         return _official_scores(text)
-    said = spoken(text)
-    if cut or said is None:
+    answer = without_thinking(text)
+    if cut or answer is None:
         return None
-    for start in reversed([match.start() for match in _OBJECT.finditer(said)][-_TRIES:]):
-        found = _read(said[start:]) or _read(_COMMENT.sub("", said[start:]))
+    for start in reversed([match.start() for match in _OBJECT.finditer(answer)][-_TRIES:]):
+        found = _read(answer[start:]) or _read(_COMMENT.sub("", answer[start:]))
         if found is not None and {"validity", "redundancy"} <= set(found):
             validity, redundancy = _strict(found["validity"], steps), _strict(found["redundancy"], steps)
             return None if validity is None or redundancy is None else StepScores(validity, redundancy)
@@ -100,7 +101,7 @@ def step_scores(text: str, steps: int, cut: bool, preset: Preset) -> StepScores 
 
 
 def mean_scores(answers: Sequence[StepScores]) -> StepScores | None:
-    """Of several answers the mean score of each step (of as many as all have); of one answer, itself."""
+    """Average the scores of each step over answers, for as many steps as all answers have."""
     if not answers:
         return None
     steps = min(len(answer.validity) for answer in answers), min(len(answer.redundancy) for answer in answers)
@@ -110,14 +111,14 @@ def mean_scores(answers: Sequence[StepScores]) -> StepScores | None:
     )
 
 
-def spoken(text: str) -> str | None:
-    """The answer without the thinking before it; ``None`` where the thinking has no end."""
+def without_thinking(text: str) -> str | None:
+    """The answer after its thinking section; ``None`` if that section is unfinished."""
     after = text.rpartition("</think>")[2]
     return None if "<think>" in after else after
 
 
 def _official_scores(text: str) -> StepScores | None:
-    """As ``extract_nested_json`` and its callers, where whatever raises is no answer."""
+    """Like ``extract_nested_json`` and its callers; an exception means no answer."""
     depth, start = 0, 0
     for at, character in enumerate(text):
         if character == "{":
@@ -149,12 +150,12 @@ def _loose(found: dict[str, Any]) -> StepScores | None:
 def _strict(scores: Any, steps: int) -> tuple[float, ...] | None:
     if not isinstance(scores, list) or len(scores) != steps:
         return None
-    fine = all(isinstance(s, int | float) and not isinstance(s, bool) and -1 <= s <= 1 for s in scores)
-    return tuple(map(float, scores)) if fine else None
+    is_valid = all(isinstance(s, int | float) and not isinstance(s, bool) and -1 <= s <= 1 for s in scores)
+    return tuple(map(float, scores)) if is_valid else None
 
 
 def _read(text: str) -> dict[str, Any] | None:
-    """The object that ``text`` begins with."""
+    """The JSON object at the start of ``text``."""
     try:
         found = _DECODER.raw_decode(text)[0]
     except (ValueError, RecursionError):

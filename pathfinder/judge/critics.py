@@ -1,8 +1,8 @@
-"""LLM judges as baselines: a chat model reads a whole solution and says where it goes wrong.
+"""LLM judges as baselines: a chat model reads a complete solution and names its errors.
 
-ProcessBench's critique prompt asks for the first wrong paragraph, with majority voting; PRMBench's asks for a score of
-every step. Any OpenAI-compatible server will do. Answers are kept in the labelling's journal, under the labelling's
-budget, so a run that ends early goes on from there, and reading the answers by another preset costs no call.
+ProcessBench's critique prompt asks for the first incorrect paragraph, decided by majority vote; PRMBench's prompt asks
+for scores of every step. Any OpenAI-compatible server works. The journal and the budget are those of the labelling, so
+an interrupted run resumes, and reading the same answers with another preset costs no call.
 
 Settings of the published runs: QwenLM/ProcessBench ``code/run_eval.py`` (greedy, or 8 votes at temperature 1 and top-p
 0.9; Qwen2.5-Math at 0.7, 0.8 and top-k 20), ssmisya/PRMBench ``mr_eval/models/{openai,gemini,vllm}_models.py``
@@ -15,61 +15,59 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple
 
-from pathfinder.benchmarks import paper, prmbench, processbench
-from pathfinder.benchmarks.grading import Preset
-from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
-from pathfinder.core.io import DataError, TransientError, digest_of, write_json, write_jsonl
-from pathfinder.core.params import Report
+from pathfinder.benchmarks import paper, prmbench
+from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
+from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
+from pathfinder.core.io import DataError, TransientError, digest_of
+from pathfinder.core.params import CriticSettings, Report
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Budget, Meter
-from pathfinder.engines.openai_client import Sampled, ServerClient
+from pathfinder.engines.openai_client import connect
+from pathfinder.engines.sampling import ServerSampling
 from pathfinder.judge.critic_answers import StepScores, mean_scores, official_vote, paragraph, step_scores, vote
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
-from pathfinder.judge.judge import FOREIGN_SPECIALS, ServerJudge
+from pathfinder.judge.judge import ServerJudge
+from pathfinder.judge.parsing import AnswerPreset
+from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
-Benchmark = Literal["processbench", "prmbench"]
-BENCHMARKS: tuple[Benchmark, ...] = get_args(Benchmark)
-PREDICTIONS, METRICS, STATE = Path("artifacts/predictions"), Path("metrics"), Path(".pathfinder/critics")
-
-
-_VOTING = Sampled(temperature=1.0, top_p=0.9, max_tokens=0)
+STATE = Path(".pathfinder/critics")
+_GREEDY, _VOTING = ServerSampling(0.0, 1.0, 0), ServerSampling(1.0, 0.9, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Critic:
-    """A chat model: its names in the paper's two tables, its name at a server, and how the published runs ask it."""
+    """A chat model: its names in the paper's two tables, its name at a server, and the settings of the published runs.
+
+    ``answer_tokens`` and ``scores_tokens`` limit an answer on ProcessBench and PRMBench. ``first`` is the role of
+    PRMBench's instructions.
+    """
 
     titles: tuple[str, ...]
     served: str
     votes: int = 8
     answer_tokens: int = 8192
     scores_tokens: int = 2048
-    voting: Sampled = _VOTING
+    voting: ServerSampling = _VOTING
     first: Literal["system", "user"] = "user"
     reasoning: bool = False
 
     @property
     def name(self) -> str:
-        """What files are called: the served name's last part in lower case, hyphens between letters and digits."""
+        """The name in files and profiles: the last part of the served name in lower case, with hyphens."""
         return "critic-" + "-".join(re.findall(r"[a-z0-9]+", self.served.rpartition("/")[2].lower()))
 
-    def sampled(self, benchmark: Benchmark, votes: int) -> Sampled:
-        """How its answers are drawn: greedy for a single one."""
+    def sampling(self, benchmark: BenchmarkName, votes: int) -> ServerSampling:
+        """The sampling settings: greedy for a single answer."""
         tokens = self.answer_tokens if benchmark == "processbench" else self.scores_tokens
-        drawn = self.voting if votes > 1 else Sampled(0.0, 1.0, 0)
-        return replace(drawn, max_tokens=tokens, reasoning=self.reasoning)
+        return replace(self.voting if votes > 1 else _GREEDY, max_tokens=tokens, reasoning=self.reasoning)
 
-    def default_votes(self, benchmark: Benchmark) -> int:
-        """How many answers the published runs take a solution."""
-        return self.votes if benchmark == "processbench" else 1
-
-    def published(self, benchmark: Benchmark) -> dict[str, float]:
-        """The paper's figures, in percent; empty where its table has no such row."""
+    def published(self, benchmark: BenchmarkName) -> dict[str, float]:
+        """The paper's figures in percent; empty if its table has no row for the model."""
         table = paper.PROCESSBENCH_FULL if benchmark == "processbench" else paper.PRMBENCH
         row = next((row for title in self.titles if (row := table.row(title))), None)
         return dict(zip(table.columns, row.values, strict=True)) if row else {}
@@ -86,184 +84,143 @@ CRITICS: tuple[Critic, ...] = (
     Critic(
         ("Qwen2.5-Math-72B-Instruct", "Qwen-2.5-Math-72B"),
         "Qwen/Qwen2.5-Math-72B-Instruct",
-        voting=Sampled(0.7, 0.8, 0, top_k=20),
+        voting=ServerSampling(0.7, 0.8, 0, top_k=20),
     ),
 )
-"""The judges of the paper's tables."""
+"""The judges in the paper's tables."""
 
 
-def critic(name: str, answer_tokens: int = 0) -> Critic:
-    """The judge that goes by ``name`` (a title of the paper, a server's or a file's name), or a new one of that name.
+def critic_named(name: str, answer_tokens: int = 0) -> Critic:
+    """Find a judge by the paper's title, the served name or the file name; any other name is a new judge.
 
-    Its answers have at most ``answer_tokens``; 0 is as in the published runs. Raises ``DataError`` for a file's name
-    that no judge has.
+    ``answer_tokens`` limits its answers; 0 keeps the published limits. Raises ``DataError`` for an unknown file name.
     """
     folded = name.casefold()
     known = (c for c in CRITICS if folded in {n.casefold() for n in (*c.titles, c.served, c.name)})
-    found = next(known, None)
-    if found is None and name.startswith("critic-"):
-        raise DataError(f"{name}: no such judge; take one of {', '.join(c.name for c in CRITICS)}")
-    found = found or Critic((name,), name)
-    return replace(found, answer_tokens=answer_tokens, scores_tokens=answer_tokens) if answer_tokens else found
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where and how hard to ask: equal servers (…/v1), calls at a time each, seconds a call, tries after the first."""
-
-    urls: tuple[str, ...]
-    concurrency: int = 32
-    timeout_s: float = 600.0
-    retries: int = 6
-    served: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """``outcome`` is "answered", or why there is no text."""
-
-    text: str
-    cut: bool
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """The answers of each question in their order, and what they cost."""
-
-    answers: list[list[_Answer]]
-    figures: dict[str, Any]
-
-    def texts(self, place: int) -> list[_Answer]:
-        return [answer for answer in self.answers[place] if answer.outcome == "answered"]
+    critic = next(known, None)
+    if critic is None and name.startswith("critic-"):
+        raise DataError(f"{name}: no such judge; use one of {', '.join(c.name for c in CRITICS)}")
+    critic = critic or Critic((name,), name)
+    return replace(critic, answer_tokens=answer_tokens, scores_tokens=answer_tokens) if answer_tokens else critic
 
 
 def criticise(
-    one: Critic,
-    benchmark: Benchmark,
+    critic: Critic,
+    benchmark: BenchmarkName,
     data: Path,
-    endpoint: Endpoint,
+    settings: CriticSettings,
     report: Report,
-    votes: int = 0,
-    preset: Preset = "repaired",
     limit: int = 0,
-    budget: Budget | None = None,
-) -> dict[str, Any]:
-    """Ask the judge about the benchmark in ``data`` (``limit`` items a file; 0: all), ``votes`` times an item.
+    served: str = "",
+) -> str:
+    """Evaluate a judge on the benchmark in ``data``, ``limit`` items per subset or class (0: all).
 
-    Writes ``artifacts/predictions/<benchmark>/<name>.jsonl``, which ``grade`` reads, and
-    ``metrics/<benchmark>/<name>.json``; returns the metrics, in percent: graded as repaired, and under ``official`` by
-    the published evaluator, whichever ``preset`` the answers were read by. Raises ``BudgetSpentError`` where the budget
-    ends before the work, ``TransientError`` where calls failed; what was answered is kept.
+    ``served`` is its name at the servers, if different. Writes ``artifacts/predictions/<benchmark>/<name>.jsonl`` and
+    ``metrics/<benchmark>/<name>.json`` and returns the result as one line. Whatever preset reads the answers, the
+    metrics hold the repaired figures and, under ``official``, those of the published evaluator.
+
+    Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
     """
-    votes = votes or one.default_votes(benchmark)
-    if benchmark == "processbench":
-        loaded = read_processbench(data, limit)
-        prompts = [critique_prompt(item.problem, item.steps, FOREIGN_SPECIALS) for item in loaded.items]
-        asked = _ask(one, benchmark, prompts, endpoint, votes, budget or Budget())
-        rows = [_processbench_row(item, asked.texts(at), preset) for at, item in enumerate(loaded.items)]
-        said = {(item.subset, item.id): row["prediction"] for item, row in zip(loaded.items, rows, strict=True)}
-        metrics = processbench.with_interval(loaded.items, said, report)
-        official = processbench.evaluate(loaded.items, said, "official")
-        metrics |= {"generators": processbench.by_generator(loaded.items, said)}
-        metrics |= loaded.accounting() | {"defects": loaded.defects}
-        unread = sum(prediction is None for prediction in said.values())
+    evaluation = read_evaluation(benchmark, data, limit)
+    votes = settings.votes or (critic.votes if benchmark == "processbench" else 1)
+    prompt_of = critique_prompt if benchmark == "processbench" else prmbench_prompt
+    prompts = [prompt_of(item.problem, item.steps, FOREIGN_SPECIALS) for item in evaluation.items]
+    texts, figures = _ask(critic, benchmark, prompts, settings, votes, served or critic.served)
+    answers: list[Any]
+    if isinstance(evaluation, ProcessBenchEvaluation):
+        rows = [
+            _processbench_row(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)
+        ]
+        answers = [row["prediction"] for row in rows]
     else:
-        classified = read_prmbench(data, limit)
-        prompts = [prmbench_prompt(item.problem, item.steps, FOREIGN_SPECIALS) for item in classified.items]
-        asked = _ask(one, benchmark, prompts, endpoint, votes, budget or Budget())
-        scores = [_scores(item, asked.texts(at), preset) for at, item in enumerate(classified.items)]
-        rows = [_prmbench_row(item, found) for item, found in zip(classified.items, scores, strict=True)]
-        labels = {item.idx: _labels(item, found) for item, found in zip(classified.items, scores, strict=True)}
-        metrics = prmbench.with_interval(classified.items, labels, report)
-        official = prmbench.evaluate(classified.items, labels, "official")
-        metrics |= classified.accounting() | {"defects": classified.defects}
-        unread = sum(found is None for found in scores)
-    metrics |= {"system": one.name, "titles": list(one.titles), "preset": preset, "votes": votes}
-    metrics |= {"official": {name: figures for name, figures in official.items() if name != "details"}}
-    metrics |= {"asked": asked.figures | {"items_unread": unread}, "published": one.published(benchmark)}
-    write_jsonl(PREDICTIONS / benchmark / f"{one.name}.jsonl", rows)
-    write_json(METRICS / benchmark / f"{one.name}.json", metrics)
-    return metrics
+        scores = [_scores(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)]
+        rows = [_prmbench_row(item, found) for item, found in zip(evaluation.items, scores, strict=True)]
+        answers = [_labels(item, found) for item, found in zip(evaluation.items, scores, strict=True)]
+    metrics = evaluation.summary(answers, report)
+    metrics |= {"system": critic.name, "titles": list(critic.titles), "preset": settings.preset, "votes": votes}
+    metrics |= {"official": evaluation.official(answers), "published": critic.published(benchmark)}
+    metrics |= {"asked": figures | {"items_unread": answers.count(None)}}
+    evaluation.write(critic.name, rows, metrics)
+    return evaluation.headline(critic.name, metrics)
 
 
-def headline(one: Critic, benchmark: Benchmark, metrics: dict[str, Any]) -> str:
-    """The main figure and its interval as one line, with the paper's where it has one."""
-    key = "mean_f1" if benchmark == "processbench" else "overall"
-    value, (low, high) = metrics[key], metrics["interval"]
-    published = metrics["published"].get(key)
-    return f"{benchmark} {one.name}: {value:.1f} [{low:.1f}, {high:.1f}]" + (
-        f" (paper: {published:.1f})" if published is not None else ""
-    )
+class _Text(NamedTuple):
+    text: str
+    cut: bool  # by the token limit
 
 
 def _ask(
-    one: Critic, benchmark: Benchmark, prompts: Sequence[str], endpoint: Endpoint, votes: int, budget: Budget
-) -> _Asked:
-    sampled = one.sampled(benchmark, votes)
-    before = prmbench_turns(one.first) if benchmark == "prmbench" else ()
-    wanted = endpoint.served or one.served
-    settings = asdict(sampled) | {"stop": list(sampled.stop)}
-    identity = {"model": wanted, "sampling": settings, "prompts": DIGESTS, "first": one.first if before else ""}
+    critic: Critic, benchmark: BenchmarkName, prompts: Sequence[str], settings: CriticSettings, votes: int, model: str
+) -> tuple[list[list[_Text]], dict[str, Any]]:
+    """Ask for ``votes`` answers per prompt; returns the texts of each prompt, in order, and the cost."""
+    sampling = critic.sampling(benchmark, votes)
+    before = prmbench_turns(critic.first) if benchmark == "prmbench" else ()
+    identity = {
+        "model": model,
+        "sampling": asdict(sampling) | {"stop": list(sampling.stop)},
+        "prompts": DIGESTS,
+        "first": critic.first if before else "",
+    }
     digests = [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
     by_digest = dict(zip(digests, prompts, strict=True))
     keys = [[f"{digest}:{attempt}" for attempt in range(votes)] for digest in digests]
-    asked = sorted({key for mine in keys for key in mine})
-
-    def connect() -> ServerClient:
-        client = ServerClient(endpoint.urls, endpoint.concurrency, endpoint.timeout_s, endpoint.retries)
-        client.model = client.served_model(wanted)
-        return client
-
-    read: Callable[[str, Any], tuple[bool | None, bool | None]] = lambda _key, said: ("outcome" not in said, None)  # noqa: E731
-    judge, meter = ServerJudge(connect, identity, sampled, before), Meter(budget, read)
+    distinct = sorted({key for attempts in keys for key in attempts})
+    judge = ServerJudge(
+        lambda: connect(settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model),
+        identity,
+        sampling,
+        before,
+    )
+    meter = Meter(Budget.of(settings), lambda _key, entry: ("outcome" not in entry, None))
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
-        with meter.wave(f"{benchmark} {one.name}", len(asked)):
-            failed = judge.ask(asked, lambda key: by_digest[key.partition(":")[0]], journal, meter)
+        with meter.wave(f"{benchmark} {critic.name}", len(distinct)):
+            failed = judge.ask(distinct, lambda key: by_digest[key.partition(":")[0]], journal, meter)
         if failed:
             raise TransientError(
-                f"{len(failed)} of {len(asked)} calls failed ({next(iter(failed.values()))}); the others are kept: "
-                "the same command asks again for these alone"
+                f"{len(failed)} of {len(distinct)} calls failed ({next(iter(failed.values()))}); the other answers are "
+                "kept: the same command asks only for the missing ones"
             )
-        answers = [[_answer(journal[key]) for key in mine] for mine in keys]
-    outcomes = Counter(answer.outcome for mine in answers for answer in mine)
-    cut = sum(answer.cut for mine in answers for answer in mine)
-    figures = {"calls": meter.calls, "tokens": meter.tokens, "answers": dict(sorted(outcomes.items())), "cut": cut}
-    return _Asked(answers, figures)
+        entries = [[journal[key] for key in attempts] for attempts in keys]
+    texts = [
+        [_Text(entry["text"], entry["finish"] == "length") for entry in attempts if "outcome" not in entry]
+        for attempts in entries
+    ]
+    outcomes = Counter(str(entry.get("outcome", "answered")) for attempts in entries for entry in attempts)
+    cut = sum(answer.cut for found in texts for answer in found)
+    return texts, {
+        "calls": meter.calls,
+        "tokens": meter.tokens,
+        "answers": dict(sorted(outcomes.items())),
+        "cut": cut,
+    }
 
 
-def _answer(said: dict[str, Any]) -> _Answer:
-    if "outcome" in said:
-        return _Answer("", False, str(said["outcome"]))
-    return _Answer(str(said["text"]), said["finish"] == "length", "answered")
-
-
-def _processbench_row(item: ProcessBenchItem, answers: Sequence[_Answer], preset: Preset) -> dict[str, Any]:
+def _processbench_row(item: ProcessBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> dict[str, Any]:
     votes = [paragraph(answer.text, len(item.steps), answer.cut) for answer in answers]
-    found = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
-    return {"subset": item.subset, "id": item.id, "prediction": found, "label": item.label, "votes": votes}
+    prediction = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
+    return {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
 
 
-def _scores(item: PRMBenchItem, answers: Sequence[_Answer], preset: Preset) -> StepScores | None:
-    read = (step_scores(answer.text, len(item.steps), answer.cut, preset) for answer in answers)
-    return mean_scores([found for found in read if found is not None])
+def _scores(item: PRMBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> StepScores | None:
+    scores = (step_scores(answer.text, len(item.steps), answer.cut, preset) for answer in answers)
+    return mean_scores([found for found in scores if found is not None])
 
 
-def _labels(item: PRMBenchItem, found: StepScores | None) -> list[bool] | None:
-    """What counts in the item's class: soundness, or in the classes about redundancy that a step is not redundant."""
-    if found is None:
+def _labels(item: PRMBenchItem, scores: StepScores | None) -> list[bool] | None:
+    """One label per step: valid, or in the classes about redundancy, not redundant."""
+    if scores is None:
         return None
     if item.classification in prmbench.REDUNDANCY:
-        return [not score > 0 for score in found.redundancy]
-    return [score > 0 for score in found.validity]
+        return [not score > 0 for score in scores.redundancy]
+    return [score > 0 for score in scores.validity]
 
 
-def _prmbench_row(item: PRMBenchItem, found: StepScores | None) -> dict[str, Any]:
-    """As the published runners write it; a score that JSON cannot hold is null."""
-    if found is None:
+def _prmbench_row(item: PRMBenchItem, scores: StepScores | None) -> dict[str, Any]:
+    """A row as the published runners write it; a score that JSON cannot represent is null."""
+    if scores is None:
         return {"idx": item.idx, "validity": False}
-    said: dict[str, Any] = {}
-    for kind, scores in (("validity", found.validity), ("redundancy", found.redundancy)):
-        said[f"step_level_{kind}_scores"] = [score if math.isfinite(score) else None for score in scores]
-        said[f"step_level_{kind}_labels"] = [score > 0 for score in scores]
-    return {"idx": item.idx, "validity": True, "scores": said}
+    columns: dict[str, Any] = {}
+    for kind, values in (("validity", scores.validity), ("redundancy", scores.redundancy)):
+        columns[f"step_level_{kind}_scores"] = [score if math.isfinite(score) else None for score in values]
+        columns[f"step_level_{kind}_labels"] = [score > 0 for score in values]
+    return {"idx": item.idx, "validity": True, "scores": columns}

@@ -1,13 +1,12 @@
-"""Labelling a table of rated steps: who is asked, who is asked again, and what stands at the end.
+"""Label a table of rated steps: which steps the judge sees, when it is asked again, and the verdicts.
 
-Every step goes through at most ``1 + disagreement_rounds`` rounds of at most ``parse_attempts`` answers. An answer is
-looked up by ``<prompt digest>:<attempt>``, attempts counted over all rounds, so steps with equal prompts share their
-answers and nothing is paid for twice. State is a few bytes a step: prompts are built from the tables when they are
-sent, answers are read from the journal when they are needed.
+A step takes at most ``1 + disagreement_rounds`` rounds of at most ``parse_attempts`` answers. The key of an answer is
+``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers
+and no answer is paid for twice. State takes a few bytes per step: prompts are built from the tables when they are sent,
+answers are read from the journal when they are needed.
 
-Source: paper section 3.3; ``run_inference.py`` and ``run_inference_mistral.py`` as they were meant (the published
-loops lose the disagreements of the last round), or with the preset "official" in their indentation and with their
-regular expression.
+Source: paper section 3.3; ``run_inference.py`` and ``run_inference_mistral.py`` as intended (the published loops lose
+the disagreements of the last round). The preset "official" uses their indentation and regular expression.
 """
 
 from __future__ import annotations
@@ -24,27 +23,21 @@ import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
 from pathfinder.core.params import Label
-from pathfinder.core.prompts import judge_prompt
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import Judge
-from pathfinder.judge.parsing import official_scores, parse_scores
-from pathfinder.models.tokens import neutralise
+from pathfinder.judge.parsing import AnswerPreset, read_scores
+from pathfinder.judge.prompts import step_prompt
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _OPEN = -1  # no verdict yet
 _CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
-_PUBLISHED_INDENT = {HUMAN: 16}  # spaces; 20 for the other sources (load_data.py, load_data_mistral.py)
-
-CUT = "cut"
-"""Why an answer that ran into the token limit has no scores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One answer of the judge to one step; ``text`` is ``None`` where there is none, ``detail`` says why."""
+    """One answer of the judge to a step; ``text`` and ``scores`` are ``None`` if missing, for the reason ``detail``."""
 
-    attempt: int
     round: int
     text: str | None
     outcome: Outcome
@@ -55,20 +48,11 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The label of one step, and the attempts (numbers of answers) that led to it."""
-
-    outcome: Outcome
-    scores: Scores | None = None
-    attempts: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The verdicts of a step table, row by row: 12 bytes each.
+    """The verdicts on the rows of a step table, 12 bytes per row.
 
-    ``outcomes`` are places in ``OUTCOMES`` (int8, (rows,)), ``scores`` 0, 1 or -1 for none (int8, (rows, 3));
-    bit k of ``asked`` says whether answer number k was used (uint64, (rows,)).
+    ``outcomes`` (int8, (rows,)) are indices into ``OUTCOMES``, -1 while the judge has to be asked. ``scores`` (int8,
+    (rows, 3)) are 0, 1, or -1 for none. Bit k of ``asked`` (uint64, (rows,)) is set if answer k was used.
     """
 
     outcomes: npt.NDArray[np.int8]
@@ -77,26 +61,16 @@ class Verdicts:
 
     @staticmethod
     def unknown(rows: int) -> Verdicts:
-        """No verdict yet for any row."""
+        """Verdicts of which none is known yet."""
         return Verdicts(np.full(rows, _OPEN, np.int8), np.full((rows, 3), -1, np.int8), np.zeros(rows, np.uint64))
 
-    def __len__(self) -> int:
-        return len(self.outcomes)
-
-    def __getitem__(self, row: int) -> Verdict | None:
-        """One row's, or ``None`` where the judge is still to be asked."""
-        if self.outcomes[row] == _OPEN:
-            return None
-        scores = None if self.scores[row, 0] < 0 else Scores(*(int(score) for score in self.scores[row]))
-        return Verdict(OUTCOMES[self.outcomes[row]], scores, self.attempts(row))
-
     def attempts(self, row: int) -> tuple[int, ...]:
-        """The numbers of the answers that were used, in their order."""
+        """The numbers of the answers used for a row, ascending."""
         bits = int(self.asked[row])
         return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
 
     def settle(self, rows: int | npt.NDArray[np.int64], outcome: Outcome, scores: Scores | None) -> None:
-        """Give rows an outcome and its scores."""
+        """Set the outcome and scores of rows."""
         self.outcomes[rows] = _CODE[outcome]
         self.scores[rows] = (scores.math, scores.consistency, scores.optimality) if scores else -1
 
@@ -106,16 +80,16 @@ class Verdicts:
 
 
 def choose(steps: pl.DataFrame, params: Label) -> Verdicts:
-    """Per row its verdict without a judge; open where the judge is to be asked.
+    """Settle the rows that need no judge: decided by their rating, unrated, or not in the sample.
 
-    The choice among Monte-Carlo steps is the published one: one stream a source, "+" first, then "-", each in the
-    order of the table.
+    Monte-Carlo steps are sampled as in the published code: one random stream per source, first "+", then "-", each in
+    the order of the table.
     """
     verdicts = Verdicts.unknown(len(steps))
     open_rows: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
     groups = steps.select("source", "rating").with_row_index("row").group_by("source", "rating").agg("row")
-    for source, rating, found in groups.iter_rows():
-        rows = np.sort(np.asarray(found, dtype=np.int64))
+    for source, rating, unsorted in groups.iter_rows():
+        rows = np.sort(np.asarray(unsorted, dtype=np.int64))
         scores = given_scores(source, rating)
         if scores is not None:
             verdicts.settle(rows, "given", scores)
@@ -129,69 +103,66 @@ def choose(steps: pl.DataFrame, params: Label) -> Verdicts:
     for (source, rating), limit in limits.items():
         rows = open_rows.get((source, rating), np.empty(0, np.int64))
         if len(rows) > limit:
-            taken = np.asarray(streams[source].sample(range(len(rows)), limit), dtype=np.int64)
-            verdicts.settle(np.delete(rows, taken), "not_sampled", None)
+            sample = np.asarray(streams[source].sample(range(len(rows)), limit), dtype=np.int64)
+            verdicts.settle(np.delete(rows, sample), "not_sampled", None)
     return verdicts
 
 
 class Prompts:
-    """The judge's prompts of the open rows, built when they are needed; memory holds their digests, 60 bytes a row.
+    """The judge's prompts for the open rows, built on demand; memory holds only digests, about 60 bytes per row.
 
-    ``rows`` are the rows of the step table, ascending (int64); a row's position in it is its *place*.
+    ``rows`` (int64, ascending) are rows of the step table; the index of a row in ``rows`` is its *place*.
     """
 
     def __init__(
-        self, steps: pl.DataFrame, trajectories: pl.DataFrame, verdicts: Verdicts, specials: Sequence[str], preset: str
+        self,
+        steps: pl.DataFrame,
+        trajectories: pl.DataFrame,
+        verdicts: Verdicts,
+        specials: Sequence[str],
+        preset: AnswerPreset,
     ) -> None:
         self.rows: npt.NDArray[np.int64] = np.flatnonzero(verdicts.outcomes == _OPEN)
-        self._specials, self._published = specials, preset == "official"
+        self._specials, self._preset = specials, preset
         asked = steps.select("trajectory_id", "source", "step_index", "step")[self.rows]
         places = trajectories.select("trajectory_id").with_row_index("trunk")
         self._asked = asked.join(places, on="trajectory_id", how="left", maintain_order="left")
         self._trajectories = trajectories.select("problem", "steps")
-        self._digests = np.empty((len(self.rows), 32), np.uint8)
+        self._digests = np.empty(len(self.rows), "S32")
         for place in np.argsort(self._asked["trunk"].to_numpy(), kind="stable").tolist():
-            digest = hashlib.sha256(self.text(place).encode()).digest()
-            self._digests[place] = np.frombuffer(digest, np.uint8)
-        heads = self._digests[:, :8].copy().view(">u8").ravel()
-        self._order = np.argsort(heads, kind="stable")
-        self._heads = heads[self._order]
+            self._digests[place] = hashlib.sha256(self.text(place).encode()).digest()
+        self._order = np.argsort(self._digests, kind="stable")
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def text(self, place: int) -> str:
-        """The judge's user turn for a place."""
+        """The prompt at a place."""
         _, source, index, step, trunk = self._asked.row(place)
         problem, steps = self._trajectories.row(trunk)
-        indent = _PUBLISHED_INDENT.get(source, 20) if self._published else 0
-        clean = [neutralise(text, self._specials) for text in (problem, *steps[:index], step)]
-        return judge_prompt(clean[0], clean[1:-1], clean[-1], indent)
+        return step_prompt(source, problem, steps[:index], step, self._specials, self._preset)
 
     def digest(self, place: int) -> str:
-        """The prompt's sha256."""
-        return str(self._digests[place].tobytes().hex())
+        """The sha256 of the prompt at a place."""
+        return bytes(self._digests[place]).ljust(32, b"\0").hex()  # numpy strips zero bytes at the end
 
     def key(self, place: int, attempt: int) -> str:
-        """The journal key of a place's answer number ``attempt``."""
+        """The journal key of the answer number ``attempt`` to a place."""
         return f"{self.digest(place)}:{attempt}"
 
     def place(self, key: str) -> int:
-        """The first place whose prompt a journal key names."""
-        digest = bytes.fromhex(key.partition(":")[0])
-        at = int(np.searchsorted(self._heads, int.from_bytes(digest[:8])))
-        while self._digests[self._order[at]].tobytes() != digest:
-            at += 1
-        return int(self._order[at])
+        """The first place with the prompt of a journal key."""
+        digest = np.bytes_(bytes.fromhex(key.partition(":")[0]))
+        return int(self._order[np.searchsorted(self._digests, digest, sorter=self._order)])
 
     def of_key(self, key: str) -> str:
-        """The judge's user turn for a journal key."""
+        """The prompt of a journal key."""
         return self.text(self.place(key))
 
 
 @dataclass(slots=True)
 class Labelling:
-    """The run over one table: ``run`` asks in waves; ``answer`` reads back what was said."""
+    """One run over a table: ``run`` asks in waves, ``answer`` reads an answer from the journal."""
 
     steps: pl.DataFrame
     prompts: Prompts
@@ -202,10 +173,10 @@ class Labelling:
     meter: Meter = field(default_factory=Meter)
     failed: dict[str, str] = field(default_factory=dict)
 
-    def run(self) -> Verdicts:
-        """Ask until every row has its verdict; a wave asks each open row for one more answer.
+    def run(self) -> None:
+        """Ask until every row has a verdict; each wave asks for one more answer per open row.
 
-        Raises ``BudgetSpentError`` where the budget ends before the work.
+        Raises ``BudgetSpentError`` if the budget is spent before that.
         """
         self.meter.read = self._read
         pending: list[tuple[int, int]] = [(place, 0) for place in range(len(self.prompts))]
@@ -216,7 +187,6 @@ class Labelling:
             with self.meter.wave(f"judge, wave {wave}", len(keys)):
                 self.failed |= self.judge.ask(keys, self.prompts.of_key, self.journal, self.meter)
             pending = list(self._next(pending))
-        return self.verdicts
 
     def _next(self, pending: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         attempts = self.params.parse_attempts
@@ -226,7 +196,7 @@ class Labelling:
             self.verdicts.settle(row, answer.outcome, answer.scores)
             source, rating = self._rated(place)
             contradicted = source == HUMAN and answer.scores is not None and disagrees(source, rating, answer.scores)
-            # The published Mistral script asks again what it could not read, in rounds; contradictions it drops.
+            # The published Mistral script asks again in rounds if it could not parse; it drops contradictions.
             unread = self.params.preset == "official" and source != HUMAN and answer.outcome == "unparsed"
             if answer.outcome == "unparsed" and (attempt + 1) % attempts:
                 yield place, attempt + 1
@@ -237,43 +207,23 @@ class Labelling:
         row = int(self.prompts.rows[place])
         return self.steps["source"][row], self.steps["rating"][row]
 
-    def _read(self, key: str, said: dict[str, object]) -> tuple[bool | None, bool | None]:
-        """For the live line: was it read, and does it agree with the rating?"""
-        if "outcome" in said:
+    def _read(self, key: str, entry: dict[str, object]) -> tuple[bool | None, bool | None]:
+        """For the progress line: whether the answer was parsed and whether it agrees with the rating."""
+        if "outcome" in entry:
             return None, None
-        scores, _ = read_scores(str(said["text"]), self.params.preset, said["finish"] == "length")
+        scores, _ = read_scores(str(entry["text"]), self.params.preset, entry["finish"] == "length")
         if scores is None:
             return False, None
         return True, not disagrees(*self._rated(self.prompts.place(key)), scores)
 
     def answer(self, place: int, attempt: int) -> Answer:
-        """Answer number ``attempt`` to a place, read by the parser."""
+        """Read and parse the answer number ``attempt`` to a place."""
         key, round_ = self.prompts.key(place, attempt), attempt // self.params.parse_attempts
         if key in self.failed:
-            return Answer(attempt, round_, None, "engine_error", None, self.failed[key])
-        said = self.journal[key]
-        if "outcome" in said:
-            return Answer(attempt, round_, None, said["outcome"], None, said["message"])
-        scores, detail = read_scores(said["text"], self.params.preset, said["finish"] == "length")
+            return Answer(round_, None, "engine_error", None, self.failed[key])
+        entry = self.journal[key]
+        if "outcome" in entry:
+            return Answer(round_, None, entry["outcome"], None, entry["message"])
+        scores, detail = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")
         outcome: Outcome = "unparsed" if scores is None else "parsed"
-        paid = (said["tokens"], said.get("prompt_tokens", 0))
-        return Answer(attempt, round_, said["text"], outcome, scores, detail, *paid)
-
-
-def read_scores(text: str, preset: str, cut: bool) -> tuple[Scores | None, str]:
-    """The scores of an answer and, where there are none or they are not what was said, why.
-
-    An answer that the token limit ``cut`` may have been about to say otherwise than the block it holds: a draft, a
-    quotation. Official reads it all the same; a digit 2-9 and a fraction are there what the published training set
-    makes of them, which is 0 (``<->``).
-    """
-    if preset == "official":
-        read = official_scores(text)
-        if read is None:
-            return None, "no_scores"
-        binary = all(score in (0, 1) for score in read)
-        return Scores(*(int(score == 1) for score in read)), "" if binary else "not_binary"
-    if cut:
-        return None, CUT
-    scores = parse_scores(text)
-    return (scores, "") if isinstance(scores, Scores) else (None, scores)
+        return Answer(round_, entry["text"], outcome, scores, detail, entry["tokens"], entry.get("prompt_tokens", 0))

@@ -1,11 +1,11 @@
-"""Reading the judge's answer: three binary scores or a named reason, never a guess.
+"""Parse the judge's answer into three binary scores or a named reason, without ever guessing.
 
-The answer is the last block "Score A … Score B … Score C …" outside any thinking section, and it must be complete: a
-block that has begun and breaks off takes nothing from the draft before it. What real models print around the digits
-(bold, bullets, braces, quotes, blank lines, a caption in brackets) is passed over; a digit other than 0 and 1, a
-fraction or an echo of the template is not a score. Measured: docs/parser.md.
+The last block "Score A … Score B … Score C …" outside thinking sections counts, and it must be complete: after a block
+that starts and breaks off, an earlier draft does not count. Formatting around the digits (bold, bullets, braces,
+quotes, blank lines, a caption in brackets) is ignored. Digits other than 0 and 1, fractions and an echo of the template
+are not scores. See docs/parser.md.
 
-Source: paper appendix "Data Annotation Prompt"; ``official_scores`` is the expression of the published
+Source: paper appendix "Data Annotation Prompt"; ``official_scores`` uses the expression of the published
 ``run_inference.py``.
 """
 
@@ -17,11 +17,15 @@ from typing import Literal
 
 from pathfinder.core.labels import Scores
 
+AnswerPreset = Literal["repaired", "official"]
+"""How a judge is asked and its answers are read: with our corrections, or exactly as in the published scripts."""
 Reason = Literal["no_scores", "unfinished_thinking", "incomplete", "not_binary", "contradicted"]
+CUT = "cut"
+"""The reason why an answer that reached the token limit has no scores."""
 
 _THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 
-# "Score A", a caption that holds neither a separator nor another score, a separator, decoration, the value.
+# "Score A", a caption without a separator or another score, a separator, decoration, the value.
 _MENTION = re.compile(
     r"""(?<![A-Za-z])score[\s_*`(\[]{0,8}(?P<letter>[ABC])(?![A-Za-z0-9])
         (?:(?!score)[^\n:=|：]){0,80}
@@ -30,7 +34,7 @@ _MENTION = re.compile(
         (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d))?""",
     re.IGNORECASE | re.VERBOSE,
 )
-# "Score A" at the start of a line, after its decoration, with or without a value: here a block begins.
+# "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
 _BEGINNING = re.compile(
     r"^(?:[^\w\n]|_){0,12}(?:\d{1,3}[.)](?:[^\w\n]|_){0,8})?score[\s*_`(\[]{0,8}A(?![A-Za-z0-9])",
     re.IGNORECASE | re.MULTILINE,
@@ -46,9 +50,9 @@ class _Mention:
 
 
 def outside_thinking(text: str) -> tuple[str, bool]:
-    """``text`` without its thinking sections, and whether the last of them was left open.
+    """Return ``text`` without its thinking sections, and whether the last section is unfinished.
 
-    A closing tag without an opening one ends a section that began in the prompt.
+    A closing tag without an opening one ends a section that the prompt opened.
     """
     kept: list[str] = []
     start, thinking = 0, False
@@ -67,7 +71,7 @@ def outside_thinking(text: str) -> tuple[str, bool]:
 
 
 def parse_scores(text: str) -> Scores | Reason:
-    """The scores of one judge answer, or the reason why there are none."""
+    """Parse the scores of a judge answer, or return the reason why it has none."""
     visible, unfinished = outside_thinking(text)
     mentions = [_read(match) for match in _MENTION.finditer(visible)]
     if not mentions:
@@ -82,12 +86,31 @@ def parse_scores(text: str) -> Scores | Reason:
 
 
 def official_scores(text: str) -> tuple[int, int, float] | None:
-    """What the published expression reads: digits 0-9 for A and B, a fraction below 2 for C; thinking included."""
-    found = _OFFICIAL.findall(text.strip())
-    if not found:
+    """Apply the published expression: digits 0-9 for A and B, a fraction below 2 for C; thinking counts too."""
+    matches = _OFFICIAL.findall(text.strip())
+    if not matches:
         return None
-    math, consistency, optimality = found[-1]
+    math, consistency, optimality = matches[-1]
     return int(math), int(consistency), float(optimality)
+
+
+def read_scores(text: str, preset: AnswerPreset, cut: bool) -> tuple[Scores | None, str]:
+    """Read the scores of an answer, and the reason if there are none or if they were changed.
+
+    ``cut`` marks an answer that reached the token limit. The block it contains may be a draft or a quotation, so
+    ``repaired`` does not read it. ``official`` does, and turns digits 2-9 and fractions into 0, which is what the
+    published training set makes of them (``<->``).
+    """
+    if preset == "official":
+        official = official_scores(text)
+        if official is None:
+            return None, "no_scores"
+        is_binary = all(score in (0, 1) for score in official)
+        return Scores(*(int(score == 1) for score in official)), "" if is_binary else "not_binary"
+    if cut:
+        return None, CUT
+    scores = parse_scores(text)
+    return (scores, "") if isinstance(scores, Scores) else (None, scores)
 
 
 def _read(match: re.Match[str]) -> _Mention:

@@ -1,4 +1,4 @@
-"""Sampling against the plain way: one row at a time, no cache, the whole prompt again for every token."""
+"""Sampling compared with the plain way: one row at a time, without a cache, the full prompt for every token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from pathfinder.core.io import DataError
-from pathfinder.engines.generate import Completion, Generator, Sampling
+from pathfinder.engines.generate import Generator
+from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.models.tokens import neutralise
 from pathfinder.world import tiny
 
@@ -31,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = tiny.build_model(tokenizer, hidden=48, layers=2, heads=2, feed=64, seed=3)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(4)  # fresh weights give nearly even chances; these make choices
+            parameter.mul_(4)  # fresh weights give nearly uniform probabilities; scaled ones are decisive
     tiny.save(model, tokenizer, folder)
     return folder
 
@@ -65,13 +66,13 @@ def test_a_row_does_not_depend_on_its_neighbours(generator: Generator) -> None:
     sampling = Sampling(1.0, 0.95, 20)
     together = generator.generate(PROMPTS, KEYS, sampling)
     assert together == generator.generate(PROMPTS, KEYS, sampling)
-    alone = [generator.generate([p], [k], sampling)[0] for p, k in zip(PROMPTS, KEYS, strict=True)]
-    assert alone == together
+    separate = [generator.generate([p], [k], sampling)[0] for p, k in zip(PROMPTS, KEYS, strict=True)]
+    assert separate == together
     assert together[0] != together[4], "equal prompts with different keys are different draws"
 
 
 def test_draws_follow_the_nucleus(generator: Generator) -> None:
-    """Shares of 3,000 first tokens against the exact top-p distribution."""
+    """The shares of 3,000 first tokens match the exact top-p distribution."""
     prompt, top_p, n = PROMPTS[1], 0.8, 3000
     with torch.inference_mode():
         logits = generator._model(input_ids=torch.tensor([generator.encode(prompt)])).logits[0, -1]
@@ -84,7 +85,7 @@ def test_draws_follow_the_nucleus(generator: Generator) -> None:
     by_text: dict[str, float] = defaultdict(float)
     for token, chance in expected.items():
         by_text[str(generator.tokenizer.decode([token], skip_special_tokens=True))] += chance
-    assert set(pieces) <= set(by_text), "nothing outside the nucleus"
+    assert set(pieces) <= set(by_text), "no token outside the nucleus"
     for text, chance in by_text.items():
         assert abs(pieces[text] / n - chance) < 5 * math.sqrt(chance * (1 - chance) / n) + 1e-9
 
@@ -110,8 +111,8 @@ def test_an_end_token_stops_and_is_not_text(folder: Path) -> None:
     assert all("<|" not in c.text for c in found)
 
 
-def test_finished_rows_leave_and_the_others_stay_right(folder: Path) -> None:
-    """Rows end at different tokens, so the cache is copied together again and again."""
+def test_finished_rows_leave_without_changing_the_others(folder: Path) -> None:
+    """Rows end at different tokens, so the cache is compacted many times."""
     generator = Generator(folder)
     vocabulary = len(generator.tokenizer)
     generator._ends = frozenset(i for i in range(vocabulary) if i % 11 == 0)
@@ -132,7 +133,7 @@ def test_chat_prompt_and_untrusted_text(generator: Generator) -> None:
 
 
 def test_bad_calls_are_refused(generator: Generator) -> None:
-    with pytest.raises(ValueError, match="one key a prompt"):
+    with pytest.raises(ValueError, match="one key per prompt"):
         generator.generate(["a", "b"], ["only one"], Sampling(0.0, 1.0, 1))
     with pytest.raises(DataError, match="empty"):
         generator.generate([""], ["k"], Sampling(0.0, 1.0, 1))

@@ -24,7 +24,7 @@ with Journal(Path(sys.argv[1])) as journal:
         entries = {str(n): {"text": "é" * (n % 50)} for n in range(start, start + 7)}
         if start % 2:
             journal.append(entries)
-        else:  # the kernel has what write() was given, synced or not
+        else:  # the kernel holds what write() got, synced or not
             for key, value in entries.items():
                 journal.write(key, value)
         print(len(journal), flush=True)
@@ -37,7 +37,7 @@ def written(path: Path, entries: dict[str, Any]) -> bytes:
     return path.read_bytes()
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+def test_entries_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "journal.jsonl"
     written(path, {"a:0": {"text": HOSTILE}, "b:1": [1, None]})
     with Journal(path) as journal:
@@ -72,7 +72,7 @@ def test_one_entry_at_a_time_and_a_batch_give_the_same_bytes(tmp_path: Path) -> 
     assert (tmp_path / "single").read_bytes() == whole
 
 
-def test_a_torn_end_is_healed_wherever_it_is_cut(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_removed_wherever_it_is_cut(tmp_path: Path) -> None:
     path = tmp_path / "j"
     whole = written(path, {"a": "first", "b": "second", "c": HOSTILE})
     ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
@@ -100,18 +100,18 @@ def test_damage_before_the_end_is_refused_with_its_line(data: st.DataObject) -> 
         place = data.draw(st.integers(0, last_start - 1))
         value = data.draw(st.integers(0, 255).filter(lambda v: v != whole[place]))
         path.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
-        with pytest.raises(DataError, match=r"j:[12]: (damaged|. stands)"):
+        with pytest.raises(DataError, match=r"j:[12]: (damaged|. occurs)"):
             Journal(path)
 
 
 def test_a_repeated_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "j"
     path.write_bytes(written(path, {"a": 1}) * 2)
-    with pytest.raises(DataError, match="j:2: a stands in the journal twice"):
+    with pytest.raises(DataError, match="j:2: a occurs twice"):
         Journal(path)
 
 
-def test_a_second_writer_is_kept_out_and_a_dead_one_is_not(tmp_path: Path) -> None:
+def test_the_lock_excludes_a_second_writer_and_ends_with_a_dead_one(tmp_path: Path) -> None:
     path = tmp_path / "j"
     with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
@@ -132,8 +132,8 @@ def test_nothing_acknowledged_is_lost_over_many_kills(tmp_path: Path) -> None:
             writer.stdout.readline()
             time.sleep(0.02 * (round_ + 1))
             writer.send_signal(signal.SIGKILL)
-            told = writer.stdout.read().split()
-        acknowledged = max([acknowledged, *(int(line) for line in told[:-1])])
+            reported = writer.stdout.read().split()
+        acknowledged = max([acknowledged, *(int(line) for line in reported[:-1])])
         with Journal(path) as journal:
             assert len(journal) >= acknowledged
             for n in range(len(journal)):

@@ -1,4 +1,4 @@
-"""The journal beside one fsync a line and beside a plain re-read: same machine, one run.
+"""The journal compared with one fsync per line and with a plain re-read, in one run on one machine.
 
 Run: pytest -m benchmarks -s tests/engines/test_journal_speed.py
 """
@@ -58,7 +58,7 @@ def test_appends_and_resume(tmp_path: Path) -> None:
     size = path.stat().st_size
     print(
         f"\nappend {_ENTRIES:,} entries of {size / _ENTRIES:.0f} bytes: {batched:,.0f}/s, "
-        f"slowest tenth {slowest:,.0f}/s; one fsync a line {each:,.0f}/s; ratio {batched / each:.1f}; "
+        f"slowest tenth {slowest:,.0f}/s; one fsync per line {each:,.0f}/s; ratio {batched / each:.1f}; "
         f"memory {grown:+.0f} MiB"
     )
 

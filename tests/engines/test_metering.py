@@ -4,19 +4,19 @@ import pytest
 
 from pathfinder.engines.metering import Budget, BudgetSpentError, Meter
 
-SAID = {"text": "x", "tokens": 30, "prompt_tokens": 70}
+ENTRY = {"text": "x", "tokens": 30, "prompt_tokens": 70}
 
 
-def test_calls_under_way_count_against_the_budget() -> None:
+def test_calls_in_flight_count_against_the_budget() -> None:
     meter = Meter(Budget(max_calls=3))
-    meter.resumed("a", SAID)
+    meter.resumed("a", ENTRY)
     assert meter.take()
     assert meter.take()
     meter.failed()
     assert meter.take()
     assert not meter.take()
     assert meter.stopped == "max_calls 3"
-    meter.answered("b", SAID)
+    meter.answered("b", ENTRY)
     assert not meter.take(), "a stopped run stays stopped"
 
 
@@ -26,20 +26,20 @@ def test_a_batch_that_does_not_fit_is_not_started() -> None:
     assert not meter.take(8)
 
 
-def test_tokens_of_prompt_and_answer_count_and_refusals_are_calls_without_any() -> None:
+def test_prompts_and_answers_cost_tokens_and_refusals_are_calls_without_tokens() -> None:
     meter = Meter(Budget(max_tokens=150))
     for _ in range(2):
         assert meter.take()
     meter.answered("a", {"outcome": "refused", "message": "no"})
     assert meter.take()
-    meter.answered("b", SAID)
+    meter.answered("b", ENTRY)
     assert meter.take()
-    meter.answered("c", SAID)
+    meter.answered("c", ENTRY)
     assert not meter.take()
     assert (meter.calls, meter.tokens, meter.stopped) == (3, 200, "max_tokens_total 150")
 
 
-def test_hours_are_those_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hours_are_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("pathfinder.engines.metering.time.monotonic", lambda: now)
     meter = Meter(Budget(max_hours=2.0))
@@ -49,18 +49,18 @@ def test_hours_are_those_of_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert meter.stopped == "max_hours 2"
 
 
-def test_the_live_line_tells_rates_shares_and_cost(
+def test_the_progress_line_shows_rates_shares_and_cost(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     meter = Meter(Budget(max_calls=3, price_per_million_tokens=1e4), lambda key, _: (key != "b", key == "a" or None))
     with pytest.raises(BudgetSpentError, match=r"wave 1: stopped by max_calls 3\.") as caught, meter.wave("wave 1", 8):
-        meter.resumed("a", SAID)
+        meter.resumed("a", ENTRY)
         for key in "bc":
             assert meter.take()
             now += 10.0
-            meter.answered(key, SAID)
+            meter.answered(key, ENTRY)
         assert not meter.take()
     shown = capsys.readouterr().err
     assert "wave 1: 3/8 call (38 %), 0.1/s, 50 s left 10 tokens/s, parsed 66.7 %, agrees 100.0 %" in shown
@@ -68,13 +68,13 @@ def test_the_live_line_tells_rates_shares_and_cost(
     assert "Paid so far: 3 calls, 300 tokens, cost 3.00. Left: 5 of the 8 calls of this wave" in str(caught.value)
 
 
-def test_without_a_price_no_cost_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_price_no_cost_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
     meter = Meter()
     with meter.wave("w", 1):
         meter.take()
         now += 20.0
-        meter.answered("a", SAID)
+        meter.answered("a", ENTRY)
     assert "5 tokens/s" in (shown := capsys.readouterr().err)
     assert "cost" not in shown

@@ -5,10 +5,11 @@ import time
 import pytest
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.engines.openai_client import Failure, Reply, Request, Sampled, ServerClient
+from pathfinder.engines.openai_client import Request, ServerClient
+from pathfinder.engines.sampling import Failure, Reply, ServerSampling
 from tests.support.servers import JudgeServer, judge_server
 
-SAMPLED = Sampled(1.0, 0.95, 50)
+SAMPLING = ServerSampling(1.0, 0.95, 50)
 REQUESTS = [Request(f"k{n}:0", f"prompt {n}") for n in range(40)]
 
 
@@ -24,7 +25,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(server: JudgeServer, retries: int = 6, timeout_s: float = 10.0) -> dict[str, Reply | Failure]:
     client = ServerClient([server.url], 8, timeout_s, retries, server.model)
     found: dict[str, Reply | Failure] = {}
-    client.chat(REQUESTS, SAMPLED, found.__setitem__)
+    client.chat(REQUESTS, SAMPLING, found.__setitem__)
     return found
 
 
@@ -38,8 +39,8 @@ def test_every_request_gets_its_own_answer_and_seed() -> None:
 
 
 @pytest.mark.parametrize("fault", ["429", "500", "503", "reset", "cut", "empty"])
-def test_transient_faults_are_asked_again(fault: str) -> None:
-    # six faults: even if all of them meet one request, its seventh try is answered
+def test_transient_faults_are_retried(fault: str) -> None:
+    # six faults: even if all of them hit one request, its seventh try succeeds
     with judge_server(JudgeServer(echo, fault=lambda n: fault if n % 3 == 0 and n < 18 else "none")) as server:
         found = ask(server)
         assert server.calls > len(REQUESTS)
@@ -48,7 +49,7 @@ def test_transient_faults_are_asked_again(fault: str) -> None:
     ]
 
 
-def test_a_time_out_is_asked_again() -> None:
+def test_a_timeout_is_retried() -> None:
     with judge_server(JudgeServer(echo, fault=lambda n: "timeout" if n == 0 else "none")) as server:
         found = ask(server, timeout_s=0.5)
     assert all(isinstance(reply, Reply) for reply in found.values())
@@ -63,7 +64,7 @@ def test_too_long_and_refused_are_outcomes() -> None:
     assert outcomes == ["refused", "refused", "too_long"]
 
 
-def test_a_call_that_keeps_failing_is_an_engine_error_and_the_rest_goes_on() -> None:
+def test_a_call_that_keeps_failing_is_an_engine_error_and_the_others_continue() -> None:
     def crash_on_one(prompt: str, seed: int) -> str:
         if prompt == "prompt 3":
             raise ConnectionAbortedError("the worker behind this prompt dies")
@@ -80,7 +81,7 @@ def test_a_call_that_keeps_failing_is_an_engine_error_and_the_rest_goes_on() -> 
 def test_a_dead_server_stops_the_work_as_transient() -> None:
     with judge_server(JudgeServer(echo)) as server:
         pass
-    with pytest.raises(TransientError, match="see whether the server runs"):
+    with pytest.raises(TransientError, match="check that the server runs"):
         ask(server, retries=1)
 
 
@@ -105,17 +106,17 @@ def test_raw_text_is_completed() -> None:
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(echo)) as server:
         client = ServerClient([server.url], 4, 5.0, 2, server.model)
-        client.complete(REQUESTS[:5], Sampled(0.7, 0.95, 9, ("\n\n",), include_stop=True), found.__setitem__)
+        client.complete(REQUESTS[:5], ServerSampling(0.7, 0.95, 9, ("\n\n",), include_stop=True), found.__setitem__)
     assert [reply.text[:8] for _, reply in sorted(found.items()) if isinstance(reply, Reply)] == [
         f"prompt {n}" for n in range(5)
     ]
 
 
-def test_more_room_than_requests_and_more_requests_than_room_both_end() -> None:
+def test_more_slots_than_requests_and_more_requests_than_slots_both_end() -> None:
     with judge_server(JudgeServer(echo)) as server:
         for concurrency in (1, 64):
             found: dict[str, Reply | Failure] = {}
-            ServerClient([server.url], concurrency, 10.0, 2, server.model).chat(REQUESTS, SAMPLED, found.__setitem__)
+            ServerClient([server.url], concurrency, 10.0, 2, server.model).chat(REQUESTS, SAMPLING, found.__setitem__)
             assert len(found) == len(REQUESTS)
         assert server.calls == 2 * len(REQUESTS)
 
@@ -142,7 +143,7 @@ def test_an_overloaded_server_gets_fewer_calls_at_a_time() -> None:
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(busy, fault=fault)) as server:
         client = ServerClient([server.url], 64, 10.0, 20, server.model)
-        client.chat(requests, SAMPLED, found.__setitem__)
+        client.chat(requests, SAMPLING, found.__setitem__)
         assert server.calls == len(requests) + refused
     assert sum(isinstance(reply, Reply) for reply in found.values()) == len(requests)
     assert 0 < refused < len(requests)
@@ -156,20 +157,20 @@ def test_several_servers_share_the_work_and_a_dead_one_is_left_out() -> None:
             pass
         client = ServerClient([first.url, gone.url, second.url], 4, 10.0, 5)
         client.model = client.served_model()
-        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+        client.chat(REQUESTS, SAMPLING, found.__setitem__)
         assert first.calls + second.calls == len(REQUESTS)
         assert min(first.calls, second.calls) > 0
         second.model = "another"
-        with pytest.raises(DataError, match="everywhere the same"):
+        with pytest.raises(DataError, match="the same everywhere"):
             client.served_model()
     assert all(isinstance(reply, Reply) for reply in found.values())
 
 
-def test_a_server_that_dies_under_way_costs_no_answer() -> None:
+def test_a_server_that_dies_during_the_work_costs_no_answer() -> None:
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(echo)) as alive, judge_server(JudgeServer(echo)) as dying:
         dying.fault = lambda number: "reset" if number >= 5 else "none"
         client = ServerClient([alive.url, dying.url], 4, 10.0, 6, alive.model)
-        client.chat(REQUESTS, SAMPLED, found.__setitem__)
+        client.chat(REQUESTS, SAMPLING, found.__setitem__)
     assert len(found) == len(REQUESTS)
     assert all(isinstance(reply, Reply) for reply in found.values())

@@ -4,6 +4,7 @@ import asyncio
 import random
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,13 +19,13 @@ def test_the_limit_doubles_with_each_round_until_the_first_failure() -> None:
         assert replica.free == expected
 
 
-def test_one_congestion_is_one_step_down_and_the_way_up_is_slow() -> None:
+def test_one_congestion_halves_the_limit_once_and_growth_is_slow() -> None:
     replica = Replica("u", 256, limit=64.0)
     replica.limit = 64.0
     for _ in range(2):
         replica.failed(began=1.0, now=5.0)
     assert replica.limit == 32.0
-    for _ in range(20):  # the rest of the calls that were under way
+    for _ in range(20):  # the other calls that were in flight
         replica.failed(began=2.0, now=5.0)
     assert (replica.limit, replica.failures) == (32.0, 1)
     replica.succeeded()
@@ -55,10 +56,10 @@ def test_a_replica_that_keeps_failing_rests_and_is_then_tried_with_one_call() ->
         dead.failed(now, now)
         rests.append(dead.rests_until - now)
     assert rests == sorted(rests)
-    assert rests[-1] == 60.0
+    assert rests[-1] == pytest.approx(60.0)
 
 
-def test_where_all_rest_all_are_tried() -> None:
+def test_if_all_replicas_rest_all_are_tried() -> None:
     replicas = Replicas(["a"], 8)
     for _ in range(5):
         replicas.all[0].failed(time.monotonic(), time.monotonic())
@@ -66,7 +67,7 @@ def test_where_all_rest_all_are_tried() -> None:
 
 
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(1, 120), st.randoms(use_true_random=False))
-def test_every_call_gets_a_place_and_no_replica_gets_more_than_its_most(
+def test_every_call_is_served_and_no_replica_exceeds_its_maximum(
     most: int, servers: int, calls: int, rng: random.Random
 ) -> None:
     replicas = Replicas([f"u{n}" for n in range(servers)], most)

@@ -1,4 +1,4 @@
-"""A vLLM server started, used and ended; the real one where its environment is named.
+"""Start, use and stop a vLLM server: a stand-in, and the real one if its environment is named.
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -s tests/engines/test_vllm_server.py
 """
@@ -13,10 +13,10 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
@@ -69,48 +69,49 @@ def folder(tmp_path: Path) -> Path:
     return model
 
 
-def said(url: str) -> str:
-    health = url.removesuffix("/v1") + "/health"
-    with urllib.request.urlopen(health, timeout=5) as answer:  # noqa: S310  # a server of ours
-        return str(answer.read().decode())
+def arguments(url: str) -> str:
+    """The command line of the stand-in."""
+    return httpx.get(url.removesuffix("/v1") + "/health", timeout=5).text
 
 
-def gone(url: str) -> bool:
+def is_gone(url: str) -> bool:
     try:
-        said(url)
-    except OSError:
+        arguments(url)
+    except httpx.HTTPError:
         return True
     return False
 
 
-def test_replicas_start_with_the_profiles_flags_and_end_with_the_block(folder: Path, tmp_path: Path) -> None:
+def test_replicas_start_with_the_profiles_flags_and_stop_with_the_block(folder: Path, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with vllm_servers(folder, "judge", 8096, settings(replicas=2), logs) as urls:
-        words = [shlex.split(said(url)) for url in urls]
+        words = [shlex.split(arguments(url)) for url in urls]
         assert len(set(urls)) == 2
-    assert all(gone(url) for url in urls)
+    assert all(is_gone(url) for url in urls)
     for given in words:
         assert given[0] == str(folder)
         pairs = dict(zip(given[1::2], given[2::2], strict=True))
         assert pairs["--max-model-len"] == "8096"
         assert pairs["--served-model-name"] == "judge"
         assert pairs["--tokenizer"] == str(logs / "tokenizer")
-    assert [path.name for path in (logs / "tokenizer").iterdir()] == ["tokenizer.json"]  # and no configuration
+    assert [path.name for path in (logs / "tokenizer").iterdir()] == ["tokenizer.json"]  # without the configuration
     assert not any("trust" in word for given in words for word in given)
 
 
 def test_a_pinned_repository_is_served_at_its_revision(folder: Path, tmp_path: Path) -> None:
     write_json(folder / "hub.json", {"repo": "o/n", "revision": "c" * 40})
     with vllm_servers(folder, "o/n", 100, settings(), tmp_path / "logs") as (url,):
-        assert said(url).startswith(f"o/n --revision {'c' * 40} --tokenizer-revision {'c' * 40} ")
+        assert arguments(url).startswith(f"o/n --revision {'c' * 40} --tokenizer-revision {'c' * 40} ")
 
 
-def test_a_missing_command_a_failed_start_and_silence_are_told_apart(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_command_a_failed_start_and_a_silent_server_have_their_own_errors(
+    folder: Path, tmp_path: Path
+) -> None:
     def start(chosen: Vllm) -> None:
         with vllm_servers(folder, "judge", 100, chosen, tmp_path / "logs"):
             pass
 
-    with pytest.raises(DataError, match="make vLLM's environment"):
+    with pytest.raises(DataError, match="create vLLM's environment"):
         start(settings(command=["no-such-vllm"]))
     with pytest.raises(DataError, match=r"status 3 while it started.*\nno such GPU  \[31m"):
         start(settings("--fail"))
@@ -136,22 +137,22 @@ def test_no_server_outlives_its_stage(folder: Path, tmp_path: Path, ending: sign
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as stage:
         assert stage.stdout is not None
         url = stage.stdout.readline().strip()
-        assert not gone(url)
+        assert not is_gone(url)
         stage.send_signal(ending)
         status = stage.wait(30)
     deadline = time.monotonic() + 30
-    while not gone(url):
+    while not is_gone(url):
         assert time.monotonic() < deadline, "the server outlived its stage"
         time.sleep(0.1)
     assert status == {signal.SIGTERM: 143, signal.SIGKILL: -9}.get(ending, status)
 
 
 def widened(source: Path, target: Path) -> None:
-    """The same model with heads of 32 instead of 24, which vLLM's attention on a CPU lacks.
+    """The same model with heads of 32 instead of 24, a width that vLLM's CPU attention does not support.
 
-    Every width grows by a third, filled with zeros. A mean over more entries is smaller by 3/4, which the norms'
-    weights and epsilon make up for; attention divides by the root of the wider head, which the queries make up for;
-    rotation stays on the first 24 entries of a head.
+    Every width grows by a third, filled with zeros. A mean over more entries shrinks to 3/4; the norms' weights and
+    epsilon compensate for that. Attention divides by the root of the wider head; the queries compensate. Rotation
+    stays on the first 24 entries of a head.
     """
     import torch
     from safetensors.torch import load_file, save_file
@@ -187,7 +188,7 @@ def widened(source: Path, target: Path) -> None:
 def vllm_python() -> str:
     python = os.environ.get("PATHFINDER_VLLM")
     if not python:
-        pytest.skip("no vLLM here; set PATHFINDER_VLLM to the python of an environment that holds it")
+        pytest.skip("set PATHFINDER_VLLM to the python of an environment with vLLM")
     return python
 
 
@@ -195,9 +196,9 @@ def vllm_python() -> str:
 def test_vllm_serves_the_shipped_judge(
     vllm_python: str, world: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The label stage over 300 steps of the small world: vLLM says what the in-process engine says.
+    """Label 300 steps of the small world: vLLM gives the same answers as the in-process engine.
 
-    At temperature 0, where both are to pick the same tokens; rounding may tip a few.
+    At temperature 0 both should pick the same tokens; rounding may change a few.
     """
     from stages import download, label, prepare
 

@@ -1,4 +1,4 @@
-"""What judges' answers say, by the published rule and by the repaired one, hostile answers included."""
+"""Reading judges' answers with the published and the repaired rules, including hostile answers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pathfinder.judge.critic_answers import (
     official_box,
     official_vote,
     paragraph,
-    spoken,
     step_scores,
     vote,
+    without_thinking,
 )
 from pathfinder.judge.critic_prompts import critique_prompt, prmbench_prompt, prmbench_turns
-from pathfinder.judge.judge import FOREIGN_SPECIALS
+from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
 PIECES = st.sampled_from(
     ["\\boxed{", "}", "{", "3", "-1", " ", "\n", "\\text{", "paragraph_2", "</think>", "<think>", "x", "{{", "\\boxed"]
@@ -35,7 +35,7 @@ TEXTS = st.lists(PIECES, max_size=25).map("".join)
 
 @pytest.mark.parametrize("name", sorted(critic_prompts.DIGESTS))
 def test_published_prompts_are_the_published_prompts(name: str) -> None:
-    assert digest(getattr(critic_prompts, name)) == critic_prompts.DIGESTS[name]
+    assert digest(critic_prompts.PUBLISHED[name]) == critic_prompts.DIGESTS[name]
 
 
 def test_critique_prompt_has_the_published_frame() -> None:
@@ -187,7 +187,7 @@ def test_a_score_that_is_no_number_is_no_repaired_score() -> None:
 def test_any_answer_is_read_without_an_error(text: str, more: str) -> None:
     for said in (text + more, more + text, text + more + text):
         paragraph(said, 3, False)
-        spoken(said)
+        without_thinking(said)
         step_scores(said, 2, False, "official")
         assert step_scores(said, 2, False, "repaired") in (None, READ)
 

@@ -1,29 +1,31 @@
-"""LLM judges over HTTP: prompts, votes, resuming, budgets, faults, and hostile answers."""
+"""LLM judges over HTTP: prompts, votes, resuming, budgets, faults and hostile answers."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
 
+from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.benchmarks.grade import grade
-from pathfinder.benchmarks.grading import Preset
+from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, read_prmbench, read_processbench
 from pathfinder.cli import app
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.core.params import Report
-from pathfinder.engines.metering import Budget, BudgetSpentError
-from pathfinder.judge import critics
-from pathfinder.judge.critic_prompts import PRMBENCH_PROMPT
-from pathfinder.judge.critics import CRITICS, Endpoint, critic, criticise, headline
+from pathfinder.core.io import DataError, TransientError, read_json
+from pathfinder.core.params import CriticSettings, Report
+from pathfinder.engines.metering import BudgetSpentError
+from pathfinder.judge.critic_prompts import PUBLISHED
+from pathfinder.judge.critics import CRITICS, Critic, critic_named, criticise
 from tests.support.servers import JudgeServer, judge_server
 
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
-GPT = critic("GPT-4o")
+GPT = critic_named("GPT-4o")
+FOLDERS = {"processbench": Path("pb"), "prmbench": Path("prm")}
 
 
 @pytest.fixture(autouse=True)
@@ -64,8 +66,17 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def endpoint(server: JudgeServer) -> Endpoint:
-    return Endpoint((server.url,), 4, 10.0, 4, server.model)
+def evaluate(
+    server: JudgeServer, benchmark: BenchmarkName, critic: Critic = GPT, limit: int = 0, **settings: Any
+) -> dict[str, Any]:
+    """The metrics of a judge at ``server``."""
+    values = {"base_urls": [server.url], "votes": 0, "preset": "repaired", "concurrency": 4, "timeout_s": 10.0}
+    values |= {"retries": 4, "max_calls": 0, "max_tokens_total": 0, "max_hours": 0.0, "price_per_million_tokens": 0.0}
+    found = CriticSettings.model_validate(values | settings)
+    line = criticise(critic, benchmark, FOLDERS[benchmark], found, REPORT, limit, server.model)
+    metrics: dict[str, Any] = read_json(Path(f"metrics/{benchmark}/{critic.name}.json"))
+    assert line.startswith(f"{benchmark} {critic.name}: ")
+    return metrics | {"headline": line}
 
 
 def label_of(prompt: str) -> int:
@@ -76,12 +87,12 @@ def label_of(prompt: str) -> int:
 
 
 def knows(prompt: str, seed: int) -> str:
-    """A judge that is always right."""
+    """A judge that is always correct."""
     return f"<paragraph_0> … \\boxed{{{label_of(prompt)}}}"
 
 
 def scores(prompt: str, seed: int) -> str:
-    """A judge that finds "wrong" steps, and calls them superfluous."""
+    """A judge that finds "wrong" steps and also calls them redundant."""
     steps = re.findall(r"^.*?Step \d+: (\w+) ", prompt, re.MULTILINE)
     said = {
         "validity": [-1.0 if step == "wrong" else 0.9 for step in steps],
@@ -92,26 +103,26 @@ def scores(prompt: str, seed: int) -> str:
 
 def test_processbench_from_prompt_to_grade(project: Path) -> None:
     with judge_server(JudgeServer(knows)) as server:
-        found = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT)
+        found = evaluate(server, "processbench")
         assert server.calls == 16
-        again = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT, preset="official")
+        again = evaluate(server, "processbench", preset="official")
         assert server.calls == 16, "another preset reads the same answers"
     assert found["mean_f1"] == again["mean_f1"] == again["official"]["mean_f1"] == 100.0
     assert found["asked"] == {"calls": 16, "tokens": 128, "answers": {"answered": 16}, "cut": 0, "items_unread": 0}
     assert found["published"]["mean_f1"] == 61.9
     assert found["read"] == found["kept"] == 16
-    said = headline(GPT, "processbench", found)
-    assert re.fullmatch(r"processbench critic-gpt-4o: 100\.0 \[\S+, 100\.0\] \(paper: 61\.9\)", said)
+    line = r"processbench critic-gpt-4o: mean F1 100\.0 \[\S+, 100\.0\] \(paper 61\.9\)"
+    assert re.fullmatch(line, found["headline"])
     file = project / "artifacts/predictions/processbench/critic-gpt-4o.jsonl"
-    for preset in get_args(Preset):
+    for preset in get_args(GradingPreset):
         assert grade("processbench", file, project / "pb", preset)["mean_f1"] == 100.0
 
 
 def test_prmbench_from_prompt_to_grade(project: Path) -> None:
     with judge_server(JudgeServer(scores)) as server:
-        found = criticise(GPT, "prmbench", project / "prm", endpoint(server), REPORT)
+        found = evaluate(server, "prmbench")
     assert found["classes"]["redundency"] == found["classes"]["circular"] == found["classes"]["deception"] == 100.0
-    assert found["classes"]["multi_solutions"] == 80.0  # the step that is called wrong is not: 2 * 4 / (2 * 4 + 2)
+    assert found["classes"]["multi_solutions"] == 80.0  # the step called wrong is correct: 2 * 4 / (2 * 4 + 2)
     assert found["details"]["validity_rate"] == 1.0
     file = project / "artifacts/predictions/prmbench/critic-gpt-4o.jsonl"
     rows = [json.loads(line) for line in file.read_text().splitlines()]
@@ -131,15 +142,14 @@ def test_prmbench_from_prompt_to_grade(project: Path) -> None:
     assert graded["classes"] == found["classes"]
 
 
-def test_what_is_sent(project: Path) -> None:
-    """Turns and settings of each kind of judge, as its published run has them."""
+def test_each_kind_of_judge_is_asked_as_in_its_published_run(project: Path) -> None:
     seen: list[dict[str, Any]] = []
     with judge_server(JudgeServer(scores, seen=seen)) as server:
         for name in ("GPT-4o", "o1-mini", "Qwen2.5-Math-72B-Instruct"):
-            criticise(critic(name), "prmbench", project / "prm", endpoint(server), REPORT, limit=1)
+            evaluate(server, "prmbench", critic_named(name), limit=1)
     first = {body["messages"][0]["role"] for body in seen}
     assert first == {"system", "user"}
-    assert all(body["messages"][0]["content"] == PRMBENCH_PROMPT for body in seen)
+    assert all(body["messages"][0]["content"] == PUBLISHED["PRMBENCH_PROMPT"] for body in seen)
     assert {len(body["messages"]) for body in seen} == {6}
     settings = [
         tuple(sorted((k, v) for k, v in body.items() if k not in ("messages", "seed", "model", "stream")))
@@ -152,17 +162,16 @@ def test_what_is_sent(project: Path) -> None:
     }
     seen.clear()
     with judge_server(JudgeServer(knows, seen=seen)) as server:
-        one = critic("Qwen-2.5-Math-72B")
-        found = criticise(one, "processbench", project / "pb", endpoint(server), REPORT, limit=2)
+        found = evaluate(server, "processbench", critic_named("Qwen-2.5-Math-72B"), limit=2)
         assert found["votes"] == 8
     assert len(seen) == 8 * 4
-    assert len({body["seed"] for body in seen}) == 8 * 4, "each vote is drawn by a seed of its own"
+    assert len({body["seed"] for body in seen}) == 8 * 4, "each vote has its own seed"
     drawn = {(b["temperature"], b["top_p"], b["top_k"], b["max_tokens"], len(b["messages"])) for b in seen}
     assert drawn == {(0.7, 0.8, 20, 8192, 1)}
 
 
 def test_votes_are_counted_in_their_order(project: Path) -> None:
-    """Two say 2, two say 0, one says nothing: the earliest of equals, whatever the order of arrival."""
+    """Two answers say 2, two say 0, one says nothing: ties go to the earliest, whatever the order of arrival."""
     order: dict[str, list[int]] = {}
 
     def divided(prompt: str, seed: int) -> str:
@@ -171,8 +180,7 @@ def test_votes_are_counted_in_their_order(project: Path) -> None:
         return ["\\boxed{2}", "\\boxed{0}", "nothing", "\\boxed{0}", "\\boxed{2}"][len(mine) - 1]
 
     with judge_server(JudgeServer(divided)) as server:
-        serial = Endpoint((server.url,), 1, 10.0, 2, server.model)
-        found = criticise(GPT, "processbench", project / "pb", serial, REPORT, votes=5, limit=3)
+        found = evaluate(server, "processbench", limit=3, concurrency=1, votes=5)
     assert found["asked"]["answers"] == {"answered": 30}
     rows = [
         json.loads(line)
@@ -195,14 +203,14 @@ HOSTILE = (
 )
 
 
-def test_hostile_answers_are_no_verdicts(project: Path) -> None:
+def test_hostile_answers_give_no_verdict(project: Path) -> None:
     def hostile(prompt: str, seed: int) -> str:
         return (
             HOSTILE[seed % len(HOSTILE)] if "math" in prompt.partition("[Solution]")[0][-40:] else knows(prompt, seed)
         )
 
     with judge_server(JudgeServer(hostile)) as server:
-        found = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT)
+        found = evaluate(server, "processbench")
     assert found["subsets"]["gsm8k"]["f1"] == 100.0, "the others are untouched"
     file = project / "artifacts/predictions/processbench/critic-gpt-4o.jsonl"
     items = read_processbench(project / "pb").items
@@ -214,44 +222,43 @@ def test_hostile_answers_are_no_verdicts(project: Path) -> None:
 def test_refused_and_too_long_are_no_answers(project: Path) -> None:
     faults = {0: "too_long", 1: "400", 2: "filter"}
     with judge_server(JudgeServer(scores, fault=lambda n: faults.get(n, "none"))) as server:
-        found = criticise(GPT, "prmbench", project / "prm", endpoint(server), REPORT)
+        found = evaluate(server, "prmbench")
     assert found["asked"]["answers"] == {"answered": 17, "refused": 2, "too_long": 1}
     assert found["asked"]["items_unread"] == found["details"]["defects"]["invalid"] == 3
 
 
-def test_a_run_that_ended_early_goes_on(project: Path) -> None:
-    """A budget, then a server that is away, then the rest: nothing is asked twice, and the bytes are the same."""
-    folder, file = project / "pb", project / "artifacts/predictions/processbench/critic-gpt-4o.jsonl"
+def test_an_interrupted_run_resumes(project: Path) -> None:
+    """A spent budget, then a server that fails, then the rest: no call is repeated, and the bytes are the same."""
+    file = project / "artifacts/predictions/processbench/critic-gpt-4o.jsonl"
     with judge_server(JudgeServer(knows)) as server:
         with pytest.raises(BudgetSpentError, match="max_calls 5"):
-            criticise(GPT, "processbench", folder, endpoint(server), REPORT, budget=Budget(max_calls=5))
+            evaluate(server, "processbench", max_calls=5)
         assert server.calls == 5
         assert not file.exists()
     with judge_server(JudgeServer(knows, fault=lambda n: "503" if n >= 4 else "none")) as server:
-        one = Endpoint((server.url,), 1, 10.0, 0, server.model)
         with pytest.raises(TransientError):
-            criticise(GPT, "processbench", folder, one, REPORT)
+            evaluate(server, "processbench", concurrency=1, retries=0)
         answered = sum(server.answered.values())
     with judge_server(JudgeServer(knows)) as server:
-        found = criticise(GPT, "processbench", folder, endpoint(server), REPORT)
+        found = evaluate(server, "processbench")
         assert server.calls == 16 - 5 - answered
-    whole = file.read_bytes(), (project / "metrics/processbench/critic-gpt-4o.json").read_bytes()
+    resumed = file.read_bytes(), (project / "metrics/processbench/critic-gpt-4o.json").read_bytes()
     assert found["asked"]["calls"] == 16
     for journal in (project / ".pathfinder").rglob("journal.jsonl"):
         journal.unlink()
     with judge_server(JudgeServer(knows)) as server:
-        criticise(GPT, "processbench", folder, endpoint(server), REPORT)
+        evaluate(server, "processbench")
         assert server.calls == 16
-    assert (file.read_bytes(), (project / "metrics/processbench/critic-gpt-4o.json").read_bytes()) == whole
+    assert (file.read_bytes(), (project / "metrics/processbench/critic-gpt-4o.json").read_bytes()) == resumed
 
 
 def test_a_server_without_the_model_is_named(project: Path) -> None:
-    with judge_server(JudgeServer(knows)) as server, pytest.raises(DataError, match="expected gpt-4o"):
-        criticise(GPT, "processbench", project / "pb", Endpoint((server.url,)), REPORT)
+    with judge_server(JudgeServer(knows, model="gpt-3")) as server, pytest.raises(DataError, match="expected gpt-4o"):
+        evaluate(replace(server, model="gpt-4o"), "processbench")
 
 
 def test_the_table_of_judges() -> None:
-    assert {title for one in CRITICS for title in one.titles} == {
+    assert {title for critic in CRITICS for title in critic.titles} == {
         "GPT-4o",
         "o1-mini",
         "Gemini-2.0-flash-exp",
@@ -262,15 +269,17 @@ def test_the_table_of_judges() -> None:
         "Qwen2.5-Math-72B-Instruct",
         "Qwen-2.5-Math-72B",
     }
-    for one in CRITICS:
-        assert one.published("processbench") or one.published("prmbench")
-        assert critic(one.name) == critic(one.served) == critic(one.titles[0].upper()) == one
-    assert len({one.name for one in CRITICS}) == len(CRITICS)
-    other = critic("../org/My Model!")
+    for critic in CRITICS:
+        assert critic.published("processbench") or critic.published("prmbench")
+        assert (
+            critic_named(critic.name) == critic_named(critic.served) == critic_named(critic.titles[0].upper()) == critic
+        )
+    assert len({critic.name for critic in CRITICS}) == len(CRITICS)
+    other = critic_named("../org/My Model!")
     assert other.name == "critic-my-model"
-    with pytest.raises(DataError, match="no such judge; take one of critic-gpt-4o, "):
-        critic("critic-nobody")
-    assert critics.critic("x", 100).sampled("prmbench", 1).max_tokens == 100
+    with pytest.raises(DataError, match="no such judge; use one of critic-gpt-4o, "):
+        critic_named("critic-nobody")
+    assert critic_named("x", 100).sampling("prmbench", 1).max_tokens == 100
 
 
 def test_the_command(project: Path) -> None:
@@ -283,14 +292,14 @@ def test_the_command(project: Path) -> None:
         assert spent.exit_code == 69
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "processbench critic-gpt-4o: 100.0" in result.output
+    assert "processbench critic-gpt-4o: mean F1 100.0" in result.output
 
 
-def test_a_judge_that_says_nothing(project: Path) -> None:
-    """No answer can be read: 0 as repaired; as published undefined, and -100 where the -1 enter."""
+def test_a_judge_without_readable_answers(project: Path) -> None:
+    """The repaired figures are 0; the published ones are undefined or, from values of -1, even -100."""
     with judge_server(JudgeServer(lambda prompt, seed: "I cannot say.")) as server:
-        found = criticise(GPT, "processbench", project / "pb", endpoint(server), REPORT, preset="official")
-        prm = criticise(GPT, "prmbench", project / "prm", endpoint(server), REPORT, preset="official")
+        found = evaluate(server, "processbench", preset="official")
+        prm = evaluate(server, "prmbench", preset="official")
     assert found["mean_f1"] == 0.0
     assert found["official"]["mean_f1"] is None
     assert found["asked"]["items_unread"] == 16

@@ -8,7 +8,7 @@ from pathfinder.core.io import DataError, write_json
 from pathfinder.core.params import Label
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Budget, Meter
-from pathfinder.judge.judge import Judge, LocalJudge, model_identity, open_judge
+from pathfinder.judge.judge import Judge, LocalJudge, journal_folder, model_identity, open_judge
 from tests.support.servers import JudgeServer, judge_server
 
 PARAMS = {
@@ -71,7 +71,7 @@ def tiny(world: Path) -> Path:
     return world / "models" / "judge"
 
 
-def test_the_local_judge_ends_with_the_same_bytes_wherever_it_was_killed(tiny: Path, tmp_path: Path) -> None:
+def test_the_local_judge_writes_the_same_bytes_wherever_it_was_killed(tiny: Path, tmp_path: Path) -> None:
     judge = LocalJudge(tiny, params())
     whole = ask(judge, tmp_path / "whole")
     lines = whole.splitlines(keepends=True)
@@ -83,7 +83,7 @@ def test_the_local_judge_ends_with_the_same_bytes_wherever_it_was_killed(tiny: P
     assert ask(judge, tmp_path / "whole") == whole
 
 
-def test_a_prompt_without_room_is_too_long(tiny: Path, tmp_path: Path) -> None:
+def test_a_prompt_that_does_not_fit_is_too_long(tiny: Path, tmp_path: Path) -> None:
     ask(LocalJudge(tiny, params()), tmp_path / "j")
     with Journal(tmp_path / "j") as journal:
         outcomes = {key: journal[key].get("outcome") for key in KEYS}
@@ -129,7 +129,7 @@ def test_engine_errors_are_reported_and_never_written(
 
 
 @pytest.mark.parametrize("engine", ["openai", "transformers"])
-def test_a_budget_stops_between_calls_and_a_larger_one_goes_on(tiny: Path, tmp_path: Path, engine: str) -> None:
+def test_a_budget_stops_between_calls_and_a_larger_one_resumes(tiny: Path, tmp_path: Path, engine: str) -> None:
     with (
         judge_server(JudgeServer(lambda prompt, seed: "x")) as server,
         open_judge(tiny, params(engine=engine, base_urls=[server.url]), tmp_path) as judge,
@@ -138,15 +138,15 @@ def test_a_budget_stops_between_calls_and_a_larger_one_goes_on(tiny: Path, tmp_p
         meter = Meter(Budget(max_calls=6))
         assert judge.ask(KEYS, prompt_of, journal, meter) == {}
         held = len(journal)
-        assert held == meter.calls == (6 if engine == "openai" else 4)  # whole batches of four in process
+        assert held == meter.calls == (6 if engine == "openai" else 4)  # in process, whole batches of four
         assert meter.stopped == "max_calls 6"
         meter = Meter(Budget(max_calls=10))
         judge.ask(KEYS, prompt_of, journal, meter)
         assert (len(journal), meter.calls, meter.stopped) == (10, 10, "")
 
 
-def test_a_model_is_named_by_its_commit_or_its_bytes(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no model here"):
+def test_a_model_is_identified_by_its_commit_or_its_bytes(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="contains no model"):
         model_identity(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"1")
     first = model_identity(tmp_path)
@@ -154,3 +154,23 @@ def test_a_model_is_named_by_its_commit_or_its_bytes(tmp_path: Path) -> None:
     assert model_identity(tmp_path) != first
     write_json(tmp_path / "hub.json", {"repo": "o/n", "revision": "c" * 40})
     assert model_identity(tmp_path) == {"repo": "o/n", "revision": "c" * 40}
+
+
+def test_a_journal_is_filed_under_everything_that_determines_its_answers(tmp_path: Path) -> None:
+    """A server's answers are valid for every table and sample; in process a row's neighbours matter."""
+    judge, table = LocalJudge.__new__(LocalJudge), tmp_path / "steps.parquet"
+    judge.identity = {"engine": "any"}
+
+    def folder(**more: object) -> str:
+        return journal_folder(tmp_path, judge, params(**more), [table]).name
+
+    for engine in ("openai", "transformers"):
+        table.write_bytes(b"1")
+        first = folder(engine=engine)
+        assert first == folder(engine=engine, max_calls=5, concurrency=1), "budget and concurrency change no answer"
+        assert first != folder(engine=engine, temperature=0.5)
+        assert (first == folder(engine=engine, seed=2)) == (engine == "openai")
+        table.write_bytes(b"2")
+        assert (first == folder(engine=engine)) == (engine == "openai")
+        judge.identity = {"engine": "another"}
+        assert first != folder(engine=engine)

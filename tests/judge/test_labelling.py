@@ -3,8 +3,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -13,7 +14,7 @@ from pathfinder.core.params import Label
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
-from pathfinder.judge.labelling import Labelling, Prompts, Verdict, Verdicts, choose
+from pathfinder.judge.labelling import OUTCOMES, Labelling, Prompts, Verdicts, choose
 from tests.judge.test_judge import params
 
 ONES = "Score A: 1 Score B: 1 Score C: 1"
@@ -21,8 +22,14 @@ MIXED = "Score A: 0 Score B: 1 Score C: 1"
 Reply = Callable[[str, int], str | dict[str, Any] | None]
 
 
+class Verdict(NamedTuple):
+    outcome: str
+    scores: Scores | None = None
+    attempts: tuple[int, ...] = ()
+
+
 class Scripted:
-    """A judge that answers by a rule, through the journal like the others."""
+    """A judge that answers by a rule; it uses the journal like the others."""
 
     def __init__(self, reply: Reply) -> None:
         self.identity: dict[str, Any] = {"engine": "scripted"}
@@ -36,16 +43,17 @@ class Scripted:
         self.waves.append(list(keys))
         failed = {}
         for key in keys:
-            said = self.reply(prompt_of(key), int(key.partition(":")[2]))
-            if said is None:
+            answer = self.reply(prompt_of(key), int(key.partition(":")[2]))
+            if answer is None:
                 failed[key] = "server error"
             elif key not in journal:
-                journal.append({key: said if isinstance(said, dict) else {"text": said, "tokens": 3, "finish": "stop"}})
+                given = answer if isinstance(answer, dict) else {"text": answer, "tokens": 3, "finish": "stop"}
+                journal.append({key: given})
         return failed
 
 
 def table(*rows: tuple[str, int | None, str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One trajectory with two trunk steps; each row is (source, rating, step) behind the first trunk step."""
+    """One trajectory with two trunk steps; each row is (source, rating, step) after the first trunk step."""
     steps = pl.DataFrame(
         [(f"r{n}", "t", source, 1, n, step, rating) for n, (source, rating, step) in enumerate(rows)],
         schema=STEPS,
@@ -64,22 +72,27 @@ def run(
     prompts = Prompts(steps, trajectories, chosen, judge.specials, settings.preset)
     with Journal(tmp_path / "j") as journal:
         labelling = Labelling(steps, prompts, judge, journal, settings, chosen)
-        verdicts = labelling.run()
-    return verdicts, judge, labelling
+        labelling.run()
+    return chosen, judge, labelling
 
 
-def rows_of(verdicts: Verdicts) -> list[Verdict | None]:
-    return [verdicts[row] for row in range(len(verdicts))]
+def decided(verdicts: Verdicts) -> dict[int, Verdict]:
+    """The verdicts by row, without the open rows."""
+    return {
+        row: Verdict(
+            OUTCOMES[outcome],
+            Scores(*map(int, verdicts.scores[row])) if verdicts.scores[row, 0] >= 0 else None,
+            verdicts.attempts(row),
+        )
+        for row, outcome in enumerate(verdicts.outcomes.tolist())
+        if outcome >= 0
+    }
 
 
-def decided(verdicts: Verdicts) -> list[Verdict]:
-    return [verdict for verdict in rows_of(verdicts) if verdict is not None]
-
-
-def test_ratings_are_taken_and_only_the_rest_is_asked(tmp_path: Path) -> None:
+def test_ratings_decide_and_the_judge_is_asked_only_about_the_others(tmp_path: Path) -> None:
     rows = [("prm800k", 1, "a"), ("prm800k", 0, "b"), ("prm800k", None, "c"), ("prm800k", -1, "d")]
     verdicts, judge, _ = run(tmp_path, lambda *_: MIXED, rows, params())
-    assert [(v.outcome, v.scores) for v in decided(verdicts)] == [
+    assert [(v.outcome, v.scores) for v in decided(verdicts).values()] == [
         ("given", Scores(1, 1, 1)),
         ("given", Scores(1, 1, 0)),
         ("unrated", None),
@@ -90,12 +103,12 @@ def test_ratings_are_taken_and_only_the_rest_is_asked(tmp_path: Path) -> None:
 
 def test_unparsed_answers_are_asked_again_up_to_the_limit(tmp_path: Path) -> None:
     verdicts, judge, _ = run(tmp_path, lambda *_: "no idea", [("rlhflow_mistral", 1, "a")], params(parse_attempts=3))
-    assert verdicts[0] == Verdict("unparsed", None, (0, 1, 2))
+    assert decided(verdicts)[0] == Verdict("unparsed", None, (0, 1, 2))
     assert len(judge.waves) == 3
 
 
 @pytest.mark.parametrize(("preset", "expected"), [("repaired", "unparsed"), ("official", "parsed")])
-def test_an_answer_that_ran_into_the_limit_gives_no_scores(tmp_path: Path, preset: str, expected: str) -> None:
+def test_an_answer_that_reached_the_token_limit_gives_no_scores(tmp_path: Path, preset: str, expected: str) -> None:
     cut = {"text": MIXED, "tokens": 3, "finish": "length"}
     settings = params(parse_attempts=2, disagreement_rounds=0, preset=preset)
     verdicts, _, labelling = run(tmp_path, lambda *_: cut, [("prm800k", -1, "a")], settings)
@@ -106,17 +119,17 @@ def test_an_answer_that_ran_into_the_limit_gives_no_scores(tmp_path: Path, prese
 
 
 def test_all_ones_against_minus_one_is_asked_again_in_rounds_of_attempts(tmp_path: Path) -> None:
-    said = {0: ONES, 3: "?", 4: ONES, 6: MIXED}
+    answers = {0: ONES, 3: "?", 4: ONES, 6: MIXED}
     settings = params(parse_attempts=3, disagreement_rounds=2)
-    verdicts, _, _ = run(tmp_path, lambda _, attempt: said[attempt], [("prm800k", -1, "a")], settings)
-    assert decided(verdicts) == [Verdict("parsed", Scores(0, 1, 1), (0, 3, 4, 6))]
+    verdicts, _, _ = run(tmp_path, lambda _, attempt: answers[attempt], [("prm800k", -1, "a")], settings)
+    assert decided(verdicts) == {0: Verdict("parsed", Scores(0, 1, 1), (0, 3, 4, 6))}
 
 
 def test_a_lasting_disagreement_keeps_its_scores_for_the_filter_to_drop(tmp_path: Path) -> None:
     settings = params(parse_attempts=2, disagreement_rounds=2)
     verdicts, _, _ = run(tmp_path, lambda *_: ONES, [("prm800k", -1, "a"), ("rlhflow_mistral", -1, "b")], settings)
     ones = Scores(1, 1, 1)
-    assert decided(verdicts) == [Verdict("parsed", ones, (0, 2, 4)), Verdict("parsed", ones, (0,))]
+    assert decided(verdicts) == {0: Verdict("parsed", ones, (0, 2, 4)), 1: Verdict("parsed", ones, (0,))}
 
 
 @pytest.mark.parametrize("outcome", ["too_long", "refused"])
@@ -128,7 +141,7 @@ def test_outcomes_never_become_scores(tmp_path: Path, outcome: str) -> None:
         rows,
         params(),
     )
-    assert [(v.outcome, v.scores) for v in decided(verdicts)] == [(outcome, None), ("parsed", Scores(0, 1, 1))]
+    assert [(v.outcome, v.scores) for v in decided(verdicts).values()] == [(outcome, None), ("parsed", Scores(0, 1, 1))]
     with Journal(tmp_path / "j") as journal:
         labelling.journal = journal
         assert labelling.answer(0, 0).detail == "m"
@@ -136,7 +149,7 @@ def test_outcomes_never_become_scores(tmp_path: Path, outcome: str) -> None:
 
 def test_engine_errors_are_outcomes_too(tmp_path: Path) -> None:
     verdicts, _, _ = run(tmp_path, lambda *_: None, [("prm800k", -1, "a")], params())
-    assert decided(verdicts) == [Verdict("engine_error", None, (0,))]
+    assert decided(verdicts) == {0: Verdict("engine_error", None, (0,))}
 
 
 def test_equal_prompts_are_paid_for_once(tmp_path: Path) -> None:
@@ -149,7 +162,7 @@ def test_equal_prompts_are_paid_for_once(tmp_path: Path) -> None:
     assert [len(wave) for wave in judge.waves] == [2]
 
 
-def test_prompts_hold_the_prefix_and_no_live_special_token(tmp_path: Path) -> None:
+def test_prompts_contain_the_prefix_and_no_active_special_token(tmp_path: Path) -> None:
     prompts: list[str] = []
 
     def reply(prompt: str, _: int) -> str:
@@ -173,14 +186,14 @@ def test_the_choice_among_monte_carlo_steps_is_the_published_one() -> None:
     picked = []
     for rating in (1, -1):
         picked += published.sample([n for n, row in enumerate(rows) if row[1] == rating], 20)
-    assert [n for n, verdict in enumerate(rows_of(chosen)) if verdict is None] == sorted(picked)
-    assert {v.outcome for v in decided(chosen)} == {"not_sampled"}
+    assert np.flatnonzero(chosen.outcomes == -1).tolist() == sorted(picked)
+    assert {v.outcome for v in decided(chosen).values()} == {"not_sampled"}
 
 
 def test_a_limit_on_human_steps_is_a_seeded_choice() -> None:
     steps, _ = table(*[("prm800k", -1, str(n)) for n in range(50)], ("prm800k", 1, "x"))
     chosen = [choose(steps, params(prm800k_limit=10, seed=seed)) for seed in (1, 1, 2)]
-    asked = [[n for n, verdict in enumerate(rows_of(one)) if verdict is None] for one in chosen]
+    asked = [np.flatnonzero(verdicts.outcomes == -1).tolist() for verdicts in chosen]
     assert asked[0] == asked[1] != asked[2]
     assert len(asked[0]) == 10
 
@@ -191,7 +204,7 @@ def test_the_official_preset_reads_and_asks_as_the_published_scripts_do(tmp_path
     def reply(prompt: str, attempt: int) -> str:
         prompts.append(prompt)
         if "<current_step>\n                    lost\n" in prompt:
-            return "no idea"  # a Mistral step: three more rounds of three
+            return "no idea"  # a Mistral step: three rounds of three
         if "thought" in prompt:
             return "<think>Score A: 0 Score B: 1 Score C: 1</think> **Score A:** 1 **Score B:** 1 **Score C:** 1"
         return "Score A: 7 Score B: 1 Score C: 0.5" if "digits" in prompt else ONES
@@ -204,7 +217,7 @@ def test_the_official_preset_reads_and_asks_as_the_published_scripts_do(tmp_path
     ]
     settings = params(preset="official", parse_attempts=3, disagreement_rounds=2)
     verdicts, _, labelling = run(tmp_path, reply, rows, settings)
-    assert decided(verdicts) == [
+    assert list(decided(verdicts).values()) == [
         Verdict("parsed", Scores(0, 1, 1), (0,)),
         Verdict("parsed", Scores(0, 1, 0), (0,)),
         Verdict("parsed", Scores(1, 1, 1), (0, 3, 6)),

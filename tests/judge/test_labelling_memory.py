@@ -18,21 +18,17 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import open_judge
 from pathfinder.judge.labelling import Labelling, Prompts, choose
+from tests.engines.test_journal_speed import resident_mib
 from tests.judge.test_judge import params
 from tests.support.fast_judge import fast_judge
 
 pytestmark = pytest.mark.benchmarks
 _PROMPTS = int(os.environ.get("PATHFINDER_PROMPTS", "100000"))
-_STEPS = 10  # prompts a trajectory
-
-
-def resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+_STEPS = 10  # prompts per trajectory
 
 
 class Watched(Meter):
-    """Says how large the process is at every tenth of the calls; ``marks`` are (calls, MiB, seconds)."""
+    """Records the size of the process after every tenth of the calls; ``marks`` are (calls, MiB, seconds)."""
 
     marks: list[tuple[int, float, float]]
     began: float

@@ -1,4 +1,4 @@
-"""100,000 generated answers with known truth: this parser and the published expression, side by side."""
+"""Parse 100,000 generated answers with known scores, with this parser and with the published expression."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWERS = 100_000
 
 
 def table(cases: list[Case]) -> tuple[list[str], list[tuple[Case, object]]]:
-    """Rows by kind (wrong reads and misses of either way), and this parser's wrong readings."""
+    """A row per kind with the wrong and missed readings of both, and the wrong readings of this parser."""
     counts: Counter[tuple[str, str]] = Counter()
     wrong: list[tuple[Case, object]] = []
     for case in cases:
@@ -50,7 +50,5 @@ def test_a_hundred_thousand_answers_and_no_wrong_read() -> None:
     print("\n| kind | answers | read | a reason | wrong reads | published: wrong reads | published: missed |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     print("\n".join(rows))
-    print(
-        f"answers a second: {speeds[0]:,.0f}; published expression {speeds[1]:,.0f}; ratio {speeds[0] / speeds[1]:.2f}"
-    )
+    print(f"answers/s: {speeds[0]:,.0f}; published expression {speeds[1]:,.0f}; ratio {speeds[0] / speeds[1]:.2f}")
     assert not wrong, wrong[0]

@@ -1,4 +1,4 @@
-"""The stage of LLM judges: a profile lists them, DVC's matrix runs them, and the report's tables show them."""
+"""The critic stage: a profile lists the judges, DVC's matrix runs them, and the report's tables show them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,12 @@ def test_from_the_profile_to_the_results(project: Path) -> None:
         stages = read_pipeline(project)
         commands = sorted(stages[name].cmd for name in stages if name.startswith("critic"))
         assert commands == [f"python -m stages.critic critic-gpt-4o {b}" for b in ("prmbench", "processbench")]
-        Path("dvc.yaml").unlink()  # its stages run in a folder that holds the code
+        Path("dvc.yaml").unlink()  # its stages run in a folder with the code
         for command in commands:
             critic.main(command.split()[3:])
-    assert read_json(Path("metrics/processbench/critic-gpt-4o.json"))["mean_f1"] == 0.0  # it finds no error anywhere
+    assert (
+        read_json(Path("metrics/processbench/critic-gpt-4o.json"))["mean_f1"] == 0.0
+    )  # this judge never finds an error
     found = load_results(Path("metrics"), parse_runs(["full"]), load_params().critics)
     assert found.titles("critic-gpt-4o")[0] == "GPT-4o"
     assert found.published[PRMBENCH]["critic-gpt-4o"]["asked"]["items_unread"] == 0

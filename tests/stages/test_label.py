@@ -31,7 +31,7 @@ def set_params(folder: Path, **label: Any) -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Prepared steps: 12 rated -1 by people, 12 "+" and 12 "-"."""
+    """Prepared steps: 12 with a human -1, 12 "+" and 12 "-"."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
     set_params(tmp_path)
@@ -51,7 +51,7 @@ def label() -> None:
 
 
 def grade(prompt: str, seed: int) -> str:
-    """Says all ones to what it likes, and at a third of the seeds nothing that can be read."""
+    """Gives all ones to steps without "=", and an unreadable answer for a third of the seeds."""
     if seed % 3 == 0:
         return "I would rather not."
     step = prompt.partition("<current_step>\n")[2].partition("\n</current_step>")[0]
@@ -62,7 +62,7 @@ def outs() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in [*OUT.iterdir(), Path("metrics/label.json")]}
 
 
-def test_a_server_labels_what_ratings_leave_open(project: Path) -> None:
+def test_a_server_labels_the_steps_that_ratings_do_not_decide(project: Path) -> None:
     with judge_server(JudgeServer(grade)) as server:
         set_params(project, engine="openai", base_urls=[server.url], concurrency=4)
         label()
@@ -110,8 +110,8 @@ def journal_lines() -> int:
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.benchmarks])])
-def test_killed_runs_pay_for_nothing_twice_and_end_with_the_same_bytes(project: Path, kills: int) -> None:
-    """SIGKILL at random moments. What is asked again is what was under way, never more than ``concurrency`` calls."""
+def test_killed_runs_pay_for_no_answer_twice_and_write_the_same_bytes(project: Path, kills: int) -> None:
+    """SIGKILL at random moments. Only calls in flight are repeated, at most ``concurrency`` per kill."""
     shutil.rmtree("artifacts/raw")
     write_raw(project, lines=4 + 8 * kills)
     from stages.prepare import main as prepare
@@ -126,14 +126,14 @@ def test_killed_runs_pay_for_nothing_twice_and_end_with_the_same_bytes(project: 
         set_params(project, engine="openai", base_urls=[base], concurrency=concurrency, mistral_per_rating=1000)
         for _ in range(kills):
             with run_stage() as process:
-                if rng.random() < 0.85:  # under way; else while it starts
+                if rng.random() < 0.85:  # while it asks; otherwise while it starts
                     goal = counts(url)[0] + rng.randrange(1, 30)
                     while counts(url)[0] < goal and process.poll() is None:
                         time.sleep(0.02)
                 time.sleep(rng.random() * 0.2)
                 process.send_signal(signal.SIGKILL)
             assert process.returncode == -signal.SIGKILL
-            time.sleep(0.1)  # what the dead process had sent still reaches the server
+            time.sleep(0.1)  # calls that the dead process sent still reach the server
             again.append(counts(url)[0] - journal_lines() - sum(again))
             assert 0 <= again[-1] <= concurrency
         assert not OUT.exists()
@@ -149,27 +149,25 @@ def test_killed_runs_pay_for_nothing_twice_and_end_with_the_same_bytes(project: 
         label()
         assert counts(url) == (calls + paid, paid)
     assert outs() == killed
-    print(f"\n{kills} kills: {paid} answers, {sum(again)} calls under way asked again, 0 duplicate, 0 lost; same bytes")
+    print(f"\n{kills} kills: {paid} answers, {sum(again)} calls in flight repeated, 0 duplicate, 0 lost; same bytes")
 
 
-def test_a_spent_budget_keeps_everything_and_a_larger_one_goes_on(
-    project: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spent_budget_keeps_all_answers_and_a_larger_one_resumes(project: Path) -> None:
     with judge_server(JudgeServer(grade)) as server:
         paid = {"engine": "openai", "base_urls": [server.url], "concurrency": 4}
-        for budget in ({"max_calls": 10}, {"max_calls": 15, "price_per_million_tokens": 1000.0}):
+        for budget, message in (
+            ({"max_calls": 10}, "max_calls 10. Paid so far: 10 calls, 80 tokens. Left: 12 of the 22 calls"),
+            ({"max_calls": 15, "price_per_million_tokens": 1000.0}, "15 calls, 120 tokens, cost 0.12. Left"),
+        ):
             set_params(project, **paid, **budget)
-            with pytest.raises(BudgetSpentError):
+            with pytest.raises(BudgetSpentError, match=message):
                 label()
             assert server.calls == budget["max_calls"] == journal_lines()
             assert not OUT.exists()
-        told = capsys.readouterr().err
-        assert "stopped by max_calls 10. Paid so far: 10 calls, 80 tokens. Left: 12 of the 22 calls" in told
-        assert "15 calls, 120 tokens, cost 0.12" in told
         set_params(project, **paid, max_tokens_total=200)
         with pytest.raises(BudgetSpentError):
             label()
-        assert 25 <= server.calls <= 25 + 3  # calls under way end
+        assert 25 <= server.calls <= 25 + 3  # calls in flight finish
         set_params(project, **paid)
         label()
         stopped = outs()
@@ -179,20 +177,20 @@ def test_a_spent_budget_keeps_everything_and_a_larger_one_goes_on(
     assert outs() == stopped
 
 
-def test_a_dead_server_ends_with_the_status_that_asks_for_another_try(project: Path) -> None:
+def test_a_dead_server_is_a_transient_error(project: Path) -> None:
     set_params(project, engine="openai", base_urls=["http://127.0.0.1:9/v1"], retries=0)
     with pytest.raises(TransientError):
         label()
     assert not OUT.exists()
 
 
-def test_no_room_for_a_prompt_is_refused_at_once(project: Path) -> None:
+def test_limits_without_room_for_a_prompt_are_refused(project: Path) -> None:
     set_params(project, max_tokens=1000)
     with pytest.raises(DataError, match="leaves no room"):
         label()
 
 
-def test_the_shipped_judge_labels_in_process_and_repeats_itself(project: Path, world: Path) -> None:
+def test_the_shipped_judge_labels_in_process_and_is_repeatable(project: Path, world: Path) -> None:
     shutil.rmtree(MODEL)
     shutil.copytree(world / "models" / "judge", MODEL)
     set_params(project, engine="transformers", batch_size=8, max_tokens=24, mistral_per_rating=3)

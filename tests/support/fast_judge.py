@@ -1,7 +1,7 @@
-"""A judge server in a process of its own, on one event loop: for kills, counts and a hundred thousand calls.
+"""A judge server in its own process with one event loop, for tests with kills and for 100,000 calls.
 
-``python -m tests.support.fast_judge SECONDS`` prints its port; an answer takes SECONDS. ``GET /counts`` says how many calls
-came and how many distinct ones.
+``python -m tests.support.fast_judge SECONDS`` prints its port; an answer takes SECONDS. ``GET /counts`` returns the
+number of calls and of distinct calls.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import hashlib
 import json
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_REASONING = "The step follows from what stands above it, and the arithmetic was checked twice. " * 6
+import httpx
+
+_REASONING = "The step follows from the previous ones, and the arithmetic was checked twice. " * 6
 
 
 def answer_to(prompt: str, seed: int) -> str:
-    """Fixed by prompt and seed; one in eight cannot be read."""
+    """Determined by prompt and seed; one in eight cannot be parsed."""
     draw = hashlib.sha256(f"{seed} {prompt}".encode()).digest()
     if draw[0] < 32:
         return "I would rather not."
@@ -73,7 +74,7 @@ async def serve(seconds: float) -> None:
 
 @contextmanager
 def fast_judge(root: str, seconds: float = 0.0) -> Iterator[str]:
-    """The server's address."""
+    """Run the server and yield its address."""
     command = [sys.executable, "-m", "tests.support.fast_judge", str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stdout is not None
@@ -84,9 +85,8 @@ def fast_judge(root: str, seconds: float = 0.0) -> Iterator[str]:
 
 
 def counts(url: str) -> tuple[int, int]:
-    """Calls, and distinct calls."""
-    with urllib.request.urlopen(f"{url}/counts", timeout=30) as reply:  # noqa: S310  # the server above
-        found = json.loads(reply.read())
+    """The number of calls and of distinct calls."""
+    found = httpx.get(f"{url}/counts", timeout=30).json()
     return found["calls"], found["distinct"]
 
 

@@ -1,7 +1,8 @@
-"""Judge answers as real models print them, each with what it truly says: made from any source of random choices.
+"""Generate judge answers in the style of real models, together with their true scores, from a random source.
 
-A case without truth must be answered by a reason. A cut case may be answered by its truth or by a reason, never by
-other scores; it is cut where the text can still tell, that is, once the last block has begun (docs/parser.md).
+The parser must return a reason for a case without true scores. For a cut case it may return the true scores or a
+reason, but no other scores. A case is cut only after its last block has begun, because only then the text shows that it
+is cut (docs/parser.md).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ KINDS = (
     "template before it",
     "cut anywhere in the last block",
     "cut thoughts",
-    "thoughts alone",
-    "template alone",
+    "only thoughts",
+    "only the template",
     "not binary",
     "contradicted",
     "incomplete",
@@ -33,7 +34,7 @@ _Three = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer. ``truth`` is ``None`` where it says no scores; ``is_cut`` lets a reason stand for the truth."""
+    """One answer; ``truth`` is ``None`` if it has no scores. For a cut answer, a reason is correct too."""
 
     kind: str
     text: str
@@ -41,7 +42,7 @@ class Case:
     is_cut: bool = False
 
     def accepts(self, read: Scores | str) -> bool:
-        """Whether this is a right reading."""
+        """Whether this is a correct reading."""
         return read == self.truth if isinstance(read, Scores) else self.truth is None or self.is_cut
 
 
@@ -97,7 +98,7 @@ def _block(random: Random, values: _Three) -> str:
     shown = random.choice(
         ("{}", "**{}**", "{{{}}}", "[{}]", "`{}`", "$\\boxed{{{}}}$", "({})", '"{}"', "$\\text{{{}}}$")
     )
-    inside = random.randrange(2)  # the colon inside the bold or behind it
+    inside = random.randrange(2)  # the colon inside or after the bold
     lines = []
     for x, name, value in zip("ABC", names, values, strict=True):
         caption = f"{open_}Score {x}{name}"
@@ -143,9 +144,9 @@ def _draft(random: Random) -> Case:
 
 
 def _quote(random: Random) -> str:
-    said = _of(random, _digits(random)).replace("\r", "")
+    block = _of(random, _digits(random)).replace("\r", "")
     return random.choice(
-        (f"The student writes “{said}” in this step.", f"The problem says:\n> {said}", f"```\n{said}```")
+        (f"The student writes “{block}” in this step.", f"The problem says:\n> {block}", f"```\n{block}```")
     )
 
 
@@ -161,7 +162,7 @@ def _cut(random: Random) -> Case:
     before = random.choice((lambda _: "", _quote, _template, lambda r: f"<think>{_thoughts(r)}</think>", _draft_text))
     truth = _digits(random)
     block = _of(random, truth)
-    start = block.index("Score A") + len("Score A")  # from here on the text shows that a last block has begun
+    start = block.index("Score A") + len("Score A")  # from here on, the text shows that a block has begun
     text = f"{before(random)}\n{_prose(random)}\n{_heading(random)}"
     return Case(KINDS[6], text + block[: random.randrange(start, len(block) + 1)], truth, is_cut=True)
 
@@ -177,7 +178,7 @@ def _cut_thoughts(random: Random) -> Case:
     return Case(KINDS[7], f"{open_}{thoughts[:cut]}", None)
 
 
-def _alone(random: Random) -> Case:
+def _only_thoughts(random: Random) -> Case:
     open_, close = _tags(random)
     return Case(KINDS[8], f"{open_}{_of(random, _digits(random))}{close}\n{_prose(random)}", None)
 
@@ -238,7 +239,7 @@ _MAKERS: tuple[Callable[[Random], Case], ...] = (
     lambda random: _finished(random, KINDS[5], _template(random)),
     _cut,
     _cut_thoughts,
-    _alone,
+    _only_thoughts,
     _echo,
     _odd,
     _contradicted,

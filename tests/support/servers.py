@@ -1,4 +1,4 @@
-"""Real HTTP servers for tests: a judge that speaks the OpenAI API and misbehaves on request, and a file server."""
+"""HTTP servers for tests: a judge with the OpenAI API that fails on request, and a file server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Faults = Callable[[int], str]
 
 @dataclass
 class JudgeServer:
-    """What the server saw. ``reply`` writes an answer; ``fault`` names what call number n (from 0) meets."""
+    """A judge and its record of calls. ``reply`` writes an answer; ``fault`` names the fault of call n (from 0)."""
 
     reply: Callable[[str, int], str]
     fault: Faults = lambda _: "none"
@@ -37,7 +37,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 256
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up are part of the tests."""
+        """Ignore clients that disconnect; the tests provoke that."""
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
-    """``judge`` behind ``judge.url`` (…/v1)."""
+    """Serve ``judge`` at ``judge.url`` (…/v1)."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -119,7 +119,7 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
 
 @dataclass
 class FileServer:
-    """Files by path. ``cut_after`` ends each body early while it lasts; ``ranges`` collects the Range headers."""
+    """Files by path. A response takes the next of ``cuts`` (body length) and ``statuses``, if any are left."""
 
     files: dict[str, bytes]
     cuts: list[int] = field(default_factory=list)
@@ -131,7 +131,7 @@ class FileServer:
 
 @contextmanager
 def file_server(content: FileServer) -> Iterator[FileServer]:
-    """``content`` behind ``content.url``; knows Range, If-Range, ETag and the Hub's commit header."""
+    """Serve ``content`` at ``content.url`` with Range, If-Range, ETag and the Hub's commit header."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:

@@ -1,0 +1,60 @@
+"""How to draw text from a language model and what a call returns, in process or from a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How to draw a completion and where it ends.
+
+    ``temperature`` 0 takes the most probable token. ``include_stop`` keeps the stop string in the text.
+    """
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    stop: tuple[str, ...] = ()
+    include_stop: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSampling(Sampling):
+    """Settings for a server; ``max_tokens`` 0 leaves the limit to the server.
+
+    ``reasoning`` marks OpenAI's reasoning models, which accept no sampling settings and name the limit differently.
+    """
+
+    top_k: int = 0
+    reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A sampled text without special tokens. ``tokens`` counts every sampled token, including the end token.
+
+    ``finish`` is "stop" at an end token or a stop string, and "length" if ``max_tokens`` cut the text.
+    """
+
+    text: str
+    tokens: int
+    finish: Finish
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Completion):
+    """The completion of a call that also counts the tokens of its prompt."""
+
+    prompt_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a call returned no text."""
+
+    outcome: Literal["too_long", "refused", "engine_error"]
+    message: str

@@ -1,0 +1,99 @@
+"""The tables and figures of a labelling run: labels, answers, agreement with the ratings, records kept and dropped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from pathfinder.core.labels import Scores, disagrees
+from pathfinder.core.records import ANSWERS, LABELS
+from pathfinder.core.tables import table_writer
+from pathfinder.judge.labelling import Labelling, Verdicts
+
+KEPT = ("given", "parsed")
+"""The outcomes with scores; records with any other outcome are dropped."""
+
+
+def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
+    """Make the label table (schema ``LABELS``) with one row per step, in the order of ``steps``."""
+    scores = {name: verdicts.scores[:, at] for at, name in enumerate(("math", "consistency", "optimality"))}
+    attempts = np.bitwise_count(verdicts.asked).astype(np.int64)
+    frame = pl.DataFrame({"id": steps["id"], **scores, "outcome": verdicts.names(), "attempts": attempts})
+    scored = pl.col("math") >= 0
+    origin = pl.when(pl.col("outcome") == "given").then(pl.lit("rating")).when(scored).then(pl.lit("judge"))
+    nullable = [pl.when(scored).then(name).alias(name) for name in scores]
+    complete = frame.with_columns(*nullable, origin.otherwise(pl.lit("none")).alias("origin"))
+    return complete.select(pl.col(name).cast(kind) for name, kind in LABELS.items())
+
+
+def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
+    """Write every answer to every step (schema ``ANSWERS``); returns their counts and cost.
+
+    Steps with equal prompts share an answer, which is paid for once.
+    """
+    outcomes: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    paid: Counter[str] = Counter()
+    not_binary = 0
+    prompts, verdicts = labelling.prompts, labelling.verdicts
+    counted = np.zeros(len(prompts), np.uint64)  # bits of the paid answers of each distinct prompt, at its first place
+    with table_writer(path, ANSWERS) as table:
+        for place, row in enumerate(prompts.rows.tolist()):
+            identity, first = labelling.steps["id"][row], prompts.place(prompts.key(place, 0))
+            for attempt in verdicts.attempts(row):
+                answer, bit = labelling.answer(place, attempt), np.uint64(1 << attempt)
+                table.add(identity, attempt, answer.round, prompts.digest(place), answer.text, answer.outcome)
+                outcomes[answer.outcome] += 1
+                if answer.outcome == "unparsed":
+                    reasons[answer.detail] += 1
+                not_binary += answer.outcome == "parsed" and bool(answer.detail)
+                if not counted[first] & bit:
+                    counted[first] |= bit
+                    paid.update(calls=1, tokens=answer.tokens, prompt_tokens=answer.prompt_tokens)
+    total = outcomes.total()
+    return {
+        "answers": total,
+        "calls": paid["calls"],
+        "tokens": paid["tokens"],
+        "prompt_tokens": paid["prompt_tokens"],
+        "answer_outcomes": dict(outcomes),
+        "unparsed_reasons": dict(reasons),
+        "not_binary": not_binary,
+        "parsed_share": outcomes["parsed"] / total if total else None,
+    }
+
+
+def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, dict[str, Any]]:
+    """Per source and rating, the number of judged steps and the share whose scores agree with the rating."""
+    judged: Counter[tuple[str, int]] = Counter()
+    agreed: Counter[tuple[str, int]] = Counter()
+    columns = ("source", "rating", "math", "consistency", "optimality")
+    rows = pl.concat([steps.select("source", "rating"), labels.drop("id")], how="horizontal")
+    counts = rows.filter(pl.col("outcome") == "parsed").group_by(columns).len()
+    for source, rating, *scores, count in counts.iter_rows():
+        judged[source, rating] += count
+        agreed[source, rating] += 0 if disagrees(source, rating, Scores(*scores)) else count
+    return {
+        f"{source}:{rating:+d}": {"judged": count, "share": agreed[source, rating] / count}
+        for (source, rating), count in sorted(judged.items())
+    }
+
+
+def accounting(outcomes: Counter[str]) -> dict[str, Any]:
+    """The records read, kept, and dropped by outcome."""
+    kept = sum(outcomes[name] for name in KEPT)
+    dropped = {name: count for name, count in outcomes.items() if name not in KEPT}
+    return {"read": outcomes.total(), "kept": kept, "dropped": dropped, "quarantined": {}}
+
+
+def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Any]:
+    """The accounting of each source."""
+    outcomes: dict[str, Counter[str]] = {}
+    pairs = pl.concat([steps.select("source"), labels.select("outcome")], how="horizontal")
+    for source, outcome, count in pairs.group_by("source", "outcome").len().iter_rows():
+        outcomes.setdefault(source, Counter())[outcome] = count
+    return {source: accounting(counts) for source, counts in sorted(outcomes.items())}

@@ -1,0 +1,37 @@
+"""The judge's prompt for one step, in which untrusted text cannot act as a special token."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pathfinder.core.labels import HUMAN
+from pathfinder.core.prompts import LABEL_TOKENS, PUBLISHED_INDENTS, judge_prompt
+from pathfinder.judge.parsing import AnswerPreset
+from pathfinder.models.tokens import neutralise
+
+FOREIGN_SPECIALS: tuple[str, ...] = (
+    *LABEL_TOKENS,
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<think>",
+    "</think>",
+    "<｜begin▁of▁sentence｜>",
+    "<｜end▁of▁sentence｜>",
+    "<｜User｜>",
+    "<｜Assistant｜>",
+)
+"""Structural tokens of common chat templates. A step that contains one must not be able to end its own turn."""
+
+
+def step_prompt(
+    source: str, problem: str, prefix: Sequence[str], step: str, specials: Collection[str], preset: AnswerPreset
+) -> str:
+    """The judge's user turn for a step; ``specials`` are broken up by a word joiner in all texts.
+
+    The preset ``official`` indents the frame as the published script of the step's source does.
+    """
+    human, monte_carlo = PUBLISHED_INDENTS
+    indent = 0 if preset == "repaired" else human if source == HUMAN else monte_carlo
+    clean_problem, *clean_prefix, clean_step = (neutralise(text, specials) for text in (problem, *prefix, step))
+    return judge_prompt(clean_problem, clean_prefix, clean_step, indent)
