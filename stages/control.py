@@ -14,7 +14,7 @@ from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import POLICY, search_all
-from pathfinder.policy.search import RandomPick
+from pathfinder.policy.search import random_pick
 from pathfinder.provenance.stage import stage
 
 PREDICTIONS = Path("artifacts/predictions/search/random.jsonl")
@@ -26,11 +26,11 @@ def main() -> None:
     """Run the stage."""
     params = load_params()
     require("sample", params, {"policy": POLICY})
-    pick, identity = RandomPick(params.search.seed), {"run": "random", "preset": params.score.preset}
-    searched = search_all("control", "random", pick, identity, [POLICY], params)
-    write_jsonl(PREDICTIONS, searched.rows)
-    write_json(METRICS, searched.metrics)
-    print(f"search random: prm@{params.search.n} {searched.metrics['average']:.1f}")
+    pick, identity = random_pick(params.search.seed), {"run": "random", "preset": params.score.preset}
+    rows, metrics = search_all("control", "random", pick, identity, [POLICY], params)
+    write_jsonl(PREDICTIONS, rows)
+    write_json(METRICS, metrics)
+    print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")
 
 
 if __name__ == "__main__":

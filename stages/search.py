@@ -49,10 +49,10 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     more: dict[str, Any] = {"system": run, "titles": list(system.titles)} if system else {}
     with open_prm(folder, params.score, run if system else None) as prm:
         more["best_of_n"] = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
-        searched = search_all("search", run, prm_pick(prm, rejects=system is None), identity, models, params)
-    write_jsonl(PREDICTIONS / f"{run}.jsonl", searched.rows)
-    write_json(METRICS / f"{run}.json", searched.metrics | more)
-    averages = {f"prm@{params.search.n}": searched.metrics["average"]} | more["best_of_n"]["average"]
+        rows, metrics = search_all("search", run, prm_pick(prm, rejects=system is None), identity, models, params)
+    write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
+    write_json(METRICS / f"{run}.json", metrics | more)
+    averages = {f"prm@{params.search.n}": metrics["average"]} | more["best_of_n"]["average"]
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 

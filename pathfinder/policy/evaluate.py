@@ -37,9 +37,9 @@ def search_all(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Search every problem of the profile's sets with ``pick`` and grade the answers.
 
-    Returns the published script's rows, in the order of the problems, and the stage's metrics. Finished chunks are kept in a folder whose name is a digest of everything that determines them: the code of
-    ``stage``, the search's parameters and, for the scores, ``identity`` and ``models``. Raises ``DataError`` as
-    ``search_preset`` does.
+    Returns the published script's rows, in the order of the problems, and the stage's metrics. Finished chunks are kept
+    in a folder whose name is a digest of everything that determines them: the code of ``stage``, the search's
+    parameters and, for the scores, ``identity`` and ``models``. Raises ``DataError`` as ``search_preset`` does.
     """
     settings, preset = params.search, search_preset(params)
     loaded = read_search(RAW, settings.sets, settings.limit)

@@ -19,26 +19,16 @@ _CHAT_TOKENS = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
 
 
 class Policy(Protocol):
-    """Samples one completion per prompt."""
+    """Draws one completion per prompt. A ``Generator`` is the policy in this process."""
 
-    specials: Collection[str]
-    """Special tokens that text from outside must not contain."""
-
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Sample in the order of the prompts; ``keys`` name the random streams of the rows."""
+    @property
+    def specials(self) -> Collection[str]:
+        """Special tokens that text from outside must not contain."""
         ...
 
-
-class EmbeddedPolicy:
-    """A model folder in this process. The same call gives the same texts."""
-
-    def __init__(self, folder: Path) -> None:
-        self._generator = Generator(folder)
-        self.specials: Collection[str] = self._generator.specials
-
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Sample one batch after another on the CPU or the GPU."""
-        return self._generator.generate(prompts, keys, sampling)
+    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Return completions in the order of the prompts; ``keys`` name the random streams of the rows."""
+        ...
 
 
 class ServerPolicy:
@@ -51,8 +41,8 @@ class ServerPolicy:
 
         self._client = connect([base_url], concurrency, timeout_s=600.0, retries=8)
 
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Sample all prompts concurrently; raises ``DataError`` if a call fails."""
+    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        """Draw all completions concurrently; raises ``DataError`` if a call fails."""
         from pathfinder.engines.openai_client import Request
 
         answers: dict[str, Completion] = {}
@@ -86,12 +76,12 @@ class KeptPolicy:
         self.specials: Collection[str] = policy.specials
         self._policy, self._journal = policy, journal
 
-    def sample(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Return completions in the order of the prompts, from the journal if it has them all."""
         settings = [str(value) for value in astuple(sampling)]
         names = [digest_of([prompt, key, settings])[:32] for prompt, key in zip(prompts, keys, strict=True)]
         if any(name not in self._journal for name in names):
-            drawn = zip(names, self._policy.sample(prompts, keys, sampling), strict=True)
+            drawn = zip(names, self._policy.generate(prompts, keys, sampling), strict=True)
             self._journal.append({name: astuple(text) for name, text in drawn if name not in self._journal})
         return [Completion(*self._journal[name]) for name in names]
 
@@ -99,7 +89,7 @@ class KeptPolicy:
 def open_policy(settings: Search, folder: Path) -> Policy:
     """The policy that the parameters name."""
     if settings.engine == "transformers":
-        return EmbeddedPolicy(folder)
+        return Generator(folder)
     return ServerPolicy(settings.base_url, concurrency=settings.batch_size * settings.n)
 
 

@@ -17,7 +17,7 @@ def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -
     n = settings.n
     prompts = [safe_prompt(policy, problem.problem, []) for problem in problems for _ in range(n)]
     keys = [f"{settings.seed}/{p.set}/{p.id}/solution/{i}" for p in problems for i in range(n)]
-    drawn = policy.sample(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
+    drawn = policy.generate(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
     rows = []
     for place, problem in enumerate(problems):
         completions = drawn[place * n : (place + 1) * n]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pathfinder.core.io import read_json
 from pathfinder.core.params import Score, Vllm
+from pathfinder.models.model import resolve
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode
 
 if TYPE_CHECKING:
     from pathfinder.prm.served_scoring import ServedScorer
 
+LOGS = Path(".pathfinder/vllm")
 DEFAULTS = Score(
     engine="local",
     base_url="",
@@ -47,7 +50,12 @@ def open_pathfinder(
     if settings.engine == "local":
         yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget, mode=mode)
         return
-    from pathfinder.prm.served_scoring import serve  # its client takes a second to load
+    from pathfinder.engines.vllm_server import vllm_servers
+    from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load
 
-    with serve(folder, settings, mode) as scorer:
-        yield scorer
+    with ExitStack() as stack:
+        urls = [settings.base_url]
+        if not settings.base_url:
+            longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
+            urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, LOGS / folder.name))
+        yield ServedScorer(folder, urls, settings.preset, settings.concurrency, mode)

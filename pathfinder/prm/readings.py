@@ -57,7 +57,7 @@ def step_score(
     preset, labels = prompter.preset, prompter.labels
 
     def positive(given: tuple[bool, ...], mark: int) -> float:
-        good, bad, _ = (float(value) for value in found[number, given, mark])
+        good, bad, _ = map(float, found[number, given, mark])
         return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
 
     predicted: list[bool] = []
@@ -65,7 +65,7 @@ def step_score(
     for step in passes_for(mode, prompter.passes):
         given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
-            good, bad, top = (float(value) for value in found[number, given, mark])
+            good, bad, top = map(float, found[number, given, mark])
             if preset.strict and not step.given and top > max(good, bad):
                 raise DataError(
                     f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->; use preset default"

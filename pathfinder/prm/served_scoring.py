@@ -8,21 +8,16 @@ are the same code. Only the PRM's tokenizer and ``pathfinder.json`` are read her
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pathfinder.core.io import DataError, TransientError, read_json
-from pathfinder.core.params import Score
+from pathfinder.core.io import DataError, TransientError
 from pathfinder.engines.openai_client import Ask, Chain, connect
 from pathfinder.engines.sampling import Failure
-from pathfinder.engines.vllm_server import vllm_servers
-from pathfinder.models.model import resolve
 from pathfinder.prm.readings import WAVE, FoundAt, candidate_queries, open_prompter, queries_of, step_score
 from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 from pathfinder.tree.passes import Mode, Query, passes_for
 
-LOGS = Path(".pathfinder/vllm")
 _TIMEOUT_S = 600.0
 _RETRIES = 8
 
@@ -141,14 +136,3 @@ class ServedScorer:
                 ]
             )
         return [step_score(prompter, query.name, number, found, mode) for number, query in enumerate(queries)]
-
-
-@contextmanager
-def serve(folder: Path, settings: Score, mode: Mode) -> Iterator[ServedScorer]:
-    """The PRM in ``folder`` behind ``settings.base_url`` or, if that is empty, behind a server for this block only."""
-    with ExitStack() as stack:
-        urls = [settings.base_url]
-        if not settings.base_url:
-            longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
-            urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, LOGS / folder.name))
-        yield ServedScorer(folder, urls, settings.preset, settings.concurrency, mode)

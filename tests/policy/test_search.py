@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pathfinder.benchmarks.grading import GradingPreset, extract_boxed
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.policy.search import random_pick, Round, Scored, search
+from pathfinder.policy.search import Round, Scored, random_pick, search
 from tests.support.searches import END, Script, Table, problem, run, settings
 
 

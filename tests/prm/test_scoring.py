@@ -19,7 +19,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Candidates, Solution, StepScore
+from pathfinder.prm.steps import Candidates, Solution
 from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
@@ -360,15 +360,6 @@ def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
     save_prm(tmp_path)  # a label token is hardly ever the likeliest of a random model
     with pytest.raises(DataError, match="neither"):
         Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
-
-
-def test_errors_and_labels() -> None:
-    assert StepScore(0.9, 0.4, None, 0.9).has_error
-    assert StepScore(0.9, 0.5, None, 0.1).labels == {"math": True, "consistency": True}
-    assert not StepScore(0.9, 0.5, None, 0.1).has_error
-    assert StepScore(None, None, 0.2, 0.9).has_error
-    assert StepScore(None, None, None, 0.4).has_error
-    assert not StepScore(None, None, None, 0.6).has_error
 
 
 def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:

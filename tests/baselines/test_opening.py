@@ -1,0 +1,50 @@
+"""One door for every PRM: ours, and a published one by its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import pathfinder
+from pathfinder.baselines.opening import open_prm
+from pathfinder.baselines.scorer import BaselineScorer
+from pathfinder.core.io import DataError
+from pathfinder.prm.scoring import Scorer
+from pathfinder.tree.passes import Mode
+from tests.baselines.folders import FOLDERS
+from tests.prm.test_scoring import save_prm
+
+SOLUTION = pathfinder.Solution("1", "1 + 1?", ("It is 2.", "So 2."))
+
+
+def test_ours(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    with pathfinder.open_prm(tmp_path) as prm:
+        assert isinstance(prm, Scorer)
+        (scores,) = prm.score([SOLUTION])
+    assert all(isinstance(score, pathfinder.StepScore) and 0 < score.reward < 1 for score in scores)
+
+
+def test_a_published_prm(tmp_path: Path) -> None:
+    FOLDERS["skywork"](tmp_path)
+    with open_prm(tmp_path, system="skywork") as prm:
+        assert isinstance(prm, BaselineScorer)
+        (scores,) = prm.score([SOLUTION])
+    assert [score.labels for score in scores] == [{}, {}]
+    assert all(0 < score.reward < 1 for score in scores)
+
+
+@pytest.mark.parametrize(
+    ("system", "mode", "error"), [("gpt", Mode.BOTH, "unknown system 'gpt'"), ("skywork", Mode.FIRST, "use mode both")]
+)
+def test_errors(tmp_path: Path, system: str, mode: Mode, error: str) -> None:
+    with pytest.raises(DataError, match=error), open_prm(tmp_path, system=system, mode=mode):
+        pass
+
+
+def test_every_public_name_exists() -> None:
+    assert set(pathfinder.__all__) == set(pathfinder._WHERE)
+    assert all(getattr(pathfinder, name) is not None for name in pathfinder.__all__)
+    with pytest.raises(AttributeError, match="Scorer"):
+        pathfinder.Scorer  # noqa: B018
