@@ -78,7 +78,6 @@ class Run:
     """One run of a set of stages: those that wait, those that run, and the outcome of the others."""
 
     def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
-        require_project(root)
         self.root, self.graph, self.force = root, graph, force
         self.address = storage.configure(root)
         self.selected = graph.select(targets)

@@ -16,10 +16,8 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from pathlib import Path
-from types import FrameType
 
 ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
 _READY_S = 120.0
@@ -106,17 +104,12 @@ def serve(folder: Path, port: int) -> None:
     """Run the four servers until SIGTERM or SIGINT; exits with an error if one of them ends."""
     processes = []
     for name, path in configure(folder, port):
+        command = [sys.executable, _tool(f"swift-{name}-server"), str(path), "--verbose"]
         with (folder / f"{name}.log").open("ab") as log:
-            command = [sys.executable, _tool(f"swift-{name}-server"), str(path), "--verbose"]
-            processes.append(
-                subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "SWIFT_DIR": str(folder)})
-            )
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(0)
-
-    signal.signal(signal.SIGTERM, leave)
-    signal.signal(signal.SIGINT, leave)
+            environment = {**os.environ, "SWIFT_DIR": str(folder)}
+            processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     try:
         _wait(port)
         print(f"ready at http://127.0.0.1:{port} with key {ACCESS_KEY}, secret {SECRET_KEY}", flush=True)
@@ -139,7 +132,7 @@ def _wait(port: int) -> None:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthcheck", timeout=2):
                 return
-        except (urllib.error.URLError, OSError):
+        except OSError:
             time.sleep(0.2)
     sys.exit("the proxy server did not start; see proxy.log")
 

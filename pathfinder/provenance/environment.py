@@ -13,21 +13,8 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = (
-    "accelerate",
-    "dvc",
-    "great-expectations",
-    "huggingface-hub",
-    "math-verify",
-    "numpy",
-    "openai",
-    "polars",
-    "prefect",
-    "pyarrow",
-    "pydantic",
-    "safetensors",
-    "tokenizers",
-    "torch",
-    "transformers",
+    *("accelerate", "dvc", "great-expectations", "huggingface-hub", "math-verify", "numpy", "openai", "polars"),
+    *("prefect", "pyarrow", "pydantic", "safetensors", "tokenizers", "torch", "transformers"),
 )
 VARIABLES = ("OMP_NUM_THREADS", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "CUBLAS_WORKSPACE_CONFIG")
 

@@ -1,0 +1,60 @@
+"""The local server: a named one is used, one run at a time, and stale records of services are ignored."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from flows import processes, server
+from pathfinder.core.io import DataError
+
+
+def record(root: Path, service: server.Service) -> Path:
+    path = server.home(root) / "worker.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(asdict(service)))
+    return path
+
+
+def test_a_named_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://elsewhere/api")
+    with server.local_server(tmp_path) as url:
+        assert url == "http://elsewhere/api"
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    server.home(tmp_path).mkdir(parents=True)
+    with (server.home(tmp_path) / "run.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="another run is in progress"), server.local_server(tmp_path):
+            pass
+
+
+def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:
+    started = processes.start_time(os.getpid())
+    record(tmp_path, server.Service(os.getpid(), started))
+    assert server.recorded(tmp_path, "worker") == server.Service(os.getpid(), started)
+    path = record(tmp_path, server.Service(os.getpid(), started + 1))
+    assert server.recorded(tmp_path, "worker") is None
+    assert not server.stop(tmp_path, "worker"), "another process has this number: it must not be ended"
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
+def test_a_damaged_record_is_no_service(tmp_path: Path, text: str) -> None:
+    record(tmp_path, server.Service(1, 1)).write_text(text)
+    assert server.recorded(tmp_path, "worker") is None
+    assert not server.stop(tmp_path, "worker")
+
+
+def test_a_server_that_does_not_respond_is_not_used(tmp_path: Path) -> None:
+    service = server.Service(os.getpid(), processes.start_time(os.getpid()), "http://127.0.0.1:9/api")
+    record(tmp_path, service).rename(server.home(tmp_path) / "server.json")
+    assert server.recorded(tmp_path, "server") is None
