@@ -6,15 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pathfinder.core.runs import Run
-from pathfinder.reporting.results import (
-    BENCHMARKS,
-    NOT_APPLICABLE,
-    Benchmark,
-    Metrics,
-    Results,
-    Score,
-    mean_over_seeds,
-)
+from pathfinder.reporting.results import BENCHMARKS, NOT_APPLICABLE, Benchmark, Metrics, Results, Score, mean_over_seeds
 
 Value = Callable[[Metrics, str], Any]
 """Looks up a figure of a metric file by the name of its column."""

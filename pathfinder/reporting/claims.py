@@ -82,7 +82,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
     seeds = sorted({seeds_of(one.seeds) for one in compared})
     caption = (
-        f"Differences in percentage points with 95 % intervals ({', '.join(seeds)}). The two-sided p is adjusted by "
+        f"Differences in percentage points with 95 % intervals ({' or '.join(seeds)}). The two-sided p is adjusted by "
         "Holm's method over all comparisons of this page. “Yes” and “no” mean p < 0.05, “perhaps” and “perhaps not” "
         "that only the interval excludes zero, and “open” neither."
     )
@@ -91,7 +91,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
 
 
 def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
-    """What the intervals cover, if some systems have a single seed."""
+    """A sentence on the intervals of systems with a single seed."""
     counts = {count for one in compared for count in one.seeds}
     if counts == {1}:
         return [

@@ -42,7 +42,7 @@ def performance(lines: Sequence[Line]) -> list[Block]:
     charts: list[Block] = []
     for bench, bars in zip(BENCHMARKS, bars_of(lines).values(), strict=True):
         words = "; ".join(f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
-        caption = f"{bench.title} with 95 % intervals. Baselines are hollow."
+        caption = f"{bench.title[0].upper()}{bench.title[1:]} with 95 % intervals. Baselines are hollow."
         charts += [Figure(interval_chart(bars, "percent"), f"{words}.", caption)] if bars else []
     return charts
 
@@ -141,7 +141,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, guide="calibrated"),
             f"Mean reward and share of correct steps. {'; '.join(parts)}.",
-            f"Calibration of the reward on the steps of {benchmark}; only parts of its range with {_FEWEST} steps or more.",
+            f"Calibration of the reward on the steps of {benchmark} (bins of at least {_FEWEST} steps).",
         ),
         Table(
             f"Quality of the reward on the steps of {benchmark}.",

@@ -14,11 +14,7 @@ from pathfinder.pages.svg import Station, flow_chart
 from pathfinder.reporting.cells import counts
 from pathfinder.reporting.results import MISSING, Metrics, Results
 
-_NAMES = {
-    "prm800k": "PRM800K",
-    "rlhflow_mistral": "RLHFlow-Mistral",
-    "math_shepherd": "Math-Shepherd",
-}
+_NAMES = {"prm800k": "PRM800K", "rlhflow_mistral": "RLHFlow-Mistral", "math_shepherd": "Math-Shepherd"}
 _SAMPLES = 2  # a record is two samples of the published training: first labels masked, then correctness
 
 Stages = Mapping[str, Metrics | None]

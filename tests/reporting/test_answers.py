@@ -1,4 +1,4 @@
-"""The paper's questions answered in a sentence each, whichever way the predictions fall."""
+"""The paper's questions, each answered in a sentence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.core.io import write_jsonl
 from pathfinder.reporting.answers import course
 from pathfinder.reporting.claims import Finding
 from stages.report import main
@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _samples() -> None:
-    """The policy's own answers: one in four is right, the vote never on amc23."""
+    """The policy's samples: one in four is correct, the majority vote never on amc23."""
     rows = [
         {"set": s, "id": i, "right": [True, False, False, False], "majority_right": s == "math"}
         for s in ("math", "amc23")
@@ -45,13 +45,13 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     _samples()
     for run in ("full", "full-s2"):
         write_best_of_n(run)
-        for row_set, right in (("math", 20), ("amc23", 25)):  # far ahead of a sample, level with the vote on math
+        for row_set, right in (("math", 20), ("amc23", 25)):  # far ahead of one sample, level with the vote on math
             path = Path(f"artifacts/predictions/search/{run}.jsonl")
             rows = [json.loads(line) for line in path.read_text().splitlines()]
             write_jsonl(path, [r | {"correct": r["id"] < right} if r["set"] == row_set else r for r in rows])
     main([])
-    said = _claims_section(Path("reports/report.md").read_text())
-    answers = [line.partition(". ")[2] for line in said.splitlines() if re.match(r"\d\. ", line)]
+    text = _claims_section(Path("reports/report.md").read_text())
+    answers = [line.partition(". ")[2] for line in text.splitlines() if re.match(r"\d\. ", line)]
     assert [answer.partition("?")[0] for answer in answers] == [
         "Does separating the subtasks help",
         "Do two passes beat autoregressive labels",
@@ -76,34 +76,8 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     assert "majority voting on AMC23, from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
 
 
-def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
-    write_project(root, "quickstart")
-    write_everything()
-    for run, labels in {
-        "full": ("math", "consistency"),
-        "no_error_categories": (),
-        "no_subtasks": ("correctness",),
-    }.items():
-        held_out = {f"held_out_{figure}_{name}": 0.5 for name in labels for figure in ("loss", "accuracy")}
-        log = [{"step": step, "loss": 0.4, "learning_rate": 0.1} for step in range(1, 9)]
-        write_json(Path(f"metrics/train/{run}_log.json"), [*log[:3], log[3] | held_out, *log[4:7], log[7] | held_out])
-    main([])
-    rows = json.loads(Path("reports/plots/held_out.json").read_text())
-    assert [(row["system"], row["step"]) for row in rows] == [
-        ("PathFinder-PRM: math", 4),
-        ("PathFinder-PRM: consistency", 4),
-        ("PathFinder-PRM: math", 8),
-        ("PathFinder-PRM: consistency", 8),
-        ("without separate subtasks: correctness", 4),
-        ("without separate subtasks: correctness", 8),
-    ]
-    page = Path("reports/report.md").read_text()
-    assert "PathFinder-PRM: from 0.500 to 0.500; without separate subtasks: from 0.500 to 0.500." in page
-    assert "PathFinder-PRM: accuracy of each label on held-out problems" in page
-
-
 @pytest.mark.parametrize(
-    ("some", "more", "said"),
+    ("some", "more", "text"),
     [
         ((2.0, 1.0, 3.0), (2.0, 1.0, 3.0), "helps, and more of it helps further"),
         ((2.0, 1.0, 3.0), (0.1, -1.0, 1.2), "helps and then saturates"),
@@ -112,8 +86,8 @@ def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> No
         ((0.1, -1.0, 1.2), (-2.0, -3.0, -1.0), "more of it hurts"),
     ],
 )
-def test_saturation_is_read_from_both_steps_of_the_data(
-    some: tuple[float, float, float], more: tuple[float, float, float], said: str
+def test_saturation_depends_on_both_increases_of_the_data(
+    some: tuple[float, float, float], more: tuple[float, float, float], text: str
 ) -> None:
-    assert course(Finding(*some, p=0.01), Finding(*more, p=0.01)).endswith(said)
+    assert course(Finding(*some, p=0.01), Finding(*more, p=0.01)).endswith(text)
     assert course(Finding(*some, p=0.2), Finding(*more, p=0.2)) == course(OPEN, OPEN)

@@ -1,4 +1,4 @@
-"""Ranking and calibration of rewards, against values made by hand."""
+"""Ranking and calibration of rewards, compared with values computed by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pathfinder.reporting.calibration import (
 
 
 def rewards(*pairs: tuple[float, bool]) -> Rewards:
-    return Rewards(np.array([value for value, _ in pairs]), np.array([sound for _, sound in pairs], dtype=np.bool_))
+    return Rewards(np.array([value for value, _ in pairs]), np.array([correct for _, correct in pairs], dtype=np.bool_))
 
 
 def test_the_curve_by_hand() -> None:
@@ -36,13 +36,13 @@ steps = st.lists(st.tuples(st.sampled_from([0.0, 0.2, 0.25, 0.5, 0.9, 1.0]), st.
 
 
 @given(steps)
-def test_the_area_is_the_chance_that_a_sound_step_outranks_a_wrong_one(pairs: list[tuple[float, bool]]) -> None:
+def test_the_area_is_the_chance_that_a_correct_step_outranks_an_incorrect_one(pairs: list[tuple[float, bool]]) -> None:
     found = rewards(*pairs)
     parts = bins(found)
     assert sum(one.count for one in parts) == len(pairs)
     assert 0 <= calibration_error(parts) <= 1
     if found.has_both:
-        yes, no = ([v for v, sound in pairs if sound is kind] for kind in (True, False))
+        yes, no = ([v for v, correct in pairs if correct is kind] for kind in (True, False))
         chance = np.mean([(a > b) + 0.5 * (a == b) for a in yes for b in no])
         assert area(roc(found)) == pytest.approx(chance)
 
@@ -64,7 +64,7 @@ def test_a_thinned_curve_keeps_its_ends() -> None:
     assert thinned(curve[:2]) == curve[:2]
 
 
-def test_steps_after_the_first_wrong_one_have_no_label_on_processbench() -> None:
+def test_steps_after_the_first_incorrect_one_have_no_label_on_processbench() -> None:
     items = [
         ProcessBenchItem("math", "wrong", "p", ("a", "b", "c"), 1, None, "g"),
         ProcessBenchItem("math", "right", "p", ("a", "b"), -1, None, "g"),
@@ -79,7 +79,7 @@ def test_steps_after_the_first_wrong_one_have_no_label_on_processbench() -> None
     assert found.correct.tolist() == [True, False, True, True]
 
 
-def test_prmbench_s_modified_steps_all_count_and_its_correct_counterparts_do_not() -> None:
+def test_all_modified_steps_of_prmbench_count_and_correct_counterparts_do_not() -> None:
     items = [
         PRMBenchItem("circular_1", "circular", "p", ("a", "b"), (2, 9)),
         PRMBenchItem("correct_circular_1", "correct", "p", ("a",), ()),

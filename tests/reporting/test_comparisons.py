@@ -1,3 +1,5 @@
+"""Comparisons of systems: pairing, and the sentence that describes the difference."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -24,30 +26,30 @@ def _systems(**measured: Measured) -> dict[str, System]:
     return {name: system for name, system in found.items() if system is not None}
 
 
-def test_a_clear_difference_is_said_with_its_interval_and_sign() -> None:
+def test_a_clear_difference_is_described_with_its_interval_and_sign() -> None:
     items = _items(40)
     right = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
     poor = [row | {"prediction": 1} if int(item.id) % 4 == 0 else row for item, row in zip(items, right, strict=True)]
     systems = _systems(A=on_processbench(items, right), B=on_processbench(items, poor))
-    (said,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
+    (found,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
     # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
-    assert said.difference.value == pytest.approx(100 - 200 / 3)
-    assert str(said).startswith("A beats B by 33.3 points [")
-    assert str(said).endswith("on ProcessBench F1 (80 problems; 1 seed).")
-    (turned,) = compare(systems, [("B", "A")], "F1", REPORT)
-    assert "B trails A by 33.3 points [" in str(turned)
+    assert found.difference.value == pytest.approx(100 - 200 / 3)
+    assert str(found).startswith("A beats B by 33.3 points [")
+    assert str(found).endswith("on ProcessBench F1 (80 problems; 1 seed).")
+    (swapped,) = compare(systems, [("B", "A")], "F1", REPORT)
+    assert "B trails A by 33.3 points [" in str(swapped)
 
 
-def test_equal_systems_cannot_be_told_apart_and_absent_ones_are_left_out() -> None:
+def test_equal_systems_do_not_differ_and_missing_ones_are_left_out() -> None:
     rows = [{"set": s, "id": i, "correct": i % 3 == 0} for s in ("math", "amc23") for i in range(20)]
     systems = _systems(A=on_search(rows, "correct"), B=on_search(rows, "correct"), C=on_search(rows[:9], "correct"))
-    (said,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
-    assert str(said) == (
+    (found,) = compare(systems, [("A", "B"), ("A", "missing"), ("A", "C")], "search", REPORT)
+    assert str(found) == (
         "A and B do not differ clearly on search: the difference is +0.0 [0.0, 0.0] (40 problems; 1 seed)."
     )
 
 
-def test_several_seeds_are_paired_by_number_and_said() -> None:
+def test_several_seeds_are_paired_by_number_and_counted() -> None:
     def rows(wrong: int) -> list[dict[str, object]]:
         return [{"set": "math", "id": i, "correct": i >= wrong} for i in range(40)]
 
@@ -62,14 +64,14 @@ def test_several_seeds_are_paired_by_number_and_said() -> None:
     assert a.seeds == b.seeds == (1, 2, 3)
     assert control.seeds == ()
     systems = {"A": a, "B": b, "C": control, "D": lone}
-    said = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
-    assert said[0].difference.value == pytest.approx(40)
-    assert [str(one).rsplit("; ", 1)[1] for one in said] == ["3 seeds).", "3 seeds).", "3 and 1 seeds)."]
+    found = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
+    assert found[0].difference.value == pytest.approx(40)
+    assert [str(one).rsplit("; ", 1)[1] for one in found] == ["3 seeds).", "3 seeds).", "3 and 1 seeds)."]
     assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
     assert gather({}, REPORT) is None
 
 
-def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
+def test_prmscore_over_all_items_equals_the_metric() -> None:
     items = [PRMBenchItem(f"circular_{i}", "circular", "p", ("a", "b", "c"), (1 + i % 4,)) for i in range(12)]
     items += [PRMBenchItem(f"correct_{i}", "correct", "p", ("a",), ()) for i in range(3)]
     labels = {item.idx: [(place + int(item.idx[-1])) % 3 > 0 for place in range(len(item.steps))] for item in items}
@@ -79,7 +81,7 @@ def test_prmscore_over_everyone_is_the_metric_s_own() -> None:
 
 
 def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
-    """An invalid row has no answer, and redundancy labels stand in where they are given."""
+    """An invalid row has no answer, and redundancy labels replace missing validity labels."""
     items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("circular", "deception", "confidence")]
     rows: list[dict[str, Any]] = [
         {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1]}},
@@ -87,5 +89,5 @@ def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
     ]
     measured = on_prmbench(items, rows)
     assert measured.statistic(np.array([0])) == 100.0
-    assert measured.statistic(np.array([0, 1, 2])) == 100.0, "what is not answered has no counts"
+    assert measured.statistic(np.array([0, 1, 2])) == 100.0, "unanswered items have no counts"
     assert measured.statistic(np.array([1])) == 0.0

@@ -1,4 +1,4 @@
-"""What the report reads, as the stages' own metric code makes it, of invented scores."""
+"""The report's inputs, made from invented scores by the stages' own metric code."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def write_evaluation(run: str) -> None:
         return rng.random() < SKILL[variant]
 
     items = read_processbench(Path("artifacts/raw/processbench")).items
-    said = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
-    found = processbench.with_interval(items, said, REPORT)
+    predictions = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
+    found = processbench.with_interval(items, predictions, REPORT)
     metrics = found | {"rules": {"both": found}, "baselines": processbench.trivial_predictors(items, REPORT)}
-    metrics["generators"] = processbench.by_generator(items, said)
+    metrics["generators"] = processbench.by_generator(items, predictions)
     one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
     never = one | {"threshold": None}
     metrics["thresholds"] = {"fixed": one, "oracle_upper_bound": never, "curve": [[0.0, 1.0], [0.5, 61.0]]}
@@ -90,8 +90,8 @@ def write_evaluation(run: str) -> None:
     write_jsonl(
         Path(f"artifacts/predictions/processbench/{run}.jsonl"),
         [
-            {"subset": i.subset, "id": i.id, "prediction": said[i.subset, i.id], "label": i.label}
-            | {"steps": step_scores(len(i.steps), said[i.subset, i.id])}
+            {"subset": i.subset, "id": i.id, "prediction": predictions[i.subset, i.id], "label": i.label}
+            | {"steps": step_scores(len(i.steps), predictions[i.subset, i.id])}
             for i in items
         ],
     )
@@ -103,7 +103,7 @@ def write_evaluation(run: str) -> None:
         Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
         [
             {"idx": idx, "scores": {"step_level_validity_labels": given}}
-            | {"steps": [{"reward": 0.9 if sound else 0.2} for sound in given]}
+            | {"steps": [{"reward": 0.9 if correct else 0.2} for correct in given]}
             for idx, given in labels.items()
         ],
     )
@@ -138,37 +138,39 @@ def write_best_of_n(run: str) -> None:
 
 
 def write_published(name: str) -> None:
-    """Somebody else's PRM, right about everything."""
+    """A published PRM that makes no mistake."""
     items = read_processbench(Path("artifacts/raw/processbench")).items
-    said = {(i.subset, i.id): i.label for i in items}
-    found = processbench.with_interval(items, said, REPORT)
+    predictions = {(i.subset, i.id): i.label for i in items}
+    found = processbench.with_interval(items, predictions, REPORT)
     metrics = found | {"rules": {"authors": found, "benchmark": found}, "titles": ["Math-Shepherd-7B"]}
     write_json(Path(f"metrics/processbench/{name}.json"), metrics)
     rows = [{"subset": i.subset, "id": i.id, "prediction": i.label, "steps": []} for i in items]
     write_jsonl(Path(f"artifacts/predictions/processbench/{name}.jsonl"), rows)
 
 
-def books(read: int, kept: int, dropped: dict[str, int], quarantined: dict[str, int] | None = None) -> dict[str, Any]:
+def counted(read: int, kept: int, dropped: dict[str, int], quarantined: dict[str, int] | None = None) -> dict[str, Any]:
     return {"read": read, "kept": kept, "dropped": dropped, "quarantined": quarantined or {}}
 
 
 def write_data_stages() -> None:
-    """Two sources, 120 records of which 60 end in training."""
+    """Two sources with 120 records; 60 of them reach training."""
     human, machine = "prm800k", "rlhflow_mistral"
     stages: dict[str, dict[str, Any]] = {
-        "prepare": books(120, 100, {"after_unchosen_step": 19}, {HOSTILE: 1})
+        "prepare": counted(120, 100, {"after_unchosen_step": 19}, {HOSTILE: 1})
         | {"lines": {"read": 30, "quarantined": 2}}
-        | {"sources": {human: books(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), machine: books(30, 30, {})}},
-        "label": books(100, 96, {"unrated": 4})
-        | {"sources": {human: books(70, 66, {"unrated": 4}), machine: books(30, 30, {})}},
-        "filter": books(100, 90, {"unrated": 4, "disagrees": 6})
-        | {"sources": {human: books(70, 66, {"unrated": 4}), machine: books(30, 24, {"disagrees": 6})}},
-        "validate": books(90, 90, {}),
-        "validate_train": books(80, 80, {}),
+        | {
+            "sources": {human: counted(90, 70, {"after_unchosen_step": 19}, {HOSTILE: 1}), machine: counted(30, 30, {})}
+        },
+        "label": counted(100, 96, {"unrated": 4})
+        | {"sources": {human: counted(70, 66, {"unrated": 4}), machine: counted(30, 30, {})}},
+        "filter": counted(100, 90, {"unrated": 4, "disagrees": 6})
+        | {"sources": {human: counted(70, 66, {"unrated": 4}), machine: counted(30, 24, {"disagrees": 6})}},
+        "validate": counted(90, 90, {}),
+        "validate_train": counted(80, 80, {}),
     }
     row = {"exact_problems": 2, "near_problems": 1, "exact_steps": 4, "near_steps": 3}
     hits = {"items": 10, "steps": 40} | row | {"sources": {human: row, machine: row | {"near_steps": 0}}}
-    stages["build"] = books(90, 80, {"overlap": 10}) | {
+    stages["build"] = counted(90, 80, {"overlap": 10}) | {
         "train": {"records": 60, "trees": 9, "problems": 9, "sources": {human: 50, machine: 10}},
         "test": {"records": 20, "trees": 4, "problems": 4, "sources": {human: 16, machine: 4}},
         "overlap": {"processbench/math": hits},

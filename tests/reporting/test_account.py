@@ -1,0 +1,39 @@
+"""Learning curves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from pathfinder.core.io import write_json
+from stages.report import main
+from tests.support.report_inputs import (
+    write_everything,
+    write_project,
+)
+
+
+def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
+    write_project(root, "quickstart")
+    write_everything()
+    for run, labels in {
+        "full": ("math", "consistency"),
+        "no_error_categories": (),
+        "no_subtasks": ("correctness",),
+    }.items():
+        held_out = {f"held_out_{figure}_{name}": 0.5 for name in labels for figure in ("loss", "accuracy")}
+        log = [{"step": step, "loss": 0.4, "learning_rate": 0.1} for step in range(1, 9)]
+        write_json(Path(f"metrics/train/{run}_log.json"), [*log[:3], log[3] | held_out, *log[4:7], log[7] | held_out])
+    main([])
+    rows = json.loads(Path("reports/plots/held_out.json").read_text())
+    assert [(row["system"], row["step"]) for row in rows] == [
+        ("PathFinder-PRM: math", 4),
+        ("PathFinder-PRM: consistency", 4),
+        ("PathFinder-PRM: math", 8),
+        ("PathFinder-PRM: consistency", 8),
+        ("without separate subtasks: correctness", 4),
+        ("without separate subtasks: correctness", 8),
+    ]
+    page = Path("reports/report.md").read_text()
+    assert "PathFinder-PRM: from 0.500 to 0.500; without separate subtasks: from 0.500 to 0.500." in page
+    assert "PathFinder-PRM: accuracy of each label on held-out problems" in page
