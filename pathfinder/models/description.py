@@ -1,4 +1,4 @@
-"""What a trained PRM's folder says about itself: ``pathfinder.json``."""
+"""``pathfinder.json``: the description of a trained PRM in its folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ MODEL_FILE = "pathfinder.json"
 
 
 def variant_of(folder: Path) -> Variant:
-    """The variant that a PRM's folder names."""
+    """The variant of the PRM in ``folder``; raises ``DataError`` if its description names an unknown one."""
     described = folder / MODEL_FILE
     if not described.exists():
-        return VARIANTS["full"]  # a published checkpoint carries no description of ours
+        return VARIANTS["full"]  # a published checkpoint has no such file
     name = read_json(described).get("variant")
     if name not in VARIANTS:
         raise DataError(f"{described}: unknown variant {name!r}; expected one of {', '.join(VARIANTS)}")

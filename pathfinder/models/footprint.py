@@ -1,8 +1,8 @@
-"""How much memory a profile's stages will need, from the models' shapes and the parameters, before anything is loaded.
+"""The memory that a profile's stages need, from the shapes of the models and the parameters, before anything is loaded.
 
-Counted are weights, gradients, optimiser, activations, keys and values, and logits of one process on one device, as
-the stages really hold them: float32 master weights under bfloat16 autocast in training, one layer's activations under
-gradient checkpointing, logits at label positions only. docs/training.md has estimates beside measured peaks.
+Counted are the weights, gradients, optimiser, activations, cache and logits of one process on one device, as the stages
+hold them: float32 master weights under bfloat16 autocast in training, activations of one layer under gradient
+checkpointing, and logits only at label positions. docs/training.md compares estimates with measured peaks.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from pathfinder.models.shapes import Shape, fetched_shape, planned_shape
 GIB = 2**30
 _BYTES = {"float32": 4, "bfloat16": 2}
 _PROCESS = {"cpu": 0.55 * GIB, "cuda": 1.0 * GIB}
-"""Python with its libraries; on a GPU its context and kernels."""
-_SLACK = 1.1  # of activations, that allocators hold without using it
-_TOKENS_A_LABEL = 12
-"""Tokens of a packed tree for each label that is read: the fewest of a long batch seen in any of the profiles' data."""
+"""Python with its libraries, or the context and kernels on a GPU."""
+_SLACK = 1.1  # memory of activations that allocators reserve without using it
+_TOKENS_PER_LABEL = 12
+"""Tokens of a packed tree for each label: the lowest of any long batch in the data of the profiles."""
 _SPREAD = {"cpu": 4.0, "cuda": 1.0}
-"""Keys that attention lays out for each token: the CPU lays out what a bin of branches sees of its trunk."""
+"""Keys that attention copies per token: the CPU copies the part of the trunk that each bin of branches sees."""
 _REPLAYED = 2.0
-"""One layer's activations and the gradients that pass through them, as a multiple of the former."""
+"""The activations of one layer and their gradients, as a multiple of the activations."""
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
-"""Solutions whose trunks stay where scoring stops early (``scoring.OPEN``), and tokens of one."""
+"""Solutions whose trunks are cached when scoring stops early (``scoring.OPEN``), and the tokens of one trunk."""
 _ROWS = 512
-"""Texts that are sampled side by side, at most (``generate``)."""
+"""The largest number of texts sampled in one batch (``generate``)."""
 _LEAST_BUDGET = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that one process of a stage needs on its device, by what they are for."""
+    """Bytes that one process of a stage needs on its device, by purpose."""
 
     stage: str
     model: str
@@ -49,13 +49,13 @@ class Need:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all parts."""
         return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """Where the stages run: ``kind`` "cpu" or "cuda", and its memory in bytes."""
+    """The device of the stages: ``kind`` "cpu" or "cuda", and its memory in bytes."""
 
     kind: str
     memory: float
@@ -63,14 +63,14 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A stage's need on a device; ``remedy`` names the nearest settings that fit where these do not."""
+    """A stage's need on a device. If it does not fit, ``remedy`` names the nearest settings that do."""
 
     need: Need
     fits: bool
     remedy: str
 
 
-def train_need(title: str, shape: Shape, settings: Train, kind: str) -> Need:
+def train_need(shape: Shape, settings: Train, kind: str) -> Need:
     """One process of the train stage."""
     processes, shards = launch.division(settings.launch)
     learned = shape.adapter(settings.lora) if settings.lora.rank else shape.parameters
@@ -80,65 +80,62 @@ def train_need(title: str, shape: Shape, settings: Train, kind: str) -> Need:
     if shards > 1:  # two layers and the larger end of the model are gathered at a time
         copies = _BYTES[settings.dtype] * (2 * shape.layer + shape.vocabulary * shape.hidden)
     elif half:  # autocast keeps a copy of every matrix until the pass ends
-        copies = 2.0 * shape.layers * sum(shape.matrices.values()) + 2.0 * shape.vocabulary * shape.hidden
+        copies = 2.0 * shape.layers * shape.matrix_parameters + 2.0 * shape.vocabulary * shape.hidden
     if processes > 1 and shards == 1:
         copies += 4.0 * learned  # the buckets in which replicas exchange gradients
     tokens, layer = settings.token_budget, _layer_activations(shape, half, kind)
     if settings.gradient_checkpointing:
         activations = tokens * 4.0 * shape.hidden * shape.layers
-        # copies are made on the way forward, one layer's activations and their gradients on the way back
+        # the forward pass makes the copies, the backward pass holds one layer's activations and their gradients
         copies, activations = (0.0, activations + max(copies, _REPLAYED * tokens * layer))
     else:
         activations = tokens * layer * (shape.layers + 0.5)
     return Need(
         "train",
-        title,
+        shape.name,
         {
             "process": _PROCESS[kind],
             "weights": 4.0 * whole / shards + copies,
             "gradients": 4.0 * learned / shards,
             "optimiser": 8.0 * learned / shards,
             "activations": _SLACK * activations,
-            "logits": tokens / _TOKENS_A_LABEL * shape.vocabulary * (16.0 if half else 12.0),
+            "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (16.0 if half else 12.0),
         },
     )
 
 
 def _layer_activations(shape: Shape, half: bool, kind: str) -> float:
-    """Bytes that one layer keeps of one token for its backward pass."""
-    wide = shape.heads * shape.head_size
-    narrow = shape.key_heads * shape.head_size
+    """Bytes that one layer stores per token for its backward pass."""
     item = 2 if half else 4
     residual = 4 * 6 * shape.hidden + (2 * 2 * shape.hidden if half else 0)  # norms in float32, and their cast copies
-    attention = item * (2 * wide + 2 * narrow + 2 * wide * _SPREAD[kind])
+    attention = item * (2 * shape.query_width * (1 + _SPREAD[kind]) + 2 * shape.key_width)
     return residual + attention + item * 4 * shape.inner
 
 
-def score_need(stage: str, title: str, shape: Shape, settings: Score, kind: str, kept: int = 0) -> Need:
-    """A stage that scores; ``kept`` tokens of trunks stay between the rounds of a search, or waves."""
+def score_need(stage: str, shape: Shape, settings: Score, kind: str, cached: int = 0) -> Need:
+    """A stage that scores; ``cached`` tokens of trunks persist between rounds of a search or waves of scoring."""
     item = _BYTES[settings.dtype]
     tokens = settings.token_budget
-    wide = shape.heads * shape.head_size
-    running = item * (4 * shape.hidden + 2 * shape.inner + 2 * wide + 2 * wide * _SPREAD[kind])
+    running = item * (4 * shape.hidden + 2 * shape.inner + 2 * shape.query_width * (1 + _SPREAD[kind]))
     return Need(
         stage,
-        title,
+        f"PRM as {shape.name}",
         {
             "process": _PROCESS[kind],
             "weights": item * shape.parameters,
             "activations": _SLACK * tokens * running,
-            "cache": item * shape.keys_and_values * (2 * tokens + kept),  # as computed, and as laid out again
-            "logits": tokens / _TOKENS_A_LABEL * shape.vocabulary * (item + 4),
+            "cache": item * shape.keys_and_values * (2 * tokens + cached),  # computed, and copied into the next batch
+            "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (item + 4),
         },
     )
 
 
-def generate_need(stage: str, title: str, shape: Shape, rows: int, prompt: int, more: int, kind: str) -> Need:
-    """A model that samples in process, in float32: up to ``rows`` prompts of ``prompt`` tokens and ``more`` behind."""
+def generate_need(stage: str, shape: Shape, rows: int, prompt: int, more: int, kind: str) -> Need:
+    """A model that samples in process in float32: ``rows`` prompts of ``prompt`` tokens and ``more`` new ones each."""
     rows = min(rows, _ROWS)
     return Need(
         stage,
-        title,
+        shape.name,
         {
             "process": _PROCESS[kind],
             "weights": 4.0 * shape.parameters,
@@ -149,60 +146,51 @@ def generate_need(stage: str, title: str, shape: Shape, rows: int, prompt: int, 
     )
 
 
-def served_need(title: str, shape: Shape, settings: Label) -> Need:
-    """One GPU of a vLLM server that the label stage starts: its share of the weights, and room for one answer."""
+def served_need(shape: Shape, settings: Label) -> Need:
+    """One GPU of a vLLM server that the label stage starts: its share of the weights, and the cache of one answer."""
     cards = settings.vllm.tensor_parallel
     item = _BYTES[settings.vllm.dtype]
     cache = item * shape.keys_and_values * settings.max_model_len / cards
     parts = {"process": _PROCESS["cuda"], "weights": item * shape.parameters / cards, "cache": cache}
-    return Need("label", title, parts)
+    return Need("label", shape.name, parts)
 
 
-Shapes = Callable[[str], tuple[str, Shape]]
+Shapes = Callable[[str], Shape]
+"""Gives the shapes of the models "judge", "policy" and "base" (a trained PRM has the size of the base)."""
 STAGES = ("label", "train", "sample", "processbench", "prmbench", "search")
-"""Those that may load a model."""
+"""The stages that may load a model."""
 
 
 def stage_need(stage: str, params: Params, kind: str, shape_of: Shapes) -> Need | None:
-    """What ``stage`` needs as it is set; None where somebody else serves its model.
-
-    ``shape_of`` gives title and shape of the models "judge", "policy" and "base" (a trained PRM is as large as that).
-    """
+    """The need of ``stage`` with its present settings; None if a server outside the stage runs its model."""
     search, score, label = params.search, params.score, params.label
     if stage == "train":
-        return train_need(*shape_of("base"), params.train, kind)
+        return train_need(shape_of("base"), params.train, kind)
     if stage == "label":
         if label.engine == "openai":
             return None
         if label.engine == "vllm":
-            return served_need(*shape_of("judge"), label)
+            return served_need(shape_of("judge"), label)
         room = label.max_model_len - label.max_tokens
-        return generate_need("label", *shape_of("judge"), label.batch_size, room, label.max_tokens, kind)
-    parts = []
+        return generate_need("label", shape_of("judge"), label.batch_size, room, label.max_tokens, kind)
+    needs = []
     if stage in ("sample", "search") and search.engine == "transformers":
         rows = search.batch_size * search.n
-        parts.append(generate_need(stage, *shape_of("policy"), rows, _PROMPT, search.solution_tokens, kind))
+        needs.append(generate_need(stage, shape_of("policy"), rows, _PROMPT, search.solution_tokens, kind))
     if stage != "sample" and score.engine == "local":
-        base, shape = shape_of("base")
-        kept = search.batch_size * (_PROMPT + search.solution_tokens) if stage == "search" else 0
-        kept += _OPEN * _TRUNK if stage == "processbench" and params.processbench.early_stop else 0
-        parts.append(score_need(stage, f"PRM as {base}", shape, score, kind, kept))
-    return _together(parts)
-
-
-def _together(needs: list[Need]) -> Need | None:
-    """Models that one process holds side by side."""
+        cached = search.batch_size * (_PROMPT + search.solution_tokens) if stage == "search" else 0
+        cached += _OPEN * _TRUNK if stage == "processbench" and params.processbench.early_stop else 0
+        needs.append(score_need(stage, shape_of("base"), score, kind, cached))
     if not needs:
         return None
     parts = {part: sum(need.parts.get(part, 0.0) for need in needs) for part in needs[-1].parts}
-    parts["process"] = needs[0].parts["process"]
-    return Need(needs[0].stage, " and ".join(need.model for need in needs), parts)
+    return Need(stage, " and ".join(need.model for need in needs), parts | {"process": _PROCESS[kind]})
 
 
 def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None = None) -> Verdict | None:
-    """Does ``stage`` fit on ``device``, and if not, what is the nearest setting that does?
+    """Whether ``stage`` fits on ``device``, and the nearest settings that do; None if it loads no model.
 
-    Without ``shape_of`` the models are those of the source catalogue, fetched or not.
+    The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
     if shape_of is None:
         shape_of = partial(planned_shape, sources=params.download.sources)
@@ -214,33 +202,34 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
     for changes in _smaller(stage, params, device.kind):
         changed = params
         for key, value in changes.items():
-            section, _, name = key.partition(".")
-            changed = changed.model_copy(update={section: _with(getattr(changed, section), name, value)})
+            changed = _changed(changed, key, value)
         less = stage_need(stage, changed, device.kind, shape_of)
         if less is not None and less.total <= device.memory:
             settings = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items())
             return Verdict(need, False, f"{settings} needs {less.total / GIB:.1f} GiB")
-    return Verdict(need, False, "no setting of this stage fits; take a smaller model or a larger device")
+    return Verdict(need, False, "no setting of this stage fits; use a smaller model or a larger device")
 
 
-def _with(section: Any, name: str, value: Any) -> Any:
-    first, _, rest = name.partition(".")
-    return section.model_copy(update={first: _with(getattr(section, first), rest, value) if rest else value})
+def _changed(section: Any, key: str, value: Any) -> Any:
+    first, _, rest = key.partition(".")
+    return section.model_copy(update={first: _changed(getattr(section, first), rest, value) if rest else value})
 
 
 _Changes = dict[str, Any]
 
 
 def _smaller(stage: str, params: Params, kind: str) -> Iterator[_Changes]:
-    """Settings that need less, those that change the least first."""
+    """Settings that need less memory, the smallest changes first."""
     if stage == "train":
         train = params.train
-        saving: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
-        over_cards = [{"train.launch": "machine"}] if kind == "cuda" and not train.launch else []
-        adapted = [] if train.lora.rank else [{"train.lora.rank": 16}]
-        alone: _Changes = {}
-        for more in (alone, *over_cards, *adapted):
-            yield from _halved(saving | more, "train.token_budget", train.token_budget, _LEAST_BUDGET)
+        base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
+        further: list[_Changes] = [{}]
+        if kind == "cuda" and not train.launch:
+            further.append({"train.launch": "machine"})
+        if not train.lora.rank:
+            further.append({"train.lora.rank": 16})
+        for more in further:
+            yield from _halved(base | more, "train.token_budget", train.token_budget, _LEAST_BUDGET)
     elif stage == "label" and params.label.engine == "vllm":
         cards = params.label.vllm.tensor_parallel
         yield from ({"label.vllm.tensor_parallel": more} for more in (2, 4, 8) if more > cards)
@@ -265,8 +254,8 @@ def _halved(changes: _Changes, key: str, value: int, least: int) -> Iterator[_Ch
 
 
 def this_device() -> Device:
-    """The GPU of this process, or the memory that this machine (or its container) gives to processes."""
-    import torch  # seconds; a plan for a named size does without
+    """The GPU of this process, or the memory available to processes on this machine or in its container."""
+    import torch  # takes seconds; a plan for a given size does not need it
 
     if torch.cuda.is_available():
         return Device("cuda", float(torch.cuda.mem_get_info()[1]))
@@ -278,21 +267,21 @@ def this_device() -> Device:
 
 
 def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
-    """Refuse ``stage`` where it cannot fit on this device; raises ``DataError`` with the nearest settings that do.
+    """Raise ``DataError`` with the nearest settings that fit if ``stage`` cannot fit on this device.
 
-    ``folders`` are the models that it is about to load, by the names of ``stage_need``.
+    ``folders`` are the models that the stage is about to load, by the names of ``Shapes``.
     """
     device = this_device()
     found = verdict(stage, params, device, lambda name: fetched_shape(folders[name]))
     if found is not None and not found.fits:
         raise DataError(
             f"{stage} ({found.need.model}) needs about {found.need.total / GIB:.1f} GiB, this "
-            f"{'GPU' if device.kind == 'cuda' else 'machine'} has {device.memory / GIB:.1f} GiB ({describe(found.need)}). "
-            f"Nearest: {found.remedy}"
+            f"{'GPU' if device.kind == 'cuda' else 'machine'} has {device.memory / GIB:.1f} GiB "
+            f"({describe(found.need)}). Nearest: {found.remedy}"
         )
 
 
 def describe(need: Need) -> str:
-    """The parts of a need in GiB, largest first, without those that hardly count."""
+    """The parts of a need in GiB, largest first, without parts below one percent."""
     parts = sorted(need.parts.items(), key=lambda part: -part[1])
     return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size > need.total / 100)

@@ -1,7 +1,7 @@
-"""Several processes for one stage: started by accelerate or torchrun as a file under infra/accelerate says.
+"""Several processes for one stage, started by accelerate or torchrun with a configuration from infra/accelerate.
 
-The started processes run the same module; ``RANK`` in their environment tells them apart. They stay in the stage's
-process group, so what ends the stage ends them.
+The processes run the same module and differ in ``RANK`` in their environment. They belong to the stage's process group,
+so they end with the stage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FOLDER = Path("infra/accelerate")
 
 
 def configuration(name: str) -> dict[str, Any]:
-    """The launcher's settings called ``name``; raises ``DataError`` where there are none."""
+    """The launcher's configuration ``name``; raises ``DataError`` if it is missing or malformed."""
     path = FOLDER / f"{name}.yaml"
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -44,9 +44,9 @@ def sharded() -> bool:
 
 
 def division(name: str) -> tuple[int, int]:
-    """``(processes, parts)``: how many train together, and into how many parts the weights are cut.
+    """The number of processes that train together, and the number of parts that the weights are cut into.
 
-    Of the running launcher; in its absence of configuration ``name``, "" being one process.
+    Taken from the running launcher or, without one, from configuration ``name``, where "" means one process.
     """
     if launched():
         processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
@@ -59,14 +59,17 @@ def division(name: str) -> tuple[int, int]:
 
 
 def command(name: str, module: Sequence[str]) -> list[str]:
-    """What starts ``module`` (a module's name and its arguments) under configuration ``name`` on this machine."""
+    """The command that starts ``module`` (name and arguments) under configuration ``name`` on this machine.
+
+    Raises ``DataError`` for a configuration of several machines.
+    """
     settings = configuration(name)
     if settings["num_machines"] > 1:
         raise DataError(
-            f"train.launch {name}: {settings['num_machines']} machines cannot be started from one; start the stage on "
-            f"each of them as {FOLDER / name}.yaml says, with train.launch empty"
+            f"train.launch {name}: {settings['num_machines']} machines cannot be started from one; start the stage "
+            f"on each machine with {FOLDER / name}.yaml and an empty train.launch"
         )
-    if settings["distributed_type"] == "MULTI_CPU":  # accelerate starts these through MPI alone
+    if settings["distributed_type"] == "MULTI_CPU":  # accelerate can start these only through MPI
         starter = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(settings["num_processes"])]
     else:
         starter = ["accelerate.commands.launch", "--config_file", str(FOLDER / f"{name}.yaml")]
@@ -74,7 +77,7 @@ def command(name: str, module: Sequence[str]) -> list[str]:
 
 
 def launch(name: str, module: Sequence[str]) -> None:
-    """Run ``module`` under configuration ``name`` to its end; raises ``SystemExit`` with its status where it fails."""
+    """Run ``module`` under configuration ``name`` until it ends; raises ``SystemExit`` if it fails."""
     status = subprocess.run(command(name, module), check=False).returncode
     if status:
-        raise SystemExit(f"{module[0]}: its processes ended with status {status}; the first error above says why")
+        raise SystemExit(f"{module[0]}: its processes ended with status {status}; see the first error above")

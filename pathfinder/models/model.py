@@ -1,6 +1,6 @@
-"""Model folders: resolved, loaded, and given the label tokens.
+"""Loads model folders and adds the label tokens to a model.
 
-Weights are safetensors only and no code of a model folder is ever run.
+Only safetensors weights are read, and no code of a model folder is ever run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.prompts import MASK
 from pathfinder.models.tokens import add_label_tokens
 
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show progress of their own
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show their own progress
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 DTYPES: dict[str, torch.dtype] = {
@@ -28,18 +28,21 @@ DTYPES: dict[str, torch.dtype] = {
     "float64": torch.float64,
 }
 _SMALL = 50_000_000
-"""Parameters under which a model gains nothing from a second thread of the processor, and loses tenfold where another
-process has that core: threads that wait for each other spin."""
+"""A model with fewer parameters does not benefit from a second thread. It runs ten times slower when another process
+competes for the core, because threads that wait for each other spin."""
 Device = Literal["cpu", "cuda"]
 
 
 def device() -> Device:
-    """Where models run: the GPU where there is one."""
+    """The device of models: the GPU, or the CPU if there is no GPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def resolve(folder: Path) -> Path:
-    """The folder with the files; one that only names a hub repository and revision leads to the hub's cache."""
+    """The folder with the model's files: ``folder``, or the Hub cache if ``folder`` is only a pointer to it.
+
+    Raises ``DataError`` if it is not a model folder.
+    """
     model = read_hub_model(folder)
     if model is None:
         if not (folder / "config.json").exists():
@@ -50,9 +53,10 @@ def resolve(folder: Path) -> Path:
 
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
-    """The causal language model in ``folder``, in evaluation mode, on ``where`` (the GPU where there is one).
+    """The causal language model in ``folder``, in evaluation mode, on ``where`` (default: ``device()``).
 
-    On the processor a small one runs on one thread, unless ``OMP_NUM_THREADS`` says otherwise.
+    On the CPU a small model sets torch to one thread unless ``OMP_NUM_THREADS`` is set. Raises ``DataError`` for an
+    unknown dtype or a folder without safetensors weights.
     """
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
@@ -70,10 +74,10 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
 
 @torch.no_grad()
 def add_labels(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """Give tokenizer and model the label tokens that they lack; returns those added.
+    """Add the missing label tokens to tokenizer and model, and return those added.
 
-    The matrices grow only where they have no spare rows. A new ``<extra>`` starts from the padding's input row, the
-    other two keep the rows they find (``prepare_model.py``).
+    The matrices grow only if they have no spare rows. A new ``<extra>`` starts from the input row of the padding token;
+    the other two keep the rows at their ids (``prepare_model.py``). Raises ``DataError`` without a padding token.
     """
     added = add_label_tokens(tokenizer)
     whole: Any = model

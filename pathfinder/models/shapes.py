@@ -1,8 +1,8 @@
-"""Sizes of models, from their config.json: of one that is here, or of a published one before it is fetched."""
+"""Sizes of models, read from their config.json or, for published models, known before they are fetched."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,9 @@ from pathfinder.core.params import Lora, Source
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a model's config.json says about its size (Qwen2, Llama and their like)."""
+    """The size of a model, as its config.json describes it (Qwen2, Llama and similar decoders)."""
 
+    name: str
     hidden: int
     inner: int
     layers: int
@@ -25,24 +26,33 @@ class Shape:
     biased: bool
 
     @property
-    def matrices(self) -> dict[str, int]:
-        """Parameters of each of a layer's matrices, by module name."""
-        wide, narrow = self.heads * self.head_size, self.key_heads * self.head_size
-        return {
-            "q_proj": self.hidden * wide,
-            "k_proj": self.hidden * narrow,
-            "v_proj": self.hidden * narrow,
-            "o_proj": self.hidden * wide,
-            "gate_proj": self.hidden * self.inner,
-            "up_proj": self.hidden * self.inner,
-            "down_proj": self.hidden * self.inner,
-        }
+    def query_width(self) -> int:
+        """Numbers in the queries of one token."""
+        return self.heads * self.head_size
+
+    @property
+    def key_width(self) -> int:
+        """Numbers in the keys, or the values, of one token."""
+        return self.key_heads * self.head_size
+
+    @property
+    def matrices(self) -> dict[str, tuple[int, int]]:
+        """The sides of each matrix of a layer, by module name."""
+        attention = {"q_proj": self.query_width, "k_proj": self.key_width, "v_proj": self.key_width}
+        attention["o_proj"] = self.query_width
+        inner = dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.inner)
+        return {module: (self.hidden, width) for module, width in (attention | inner).items()}
+
+    @property
+    def matrix_parameters(self) -> int:
+        """Parameters in the matrices of one layer."""
+        return sum(rows * columns for rows, columns in self.matrices.values())
 
     @property
     def layer(self) -> int:
         """Parameters of one layer."""
-        biases = (self.heads + 2 * self.key_heads) * self.head_size if self.biased else 0
-        return sum(self.matrices.values()) + biases + 2 * self.hidden
+        biases = self.query_width + 2 * self.key_width if self.biased else 0
+        return self.matrix_parameters + biases + 2 * self.hidden
 
     @property
     def parameters(self) -> int:
@@ -52,61 +62,37 @@ class Shape:
 
     @property
     def keys_and_values(self) -> int:
-        """Numbers that a token leaves in the cache."""
-        return 2 * self.layers * self.key_heads * self.head_size
+        """Numbers that one token adds to the cache."""
+        return 2 * self.layers * self.key_width
 
     def adapter(self, lora: Lora) -> int:
-        """Parameters that a LoRA adapter trains (the label tokens' rows included)."""
-        wide, narrow = self.heads * self.head_size, self.key_heads * self.head_size
-        sides = {
-            "q_proj": self.hidden + wide,
-            "k_proj": self.hidden + narrow,
-            "v_proj": self.hidden + narrow,
-            "o_proj": self.hidden + wide,
-        }
-        per_layer = sum(lora.rank * sides.get(name, self.hidden + self.inner) for name in lora.targets)
-        return self.layers * per_layer + 6 * self.hidden
+        """Parameters that a LoRA adapter trains, including the rows of the label tokens."""
+        sides = (self.matrices.get(name, (self.hidden, self.inner)) for name in lora.targets)
+        return self.layers * lora.rank * sum(map(sum, sides)) + 6 * self.hidden
 
 
-_QWEN = {"model_type": "qwen2", "vocab_size": 152064, "tie_word_embeddings": False}
-_QWEN_7B = _QWEN | {
-    "hidden_size": 3584,
-    "intermediate_size": 18944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
+_QWEN_1B = Shape("", 1536, 8960, 28, 12, 2, 128, 151_936, tied=True, biased=True)
+_QWEN_7B = Shape("", 3584, 18944, 28, 28, 4, 128, 152_064, tied=False, biased=True)
+_QWEN_32B = Shape("", 5120, 27648, 64, 40, 8, 128, 152_064, tied=False, biased=True)
+KNOWN = {
+    name: replace(shape, name=name)
+    for name, shape in {
+        "Qwen/Qwen2.5-7B-Instruct": _QWEN_7B,
+        "Qwen/Qwen2.5-Math-7B-Instruct": _QWEN_7B,
+        "Qwen/Qwen2.5-1.5B-Instruct": _QWEN_1B,
+        "Qwen/Qwen2.5-Math-1.5B-Instruct": _QWEN_1B,
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": _QWEN_32B,
+    }.items()
 }
-_QWEN_32B = _QWEN | {
-    "hidden_size": 5120,
-    "intermediate_size": 27648,
-    "num_hidden_layers": 64,
-    "num_attention_heads": 40,
-    "num_key_value_heads": 8,
-}
-_QWEN_1B = _QWEN | {
-    "hidden_size": 1536,
-    "intermediate_size": 8960,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 12,
-    "num_key_value_heads": 2,
-    "vocab_size": 151936,
-    "tie_word_embeddings": True,
-}
-KNOWN: dict[str, dict[str, Any]] = {
-    "Qwen/Qwen2.5-7B-Instruct": _QWEN_7B,
-    "Qwen/Qwen2.5-Math-7B-Instruct": _QWEN_7B,
-    "Qwen/Qwen2.5-1.5B-Instruct": _QWEN_1B,
-    "Qwen/Qwen2.5-Math-1.5B-Instruct": _QWEN_1B,
-    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": _QWEN_32B,
-}
-"""The published config.json of the models that the profiles name: a plan can be made before anything is fetched."""
+"""The published models that the profiles name, so that memory can be planned before anything is fetched."""
 
 
 def shape_of(config: dict[str, Any], name: str) -> Shape:
-    """Read a config.json; raises ``DataError`` naming what it lacks."""
+    """Read a config.json; raises ``DataError`` naming a missing field."""
     try:
         heads = int(config["num_attention_heads"])
         return Shape(
+            name,
             hidden=int(config["hidden_size"]),
             inner=int(config["intermediate_size"]),
             layers=int(config["num_hidden_layers"]),
@@ -118,31 +104,29 @@ def shape_of(config: dict[str, Any], name: str) -> Shape:
             biased=config.get("model_type") == "qwen2",
         )
     except KeyError as error:
-        raise DataError(
-            f"{name}: its config.json has no {error.args[0]}; sizes of such models are not known"
-        ) from error
+        raise DataError(f"{name}: config.json has no {error.args[0]}; the size of such a model is unknown") from error
 
 
-def fetched_shape(folder: Path) -> tuple[str, Shape]:
-    """Title and shape of a model folder that a stage is about to load."""
-    from pathfinder.models.model import resolve  # seconds; leads from a hub model's name to the hub's cache
+def fetched_shape(folder: Path) -> Shape:
+    """The shape of a model folder that a stage is about to load."""
+    from pathfinder.models.model import resolve  # takes seconds
 
-    return str(folder), shape_of(read_json(resolve(folder) / "config.json"), str(folder))
+    return shape_of(read_json(resolve(folder) / "config.json"), str(folder))
 
 
-def planned_shape(name: str, sources: list[Source], root: Path = Path(".")) -> tuple[str, Shape]:
-    """Title and shape of the model ``models/<name>`` of the source catalogue, fetched or not.
+def planned_shape(name: str, sources: list[Source], root: Path = Path(".")) -> Shape:
+    """The shape of the model ``models/<name>`` of the source catalogue, fetched or not.
 
-    Looks where the project ships it, among ``KNOWN``, then where the download stage put it, unless what lies there is
-    another profile's; raises ``DataError`` for one that is nowhere yet.
+    Searches the models that the project ships, ``KNOWN``, and the outputs of the download stage unless they belong to
+    another profile. Raises ``DataError`` if none of these contains the model.
     """
-    title = next((source.location for source in sources if source.name == f"models/{name}"), f"models/{name}")
-    if (root / title / "config.json").is_file():
-        return title, shape_of(read_json(root / title / "config.json"), title)
-    if title in KNOWN:
-        return title, shape_of(KNOWN[title], title)
+    location = next((source.location for source in sources if source.name == f"models/{name}"), f"models/{name}")
+    if (root / location / "config.json").is_file():
+        return shape_of(read_json(root / location / "config.json"), location)
+    if location in KNOWN:
+        return KNOWN[location]
     raw = root / "artifacts/raw"
     manifest = read_json(raw / "manifest.json") if (raw / "manifest.json").is_file() else {}
-    if manifest.get(f"models/{name}", {}).get("location") == title:
-        return title, fetched_shape(raw / "models" / name)[1]
-    raise DataError(f"{title}: its size is not known before it is here; run `pathfinder run download` first")
+    if manifest.get(f"models/{name}", {}).get("location") == location:
+        return replace(fetched_shape(raw / "models" / name), name=location)
+    raise DataError(f"{location}: its size is unknown until it is fetched; run `pathfinder run download` first")

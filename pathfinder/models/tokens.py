@@ -1,7 +1,7 @@
-"""Tokens of the method: tokenizers, the three label tokens, and chat prompts as id sequences.
+"""Tokenizers, the three label tokens, and chat prompts as sequences of token ids.
 
-A prompt is encoded whole, exactly as the chat template renders it; text from outside is neutralised first, so that
-the only label tokens in a prompt are the ones that the method put there.
+A prompt is encoded as a whole, exactly as the chat template renders it. Data texts are neutralised first, so a prompt
+contains only the label tokens of the method.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class LabelIds:
     mask: int
 
     def of(self, positive: bool) -> int:
-        """The token that states a label."""
+        """The token of a label."""
         return self.good if positive else self.bad
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in ``folder``, with a chat template; raises ``DataError`` where either is missing."""
+    """The tokenizer saved in ``folder``; raises ``DataError`` if it or its chat template is missing."""
     tokenizer = open_tokenizer(folder)
     if not tokenizer.chat_template:
         raise DataError(f"{folder}: the tokenizer has no chat template; add chat_template.jinja")
@@ -49,31 +49,31 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in ``folder``; raises ``DataError`` where there is none.
+    """The tokenizer saved in ``folder``; raises ``DataError`` if it is missing.
 
-    A folder that names no model-specific class is read as it stands: beside a qwen2 configuration ``AutoTokenizer``
-    would pick ``Qwen2Tokenizer``, which splits digits again without a word.
+    ``AutoTokenizer`` is used only for a folder that names a model-specific class. With a qwen2 configuration it would
+    choose ``Qwen2Tokenizer``, which silently splits digits again.
     """
     if not (folder / "tokenizer.json").exists():
         raise DataError(f"{folder}: no tokenizer.json; a model folder needs weights, config.json and tokenizer files")
     settings = folder / "tokenizer_config.json"
     named = read_json(settings).get("tokenizer_class") if settings.exists() else None
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # seconds; who only neutralises does without
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # takes seconds; neutralising does not need it
 
     loader: Any = PreTrainedTokenizerFast if named in _PLAIN_CLASSES else AutoTokenizer
     return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
 
 
 def special_strings(tokenizer: PreTrainedTokenizerFast) -> tuple[str, ...]:
-    """Every special token's text (added prompt chunks are ordinary tokens and are not among them), longest first."""
+    """The texts of the special tokens, longest first. Added prompt chunks are ordinary tokens and are not included."""
     special = {str(t.content) for t in tokenizer.added_tokens_decoder.values() if t.special} | set(LABEL_TOKENS)
     return tuple(sorted(special, key=lambda text: (-len(text), text)))
 
 
 def neutralise(text: str, specials: Collection[str]) -> str:
-    """``text`` without any literal special token: a word joiner goes in after the first character of each.
+    """``text`` without literal special tokens: a word joiner is inserted after the first character of each.
 
-    Lone surrogates, which no tokenizer can read, become U+FFFD. Text without either comes back unchanged.
+    Lone surrogates, which no tokenizer can read, become U+FFFD. Text with neither is returned unchanged.
     """
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
@@ -87,9 +87,9 @@ def neutralise(text: str, specials: Collection[str]) -> str:
 
 
 def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """Add the label tokens that are missing, always in the order of ``LABEL_TOKENS``; returns those added.
+    """Add the missing label tokens in the order of ``LABEL_TOKENS``, and return those added.
 
-    The published script adds ``list(set(…))``, so there the ids depend on the process's hash seed.
+    The published script adds ``list(set(…))``, so its ids depend on the hash seed of the process.
     """
     vocabulary = tokenizer.get_vocab()
     missing = [token for token in LABEL_TOKENS if token not in vocabulary]
@@ -99,7 +99,7 @@ def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:
 
 
 def label_ids(tokenizer: PreTrainedTokenizerFast) -> LabelIds:
-    """Ids of the label tokens, adding those that are missing; each must read back as one special token."""
+    """Ids of the label tokens; missing ones are added. Raises ``DataError`` if the tokenizer splits a label token."""
     add_label_tokens(tokenizer)
     for token in LABEL_TOKENS:
         if tokenizer.encode(f"a{token}a", add_special_tokens=False).count(tokenizer.convert_tokens_to_ids(token)) != 1:
@@ -109,27 +109,18 @@ def label_ids(tokenizer: PreTrainedTokenizerFast) -> LabelIds:
 
 
 class ChatFrame:
-    """The chat template's text around one user turn and one answering turn.
+    """The text of the chat template around a user turn and an answer.
 
-    Templates are slow to render, so the text around the turns is taken once. That is exact only where the template
-    inserts the turns verbatim; this is checked on probes, and a template that does more (trims, say) is refused.
+    Templates are slow to render, so this text is rendered once. It is exact only if the template inserts the turns
+    verbatim. Probes check this, and ``DataError`` is raised for a template that, for example, trims its turns.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, answer_role: str = "assistant") -> None:
         self._backend = tokenizer.backend_tokenizer
-        self._parts = self._split(tokenizer, "\x00U\x00", "\x00A\x00", answer_role)
-        if self._parts != self._split(tokenizer, *_PROBES, answer_role):
+        parts = _around(tokenizer, "\x00U\x00", "\x00A\x00", answer_role)
+        if parts is None or parts != _around(tokenizer, *_PROBES, answer_role):
             raise DataError("the chat template changes the text of its turns; the PRM needs one that keeps it verbatim")
-
-    @staticmethod
-    def _split(tokenizer: PreTrainedTokenizerFast, user: str, answer: str, role: str) -> tuple[str, str, str]:
-        turns = [{"role": "user", "content": user}, {"role": role, "content": answer}]
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
-        before, found_user, rest = text.partition(user)
-        between, found_answer, after = rest.partition(answer)
-        if not found_user or not found_answer:
-            raise DataError("the chat template changes the text of its turns; the PRM needs one that keeps it verbatim")
-        return before, between, after
+        self._parts = parts
 
     def text(self, user: str, answer: str) -> str:
         """The rendered prompt."""
@@ -137,7 +128,16 @@ class ChatFrame:
         return f"{before}{user}{between}{answer}{after}"
 
     def encode(self, turns: Sequence[tuple[str, str]]) -> list[Ids]:
-        """Ids of each (user, answer) prompt: what ``apply_chat_template(tokenize=True)`` gives. int32, (tokens,)."""
+        """Ids of each (user, answer) prompt, int32 (tokens,): those of ``apply_chat_template(tokenize=True)``."""
         texts = [self.text(user, answer) for user, answer in turns]
         encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(item.ids, dtype=np.int32) for item in encoded]
+
+
+def _around(tokenizer: PreTrainedTokenizerFast, user: str, answer: str, role: str) -> tuple[str, str, str] | None:
+    """The template's text before, between and after the turns; None if it does not contain the turns verbatim."""
+    turns = [{"role": "user", "content": user}, {"role": role, "content": answer}]
+    text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
+    before, found_user, rest = text.partition(user)
+    between, found_answer, after = rest.partition(answer)
+    return (before, between, after) if found_user and found_answer else None

@@ -169,7 +169,7 @@ class _TreeTrainer(Trainer):
 
     @property
     def is_sharded(self) -> bool:
-        return self.accelerator.distributed_type == DistributedType.FSDP
+        return bool(self.accelerator.distributed_type == DistributedType.FSDP)
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The whole plan for every process: processes share the trees of each step, not the steps."""

@@ -27,7 +27,7 @@ def test_known_models_have_their_published_sizes() -> None:
     published = {"2.5-7B": 7_615_616_512, "2.5-1.5B": 1_543_714_304, "Qwen-32B": 32_763_876_352}
     for part, parameters in published.items():
         (name,) = [name for name in KNOWN if part in name]
-        assert shape_of(KNOWN[name], name).parameters == parameters
+        assert KNOWN[name].parameters == parameters
 
 
 @pytest.mark.parametrize("tied", [False, True])
@@ -52,29 +52,30 @@ def test_an_adapter_counts_every_parameter() -> None:
     assert shape.adapter(lora) == sum(p.numel() for p in network.parameters() if p.requires_grad)
 
 
-def test_a_config_that_says_nothing_of_its_size_is_named() -> None:
-    with pytest.raises(DataError, match=r"odd: its config.json has no num_attention_heads"):
+def test_a_config_without_sizes_is_refused() -> None:
+    with pytest.raises(DataError, match=r"odd: config\.json has no num_attention_heads"):
         shape_of({"hidden_size": 3}, "odd")
 
 
-def test_a_model_that_is_not_here_is_looked_up_or_asked_for(tmp_path: Path) -> None:
+def test_a_model_that_was_not_fetched_is_known_or_refused(tmp_path: Path) -> None:
     def source(location: str) -> list[Source]:
         return [Source(name="models/base", kind="hub", location=location, revision=None, licence="x", files={})]
 
-    title, shape = planned_shape("base", source("Qwen/Qwen2.5-Math-7B-Instruct"), tmp_path)
-    assert (title, shape.layers) == ("Qwen/Qwen2.5-Math-7B-Instruct", 28)
-    with pytest.raises(DataError, match=r"some/model: its size is not known .* `pathfinder run download`"):
+    shape = planned_shape("base", source("Qwen/Qwen2.5-Math-7B-Instruct"), tmp_path)
+    assert (shape.name, shape.layers) == ("Qwen/Qwen2.5-Math-7B-Instruct", 28)
+    with pytest.raises(DataError, match=r"some/model: its size is unknown .* `pathfinder run download`"):
         planned_shape("base", source("some/model"), tmp_path)
     raw = tmp_path / "artifacts/raw"
     small_model(plain_tokenizer()).config.save_pretrained(raw / "models/base")
     (raw / "manifest.json").write_text(json.dumps({"models/base": {"location": "another/model"}}))
-    with pytest.raises(DataError, match="some/model"):  # what an earlier profile fetched
+    with pytest.raises(DataError, match="some/model"):  # an earlier profile fetched another model
         planned_shape("base", source("some/model"), tmp_path)
     (raw / "manifest.json").write_text(json.dumps({"models/base": {"location": "some/model"}}))
-    assert planned_shape("base", source("some/model"), tmp_path)[1].layers == 2
+    found = planned_shape("base", source("some/model"), tmp_path)
+    assert (found.name, found.layers) == ("some/model", 2)
 
 
-def test_the_papers_training_needs_several_cards_or_a_smaller_change(root: Path) -> None:
+def test_the_papers_training_needs_several_gpus_or_an_adapter(root: Path) -> None:
     params = profile(root, "paper")
     found = verdict("train", params, Device("cuda", 80 * GIB))
     assert found is not None
@@ -89,12 +90,12 @@ def test_the_papers_training_needs_several_cards_or_a_smaller_change(root: Path)
     small = verdict("train", params, Device("cuda", 16 * GIB))
     assert small is not None
     assert "no setting of this stage fits" in small.remedy
-    assert verdict("label", params, Device("cuda", GIB)) is None  # a server does that
+    assert verdict("label", params, Device("cuda", GIB)) is None  # a server runs the judge
 
 
-def test_the_nearest_setting_is_the_least_change(root: Path) -> None:
+def test_the_remedy_is_the_smallest_change(root: Path) -> None:
     params = profile(root, "quickstart")
-    whole = footprint.train_need("m", planned_shape("base", params.download.sources, root)[1], params.train, "cpu")
+    whole = footprint.train_need(planned_shape("base", params.download.sources, root), params.train, "cpu")
     room = Device("cpu", whole.total - 0.02 * GIB)
     found = verdict("train", params, room, lambda name: planned_shape(name, params.download.sources, root))
     assert found is not None
@@ -102,7 +103,7 @@ def test_the_nearest_setting_is_the_least_change(root: Path) -> None:
     assert found.remedy.startswith("train.gradient_checkpointing: true needs")
 
 
-def test_trunks_that_stay_between_waves_are_counted(root: Path) -> None:
+def test_cached_trunks_are_counted(root: Path) -> None:
     from pathfinder.prm.scoring import OPEN
 
     assert footprint._OPEN == OPEN
@@ -112,7 +113,7 @@ def test_trunks_that_stay_between_waves_are_counted(root: Path) -> None:
         need = footprint.stage_need("processbench", params, "cuda", lambda n: planned_shape(n, sources, root))
         assert need is not None
         caches.append(need.parts["cache"])
-    assert caches[1] - caches[0] == OPEN * footprint._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model's in bfloat16
+    assert caches[1] - caches[0] == OPEN * footprint._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model in bfloat16
 
 
 def test_every_remedy_fits(root: Path) -> None:

@@ -9,7 +9,7 @@ from pathfinder.core.io import DataError
 from pathfinder.models import launch
 
 
-def test_the_shipped_configurations_start_what_they_say(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shipped_configurations_give_their_commands(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     monkeypatch.delenv("RANK", raising=False)
     work = ["stages.train", "full"]
@@ -18,13 +18,13 @@ def test_the_shipped_configurations_start_what_they_say(root: Path, monkeypatch:
     file = str(Path("infra/accelerate/machine.yaml"))
     assert machine[2:] == ["accelerate.commands.launch", "--config_file", file, "-m", *work]
     assert [launch.division(name) for name in ("", "cpu", "machine", "nodes")] == [(1, 1), (2, 1), (8, 8), (16, 16)]
-    with pytest.raises(DataError, match="2 machines cannot be started from one; start the stage on each"):
+    with pytest.raises(DataError, match="2 machines cannot be started from one; start the stage on each machine"):
         launch.command("nodes", work)
     with pytest.raises(DataError, match=r"train\.launch is one of: cpu, machine, nodes"):
         launch.command("many", work)
 
 
-def test_every_configuration_is_one_that_accelerate_reads(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accelerate_reads_every_configuration(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from accelerate.commands.config.config_args import load_config_from_file
 
     for path in sorted((root / launch.FOLDER).glob("*.yaml")):
@@ -36,7 +36,7 @@ def test_every_configuration_is_one_that_accelerate_reads(root: Path, monkeypatc
     assert nodes["fsdp_config"] == machine["fsdp_config"]
 
 
-def test_a_launched_process_knows_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launched_process_reads_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert launch.launched()
@@ -45,7 +45,7 @@ def test_a_launched_process_knows_its_launcher(monkeypatch: pytest.MonkeyPatch) 
     assert launch.division("") == (4, 4)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_malformed_configuration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "infra/accelerate").mkdir(parents=True)
     (tmp_path / "infra/accelerate/odd.yaml").write_text("- 1\n")

@@ -12,7 +12,7 @@ from pathfinder.models import model, tokens
 from tests.support.models import plain_tokenizer, small_model
 
 
-def test_rows_grow_only_where_there_are_none_to_spare() -> None:
+def test_the_matrices_grow_only_without_spare_rows() -> None:
     tokenizer = plain_tokenizer()
     roomy = small_model(tokenizer, rows=len(tokenizer) + 3)
     head = roomy.lm_head.weight.clone()
@@ -30,7 +30,7 @@ def test_rows_grow_only_where_there_are_none_to_spare() -> None:
     assert tight.get_input_embeddings().weight.shape[0] == len(other)
 
 
-def test_folders_load_and_bad_ones_are_refused(tmp_path: Path) -> None:
+def test_folders_load_and_invalid_ones_are_refused(tmp_path: Path) -> None:
     tokenizer = plain_tokenizer()
     tokens.add_label_tokens(tokenizer)
     made = small_model(tokenizer)
@@ -56,13 +56,15 @@ def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.Mo
     assert model.resolve(tmp_path) == snapshot
 
 
-def test_a_small_model_runs_on_one_thread_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_runs_on_one_thread_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_model(plain_tokenizer()).save_pretrained(tmp_path)
     before = torch.get_num_threads()
     try:
-        for told, expected in (("2", 2), (None, 1)):
+        for setting, expected in (("2", 2), ("", 1)):
             torch.set_num_threads(2)
-            monkeypatch.setenv("OMP_NUM_THREADS", "2") if told else monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+            monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+            if setting:
+                monkeypatch.setenv("OMP_NUM_THREADS", setting)
             model.load_model(tmp_path, where="cpu")
             assert torch.get_num_threads() == expected
     finally:

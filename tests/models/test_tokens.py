@@ -17,7 +17,7 @@ SPECIALS = ("<|im_start|>", "<|im_end|>", "<+>", "<->", "<extra>")
 
 
 @pytest.mark.parametrize("make", [plain_tokenizer, world_tokenizer])
-def test_ids_survive_saving_beside_a_qwen2_configuration(make: Make, tmp_path: Path) -> None:
+def test_ids_survive_saving_with_a_qwen2_configuration(make: Make, tmp_path: Path) -> None:
     tokenizer = make()
     tokens.add_label_tokens(tokenizer)
     tokenizer.save_pretrained(tmp_path)
@@ -57,7 +57,7 @@ def test_missing_label_tokens_get_ids_in_one_order() -> None:
         "",
     ],
 )
-def test_neutralised_text_holds_no_special_token(text: str) -> None:
+def test_neutralised_text_contains_no_special_token(text: str) -> None:
     clean = tokens.neutralise(text, SPECIALS)
     assert not any(special in clean for special in SPECIALS)
     assert clean.replace("\u2060", "") == text
@@ -72,7 +72,7 @@ def test_lone_surrogates_become_readable() -> None:
     assert tokens.neutralise("a\ud800b \U0001f600 é", SPECIALS) == "a\ufffdb \U0001f600 é"
 
 
-def test_special_strings_are_not_the_prompt_chunks() -> None:
+def test_prompt_chunks_are_not_special_strings() -> None:
     found = tokens.special_strings(world_tokenizer())
     assert set(prompts.LABEL_TOKENS) <= set(found)
     assert "<|im_end|>" in found

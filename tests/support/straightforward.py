@@ -33,7 +33,7 @@ def _dump(name: str, value: Any) -> None:
 
 
 def prepare() -> None:
-    """A record for every completion, with its problem and the steps before it."""
+    """Make a record of every completion, with its problem and the steps before it."""
     records = []
     for file in sorted((RAW / "prm800k").glob("*.jsonl")):
         digest = hashlib.sha256(file.read_bytes()).hexdigest()[:8]
@@ -67,7 +67,7 @@ def prepare() -> None:
 
 
 def filter_() -> None:
-    """Records whose labels do not contradict the rating."""
+    """Keep the records whose labels do not contradict the rating."""
     records = _load("records")
     labels = {label["id"]: label for label in _load("labels")}
     clean, drops = [], []
@@ -85,7 +85,7 @@ def filter_() -> None:
 
 
 def validate() -> None:
-    """Rules about every record, label, answer, kept and dropped record; raises on the first broken one."""
+    """Check every record, label and answer, and every kept or dropped record; the first violation raises."""
     records, labels, answers = _load("records"), _load("labels"), _load("answers")
     by_id = {record["id"]: record for record in records}
     assert len(by_id) == len(records) == len(labels) == len({label["id"] for label in labels})
@@ -138,8 +138,8 @@ def build() -> None:
 
 
 def near() -> None:
-    """Problems near one another, and problems and steps near those of the benchmarks; after ``build``."""
-    from datasketch import MinHash, MinHashLSH  # no cost of the other steps
+    """Count problems near one another, and problems and steps near those of the benchmarks. Runs after ``build``."""
+    from datasketch import MinHash, MinHashLSH  # must not slow the other steps down
 
     from pathfinder.data.overlap import jaccard, shingles
 
@@ -150,32 +150,32 @@ def near() -> None:
 
     def index(texts: set[str]) -> tuple[MinHashLSH, dict[str, frozenset[str]]]:
         lsh, pieces = MinHashLSH(num_perm=120, params=(20, 6)), {text: shingles(text) for text in sorted(texts)}
-        for text, held in pieces.items():
-            lsh.insert(text, signature(held))
+        for text, own in pieces.items():
+            lsh.insert(text, signature(own))
         return lsh, pieces
 
     clean = _load("clean")
     problems = {record["problem"] for record in clean}
     steps = {text for record in clean for text in (record["step"], *record["previous"]) if len(text.split()) >= 10}
-    held: dict[str, set[str]] = {"problems": set(), "steps": set()}
+    benchmarks: dict[str, set[str]] = {"problems": set(), "steps": set()}
     for file in sorted((RAW / "processbench").glob("*.json")):
         for item in json.loads(file.read_text(encoding="utf-8")):
-            held["problems"].add(item["problem"])
-            held["steps"] |= set(item["steps"])
+            benchmarks["problems"].add(item["problem"])
+            benchmarks["steps"] |= set(item["steps"])
     for file in sorted((RAW / "prmbench").glob("*.jsonl")):
         with file.open(encoding="utf-8") as handle:
             for item in map(json.loads, handle):
-                held["problems"].add(item["question"])
-                held["steps"] |= set(item["modified_process"])
+                benchmarks["problems"].add(item["question"])
+                benchmarks["steps"] |= set(item["modified_process"])
     found = {}
-    for kind, asked, of in (
+    for kind, ours, others in (
         ("problems", problems, problems),
-        ("benchmark problems", problems, held["problems"]),
-        ("benchmark steps", steps, held["steps"]),
+        ("benchmark problems", problems, benchmarks["problems"]),
+        ("benchmark steps", steps, benchmarks["steps"]),
     ):
-        lsh, pieces = index(of)
+        lsh, pieces = index(others)
         found[kind] = 0
-        for text in asked:
+        for text in ours:
             own = shingles(text)
             near = (other for other in lsh.query(signature(own)) if other != text)
             found[kind] += any(jaccard(own, pieces[other]) >= 0.8 for other in near)

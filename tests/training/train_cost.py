@@ -137,7 +137,7 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
     out["peak"] = status("VmHWM")
     shape = shape_of(model.config.to_dict(), "tiny")
     filled = chosen.model_copy(update={"token_budget": int(out.get("longest_pass", budget))})
-    out["estimate"] = footprint.train_need("tiny", shape, filled, "cpu").total
+    out["estimate"] = footprint.train_need(shape, filled, "cpu").total
     return out
 
 

@@ -29,9 +29,8 @@ def test_other_back_ends_are_refused_by_name(used: str, gradient: bool) -> None:
     tokenizer = plain_tokenizer()
     model = small_model(tokenizer)
     prompter = Prompter(tokenizer, VARIANTS["full"])
-    batch = batch_trees(
-        [prompter.tree(queries_of("What is $x^2$ for x = 3?", ["Let x = 3.", "so 9"]))[0]], "cascade"
-    ).to("cpu", model.dtype)
+    tree, _ = prompter.tree(queries_of("What is $x^2$ for x = 3?", ["Let x = 3.", "so 9"]))
+    batch = batch_trees([tree], "cascade").to("cpu", model.dtype)
     model.config._attn_implementation = used
     with torch.set_grad_enabled(gradient), pytest.raises(ValueError, match=f"attention '{used}' would treat a tree"):
         read_logits(model, batch)

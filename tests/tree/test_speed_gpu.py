@@ -24,7 +24,7 @@ from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.layout import batch_trees, pack
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
-from tests.support.models import plain_tokenizer, qwen_config, separate_logits
+from tests.support.models import plain_tokenizer, queries_of, qwen_config, separate_logits
 
 pytestmark = [
     pytest.mark.benchmarks,
