@@ -1,11 +1,11 @@
-"""Measure the judge and the consistency filter against the truth, where it is known: in a generated world.
+"""Measure the judge and the consistency filter against the ground truth of a generated world.
 
 Reads   artifacts/steps/{steps,trajectories}.parquet, artifacts/labels/labels.parquet, artifacts/clean/clean.parquet
 Writes  metrics/truth.json (percent, with intervals)
 Run     python -m stages.truth
 
-Nothing downstream reads the truth but the report: training sees the judge's labels alone. Of the real sources nothing
-is known, and the figures are null.
+Only the report uses this ground truth; training sees only the judge's labels. For real sources the truth is unknown,
+and the figures are null.
 """
 
 from __future__ import annotations

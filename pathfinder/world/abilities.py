@@ -1,4 +1,4 @@
-"""What the tiny models can do, measured on held-out stories against the oracle."""
+"""Abilities of the tiny models, measured on held-out stories against the oracle."""
 
 from __future__ import annotations
 
@@ -13,76 +13,70 @@ import numpy as np
 from pathfinder.benchmarks.bootstrap import mean_interval
 from pathfinder.core import prompts
 from pathfinder.core.labels import Scores
-from pathfinder.engines.generate import Generator, Sampling
+from pathfinder.engines.generate import Generator
+from pathfinder.engines.sampling import Sampling
 from pathfinder.judge.parsing import parse_scores
-from pathfinder.world.lessons import PREFIX_HABITS, candidate
-from pathfinder.world.steps import write_solution
-from pathfinder.world.story import LEVELS, Level, Problem, Verdict, assess_all, sample_problem, split_of
+from pathfinder.world.oracle import Verdict, assess_all
+from pathfinder.world.steps import PREFIX_HABITS, draw_candidate, write_solution
+from pathfinder.world.story import LEVELS, Level, Problem, sample_from
 
 VOTERS = 8
 LONGEST_SOLUTION = 256
 TEMPERATURE, TOP_P = 0.7, 0.95
-"""The search's sampling (section 4.1)."""
+"""The sampling of the search (paper section 4.1)."""
 
 
 def held_out(count: int, purpose: str, levels: Mapping[str, Level] = LEVELS) -> list[Problem]:
-    """``count`` held-out stories, levels in turn."""
-    rng = random.Random(f"measure/{purpose}")
-    problems: list[Problem] = []
-    while len(problems) < count:
-        problem = sample_problem(rng, list(levels.values())[len(problems) % len(levels)])
-        if split_of(problem) == "held_out":
-            problems.append(problem)
-    return problems
+    """Draw ``count`` held-out stories, from each level in turn."""
+    rng, in_turn = random.Random(f"measure/{purpose}"), list(levels.values())
+    return [sample_from(rng, in_turn[i % len(in_turn)], "held_out") for i in range(count)]
 
 
 def sample_solutions(
     policy: Generator, problems: Sequence[Problem], keys: Sequence[str], temperature: float = 1.0, top_p: float = 1.0
 ) -> list[list[str]]:
-    """One solution (its steps) a problem, written by the policy under its own prompt."""
+    """One solution (its steps) per problem, written by the policy under its own prompt."""
     sampling = Sampling(temperature, top_p, LONGEST_SOLUTION, (prompts.END_OF_TURN,))
-    asked = [prompts.policy_prompt(problem.text, []) for problem in problems]
-    completions = policy.generate(asked, keys, sampling)
+    completions = policy.generate([prompts.policy_prompt(problem.text, []) for problem in problems], keys, sampling)
     return [completion.text.strip("\n").split(prompts.STEP_SEPARATOR) for completion in completions]
 
 
 def measure_policy(policy: Generator, count: int = 200, levels: Mapping[str, Level] = LEVELS) -> dict[str, Any]:
-    """Greedy step accuracy, pass@1, maj@8 and pass@8 in all and by level, and the faults of sampled solutions."""
+    """Greedy step accuracy, pass@1, maj@8 and pass@8 (also by level), and the first faults of sampled solutions."""
     problems = held_out(count, "policy", levels)
     greedy = sample_solutions(policy, problems, [str(i) for i in range(count)], temperature=0.0)
-    judged = [_until_fault(problem, steps) for problem, steps in zip(problems, greedy, strict=True)]
-    steps = [verdict for verdicts in judged for verdict in verdicts]
-    wide = [problem for problem in problems for _ in range(VOTERS)]
-    keys = [f"policy/{i}" for i in range(len(wide))]
-    sampled = sample_solutions(policy, wide, keys, TEMPERATURE, TOP_P)
-    faults = Counter(_first_fault(problem, steps_) for problem, steps_ in zip(wide, sampled, strict=True))
-    rows = []
+    verdicts = [v for p, s in zip(problems, greedy, strict=True) for v in _until_fault(p, s)]
+    repeated = [problem for problem in problems for _ in range(VOTERS)]
+    keys = [f"policy/{i}" for i in range(len(repeated))]
+    sampled = sample_solutions(policy, repeated, keys, TEMPERATURE, TOP_P)
+    faults = Counter(_first_fault(problem, steps) for problem, steps in zip(repeated, sampled, strict=True))
+    scores: dict[str, list[dict[str, float]]] = {name: [] for name in ("all", *levels)}
     for i, problem in enumerate(problems):
-        answers = [_answer(solution) for solution in sampled[VOTERS * i : VOTERS * (i + 1)]]
-        votes = Counter(answer for answer in answers if answer is not None)
-        best = min(votes, key=lambda answer: (-votes[answer], answers.index(answer))) if votes else None
-        right = [answer == problem.answer for answer in answers]
-        rows.append((problem.level, right[0], best == problem.answer, any(right), sum(right) / VOTERS))
-    groups = {"all": rows} | {level: [row for row in rows if row[0] == level] for level in levels}
+        found = _score(problem, [_answer(steps) for steps in sampled[VOTERS * i : VOTERS * (i + 1)]])
+        scores["all"].append(found)
+        scores[problem.level].append(found)
     return {
-        "greedy_step_accuracy": _mean([bool(v and v.sound) for v in steps]),
+        "greedy_step_accuracy": _mean([bool(v and v.is_correct) for v in verdicts]),
         "greedy_answer_accuracy": _mean([_answer(s) == p.answer for p, s in zip(problems, greedy, strict=True)]),
         "first_faults_at_temperature": dict(faults.most_common()),
         "by_level": {
-            name: {
-                "pass@1": _mean([row[1] for row in group]),
-                "maj@8": _mean([row[2] for row in group]),
-                "pass@8": _mean([row[3] for row in group]),
-                "mean": _mean([row[4] for row in group]),
-            }
-            for name, group in groups.items()
+            name: {figure: _mean([row[figure] for row in rows]) for figure in ("pass@1", "maj@8", "pass@8", "mean")}
+            for name, rows in scores.items()
         },
     }
 
 
+def _score(problem: Problem, answers: list[int | None]) -> dict[str, float]:
+    votes = Counter(answer for answer in answers if answer is not None)
+    majority = min(votes, key=lambda answer: (-votes[answer], answers.index(answer))) if votes else None
+    correct = [answer == problem.answer for answer in answers]
+    maj = majority == problem.answer
+    return {"pass@1": correct[0], "maj@8": maj, "pass@8": any(correct), "mean": sum(correct) / VOTERS}
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A step to judge with its truth."""
+    """A step to judge, and the truth about it."""
 
     problem: Problem
     prefix: tuple[str, ...]
@@ -91,55 +85,55 @@ class Case:
 
 
 def judge_cases(count: int, levels: Mapping[str, Level] = LEVELS) -> list[Case]:
-    """Held-out steps, sound and faulty, one a story."""
+    """Correct and incorrect held-out steps, one per story."""
     rng = random.Random("measure/judge/cases")
     cases: list[Case] = []
     for problem in held_out(count, "judge", levels):
         solution = write_solution(problem, rng, PREFIX_HABITS)
         place = rng.randrange(len(solution))
-        step = candidate(rng, problem, solution[place])
-        verdict = assess_all(problem, [*(w.text for w in solution[:place]), step])[-1]
+        prefix = [written.text for written in solution[:place]]
+        step = draw_candidate(rng, problem, solution[place])
+        verdict = assess_all(problem, [*prefix, step])[-1]
         if verdict is not None:
-            cases.append(Case(problem, tuple(w.text for w in solution[:place]), step, verdict))
+            cases.append(Case(problem, tuple(prefix), step, verdict))
     return cases
 
 
-def measure_judge(
-    judge: Generator, count: int = 1500, levels: Mapping[str, Level] = LEVELS, temperature: float = 1.0
-) -> dict[str, Any]:
-    """Error recall and precision (a step is called wrong when A or B is 0), recall by fault, agreement by score.
+def measure_judge(judge: Generator, count: int = 1500, levels: Mapping[str, Level] = LEVELS) -> dict[str, Any]:
+    """Error recall and precision (score A or B of 0 flags a step), recall by fault, and agreement by score.
 
-    ``wrong`` is the share of wrong steps, the precision of calling every step wrong; ``intervals`` hold 95 %, by story.
+    ``wrong`` is the share of incorrect steps, which is also the precision of flagging every step. ``intervals`` are
+    95 % intervals by story.
     """
     cases = judge_cases(count, levels)
-    asked = [judge.chat_prompt(prompts.judge_prompt(c.problem.text, c.prefix, c.step)) for c in cases]
-    keys = [f"judge/{i}" for i in range(len(cases))]
-    answers = judge.generate(asked, keys, Sampling(temperature, TOP_P, 128))
-    parsed = [parse_scores(answer.text) for answer in answers]
-    caught: dict[str, list[bool]] = defaultdict(list)
-    called, agree = [], {"math": [0, 0], "consistency": [0, 0], "optimality": [0, 0]}
-    for case, scores in zip(cases, parsed, strict=True):
+    questions = [judge.chat_prompt(prompts.judge_prompt(c.problem.text, c.prefix, c.step)) for c in cases]
+    answers = judge.generate(questions, [f"judge/{i}" for i in range(len(cases))], Sampling(1.0, TOP_P, 128))
+    by_fault: dict[str, list[bool]] = defaultdict(list)
+    outcomes: list[tuple[bool, bool]] = []
+    agreement: dict[str, list[bool]] = {"math": [], "consistency": [], "optimality": []}
+    for case, answer in zip(cases, answers, strict=True):
+        scores = parse_scores(answer.text)
         if not isinstance(scores, Scores):
-            caught[scores].append(False)
+            by_fault[scores].append(False)
             continue
-        said_wrong = not (scores.math and scores.consistency)
-        called.append((said_wrong, not case.verdict.sound))
+        flagged = not (scores.math and scores.consistency)
+        outcomes.append((flagged, not case.verdict.is_correct))
         for fault in case.verdict.faults or ("none",):
-            caught[fault].append(said_wrong)
-        for name, tally in agree.items():
-            tally[0] += int(getattr(scores, name) == getattr(case.verdict, name))
-            tally[1] += 1
-    said, wrong = np.array(called, dtype=np.bool_).reshape(-1, 2).T
-    rates = {"wrong": wrong, "error_recall": said[wrong], "error_precision": wrong[said], "false_alarms": said[~wrong]}
+            by_fault[fault].append(flagged)
+        for name, equal in agreement.items():
+            equal.append(getattr(scores, name) == getattr(case.verdict, name))
+    flags, wrong = np.array(outcomes, dtype=np.bool_).reshape(-1, 2).T
+    rates = {"wrong": wrong, "error_recall": flags[wrong], "error_precision": wrong[flags]}
+    rates["false_alarms"] = flags[~wrong]
     return {
         "cases": len(cases),
-        "parsed": len(called) / len(cases),
+        "parsed": len(outcomes) / len(cases),
         **{name: _mean(found.tolist()) for name, found in rates.items()},
         "intervals": {
             name: list(mean_interval(found.tolist(), 2000, 0.95, 42)) for name, found in rates.items() if found.size
         },
-        "agreement": {name: right / max(1, total) for name, (right, total) in agree.items()},
-        "called_wrong_by_fault": {name: [_mean(said), len(said)] for name, said in sorted(caught.items())},
+        "agreement": {name: sum(equal) / max(1, len(equal)) for name, equal in agreement.items()},
+        "called_wrong_by_fault": {name: [_mean(found), len(found)] for name, found in sorted(by_fault.items())},
     }
 
 
@@ -147,14 +141,14 @@ def _until_fault(problem: Problem, steps: list[str]) -> list[Verdict | None]:
     verdicts: list[Verdict | None] = []
     for verdict in assess_all(problem, steps):
         verdicts.append(verdict)
-        if verdict is None or not verdict.sound:
+        if verdict is None or not verdict.is_correct:
             break
     return verdicts
 
 
 def _first_fault(problem: Problem, steps: list[str]) -> str:
     last = _until_fault(problem, steps)[-1]
-    return "unparsed" if last is None else "none" if last.sound else last.faults[0]
+    return "unparsed" if last is None else "none" if last.is_correct else last.faults[0]
 
 
 def _answer(steps: list[str]) -> int | None:

@@ -1,4 +1,4 @@
-"""Measure what a level's pretrained policy and judge can do on held-out stories.
+"""Measure the pretrained policy and judge of a level on held-out stories.
 
 Reads   artifacts/pretraining/<level>/models
 Writes  infra/pretraining/metrics/<level>.json
@@ -14,22 +14,20 @@ from pathfinder.core.io import write_json
 from pathfinder.engines.generate import Generator
 from pathfinder.provenance.stage import stage
 from pathfinder.world.abilities import measure_judge, measure_policy
-from pathfinder.world.recipes import load_recipe
+from pathfinder.world.recipes import PRETRAINING, load_recipe
 
-PRETRAINING = Path("artifacts/pretraining")
 METRICS = Path("infra/pretraining/metrics")
 
 
 @stage
 def main(level: Annotated[str, "a level of infra/pretraining/params.yaml"]) -> None:
     """Run the stage."""
-    recipe = load_recipe(level)
-    models = PRETRAINING / level / "models"
+    recipe, models = load_recipe(level), PRETRAINING / level / "models"
     policy = measure_policy(Generator(models / "base"), recipe.measure.policy, recipe.levels)
-    print(f"measure: the policy, {recipe.measure.policy} held-out stories: done", flush=True)
+    print(f"measure: policy done on {recipe.measure.policy} held-out stories", flush=True)
     judge = measure_judge(Generator(models / "judge"), recipe.measure.judge, recipe.levels)
     write_json(METRICS / f"{level}.json", {"policy": policy, "judge": judge})
-    print(f"measure: judge's error recall {judge['error_recall']:.3f}, precision {judge['error_precision']:.3f}")
+    print(f"measure: the judge's error recall is {judge['error_recall']:.3f}, precision {judge['error_precision']:.3f}")
 
 
 if __name__ == "__main__":

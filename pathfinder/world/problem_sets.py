@@ -1,48 +1,31 @@
-"""The small world's benchmarks: ProcessBench-like, PRMBench-like and search problems, with exact labels."""
+"""The world's benchmarks with exact labels: ProcessBench-like, PRMBench-like and search problems."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from pathfinder.world.steps import (
-    Habits,
-    Written,
-    assess_written,
-    fault_step,
-    link_of,
-    safe_step,
-    write_solution,
-)
-from pathfinder.world.story import (
-    CONSISTENCY_FAULTS,
-    LEVELS,
-    MATH_FAULTS,
-    Level,
-    Problem,
-    Split,
-    assess_all,
-    begin,
-    sample_problem,
-    split_of,
-)
+from pathfinder.world.oracle import ERRORS, answer_text, assess_all, begin
+from pathfinder.world.recipes import CorpusConfig
+from pathfinder.world.steps import Habits, draw_link, fault_step, safe_step, write_solution, written_step
+from pathfinder.world.story import Level, Problem, Split, sample_from
 
 Solver = Callable[[list[Problem], str], list[list[str]]]
-"""Writes one solution (its steps) for each problem; the text names the purpose and seeds the draw."""
+"""Writes one solution (its steps) for each of the first problems; the text names the purpose and seeds the draw."""
 
-ALL_SLIPS = tuple(fault for fault in (*MATH_FAULTS, *CONSISTENCY_FAULTS) if fault != "misreading")
+ALL_SLIPS = tuple(fault for fault in ERRORS if fault != "misreading")
 SOLVERS = (
     Habits(misread=0.5, slip=0.12, idle=0.03, slips=ALL_SLIPS),
     Habits(misread=0.3, slip=0.2, idle=0.03, slips=ALL_SLIPS),
     Habits(misread=0.2, slip=0.08, flourish=0.4, slips=ALL_SLIPS),
 )
-"""Simulated solvers of the ProcessBench-like subsets, where the policy's own solutions are not at hand."""
+"""Simulated solvers of the ProcessBench-like subsets; the policy writes the other solutions."""
 WRONG_SHARES = {"gsm8k": 0.5, "math": 0.6, "olympiadbench": 0.65, "omnimath": 0.75}
-"""Share of items with a wrong step, about as in ProcessBench (0.52, 0.59, 0.66, 0.76)."""
+"""Share of items with an incorrect step, close to ProcessBench's (0.52, 0.59, 0.66, 0.76)."""
 RIGHT_ANSWER_SHARE = 0.15
-"""Share of the items with a wrong step whose final answer is right all the same."""
+"""Share of the items with an incorrect step whose final answer is nevertheless correct."""
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "redundency": ("repetition", "restatement"),
@@ -55,7 +38,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "deception": ("misreading", "operation", "operand"),
     "multi_solutions": (),
 }
-"""PRMBench's classes in its spelling, and the faults that stand for them here."""
+"""PRMBench's classes in its spelling, and the world's faults that represent them."""
 CONFIDENT = ", so clearly "
 
 SEARCH_LEVELS: dict[str, str] = {
@@ -69,47 +52,29 @@ SEARCH_LEVELS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class WorldConfig:
-    """Sizes and rates of the corpus; the defaults are what is shipped."""
+class StoryPool:
+    """The stories of one corpus; each text is drawn only once."""
 
-    seed: int = 11
-    phase1_train: int = 500
-    phase1_test: int = 60
-    phase2_train: int = 1900
-    phase2_test: int = 100
-    mistral: int = 1600
-    processbench: int = 150
-    prmbench: int = 50
-    search: int = 50
-    wrong_minus: float = 0.02  # sound steps that a rater calls wrong
-    wrong_plus: float = 0.01  # wrong steps that a rater calls right
-    null_ratings: float = 0.004
-    repeats: float = 0.03  # alternatives that repeat another word for word
-    noise_on_track: float = 0.05  # Monte-Carlo "-" although the true answer is still within reach
-    noise_off_track: float = 0.1  # Monte-Carlo "+" although it is not
-    overlap: int = 2  # problems of each benchmark subset and search set that the first phase's test file holds too
+    config: CorpusConfig
+    levels: Mapping[str, Level]
+    seen: set[str] = field(default_factory=set)
+
+    def stories(self, rng: random.Random, split: Split, *names: str) -> Iterator[Problem]:
+        """Endless new stories of a split, in turn from the named levels (default: all)."""
+        while True:
+            for name in names or self.levels:
+                problem = sample_from(rng, self.levels[name], split)
+                while problem.text in self.seen:
+                    problem = sample_from(rng, self.levels[name], split)
+                self.seen.add(problem.text)
+                yield problem
 
 
-def problems_of(
-    rng: random.Random, split: Split, names: tuple[str, ...], seen: set[str], levels: Mapping[str, Level] = LEVELS
-) -> Iterator[Problem]:
-    """Endless distinct problems of a split, the named levels in turn; ``seen`` grows."""
-    while True:
-        for name in names:
-            while True:
-                problem = sample_problem(rng, levels[name])
-                if split_of(problem) == split and problem.text not in seen:
-                    seen.add(problem.text)
-                    yield problem
-                    break
-
-
-def processbench_subset(
-    config: WorldConfig, name: str, seen: set[str], solver: Solver | None, levels: Mapping[str, Level] = LEVELS
-) -> list[tuple[Problem, Any]]:
-    """Items of a subset, each with its problem: quotas of wrong, right-answer-with-wrong-step and clean solutions."""
+def processbench_subset(pool: StoryPool, name: str, solver: Solver) -> list[tuple[Problem, Any]]:
+    """Items of a subset with their problems: quotas of clean solutions, and of errors with either final answer."""
+    config = pool.config
     rng = random.Random(f"{config.seed}/processbench/{name}")
-    problems = problems_of(rng, "benchmark", (name,), seen, levels)
+    problems = pool.stories(rng, "benchmark", name)
     wrong = round(config.processbench * WRONG_SHARES[name])
     lucky = round(wrong * RIGHT_ANSWER_SHARE)
     quotas = {"wrong": wrong - lucky, "lucky": lucky, "clean": config.processbench - wrong}
@@ -119,9 +84,8 @@ def processbench_subset(
         drawn = [next(problems) for _ in range(2 * config.processbench)]
         for problem, generator, steps in _solutions(drawn, rng, solver, f"processbench/{name}/{batch}"):
             row = _processbench_row(problem, steps)
-            kind = None if row is None else _kind(row)
-            if row is not None and kind is not None and quotas[kind]:
-                quotas[kind] -= 1
+            if row is not None and quotas[_kind(row)]:
+                quotas[_kind(row)] -= 1
                 items.append((problem, {"id": "", "generator": generator, "problem": problem.text} | row))
         batch += 1
     rng.shuffle(items)
@@ -132,33 +96,29 @@ def processbench_subset(
 
 
 def _solutions(
-    problems: list[Problem], rng: random.Random, solver: Solver | None, purpose: str
+    problems: list[Problem], rng: random.Random, solver: Solver, purpose: str
 ) -> Iterator[tuple[Problem, str, list[str]]]:
-    """Solutions by the policy, where there is one, and by simulated solvers (with faults of every kind) in turn."""
-    policy = iter(solver(problems[::2], purpose) if solver is not None else [])
+    """Solutions in turn by the policy and by simulated solvers, which make faults of every kind."""
+    sampled = iter(solver(problems[::2], purpose))
     for i, problem in enumerate(problems):
         habit = rng.randrange(len(SOLVERS))
         simulated = [written.text for written in write_solution(problem, rng, SOLVERS[habit])]
-        sampled = next(policy, None) if i % 2 == 0 else None
-        yield (
-            (problem, f"simulated-{habit}", simulated) if sampled is None else (problem, "small-world-policy", sampled)
-        )
+        by_policy = next(sampled, None) if i % 2 == 0 else None
+        yield (problem, "small-world-policy", by_policy) if by_policy else (problem, f"simulated-{habit}", simulated)
 
 
 def _processbench_row(problem: Problem, steps: list[str]) -> dict[str, Any] | None:
-    """Steps, final answer and label; ``None`` where the oracle cannot tell."""
+    """Steps, final answer and label; ``None`` if the oracle cannot label the solution."""
     label = -1
     for i, verdict in enumerate(assess_all(problem, steps)):
         if verdict is None:
             return None
-        if not verdict.sound:
+        if not verdict.is_correct:
             label = i
             break
-    last = steps[-1]
-    if not last.startswith("The answer is"):
+    if not steps[-1].startswith("The answer is"):
         return None
-    correct = last == f"The answer is \\boxed{{{problem.answer}}}."
-    return {"steps": steps, "final_answer_correct": correct, "label": label}
+    return {"steps": steps, "final_answer_correct": steps[-1] == answer_text(problem.answer), "label": label}
 
 
 def _kind(row: dict[str, Any]) -> str:
@@ -167,12 +127,12 @@ def _kind(row: dict[str, Any]) -> str:
     return "lucky" if row["final_answer_correct"] else "wrong"
 
 
-def prmbench_class(config: WorldConfig, name: str, seen: set[str], levels: Mapping[str, Level] = LEVELS) -> list[Any]:
-    """Rows of one class; ``multi_solutions`` has right alternatives only."""
-    rng = random.Random(f"{config.seed}/prmbench/{name}")
-    problems = problems_of(rng, "benchmark", ("math", "olympiadbench", "omnimath"), seen, levels)
+def prmbench_class(pool: StoryPool, name: str) -> list[Any]:
+    """Rows of one class; ``multi_solutions`` has only correct alternatives."""
+    rng = random.Random(f"{pool.config.seed}/prmbench/{name}")
+    problems = pool.stories(rng, "benchmark", "math", "olympiadbench", "omnimath")
     rows: list[Any] = []
-    while len(rows) < config.prmbench:
+    while len(rows) < pool.config.prmbench:
         row = _prmbench_row(next(problems), rng, name)
         if row is not None:
             rows.append(row | {"idx": f"small_world_{name}_{len(rows)}"})
@@ -207,82 +167,66 @@ def _prmbench_row(problem: Problem, rng: random.Random, name: str) -> dict[str, 
 
 
 def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) -> tuple[list[str], list[int]] | None:
-    """A solution with one fault, carried on in good faith, and its place (from 1)."""
-    places = len(problem.events) + 1
-    at = rng.randrange(places)
+    """A solution with one fault, continued from its result, and the place of the fault (from 1)."""
+    at = rng.randrange(len(problem.events) + 1)
     state, steps = begin(problem), list[str]()
     while not state.ended:
-        link = CONFIDENT if confident else link_of(rng, 0.15)
+        link = CONFIDENT if confident else draw_link(rng, 0.15)
         if len(steps) == at:
             text = fault_step(problem, state, fault, rng, link)
             if text is None:
                 return None
         else:
             text = safe_step(problem, state, link if not confident else CONFIDENT if rng.random() < 0.5 else ", so ")
-        written: Written = assess_written(problem, state, text)
-        if len(steps) != at and not written.verdict.sound:
-            return None  # the wrong value left the range: another story serves better
+        written = written_step(problem, state, text)
+        if len(steps) != at and not written.verdict.is_correct:
+            return None  # the incorrect value left the range; take another story
         steps.append(text)
         state = written.verdict.state
     return (steps, [at + 1]) if at < len(steps) else None
 
 
-def search_problems(
-    config: WorldConfig, name: str, seen: set[str], levels: Mapping[str, Level] = LEVELS
-) -> list[Problem]:
+def search_problems(pool: StoryPool, name: str) -> list[Problem]:
     """The problems of a search set."""
-    rng = random.Random(f"{config.seed}/search/{name}")
-    problems = problems_of(rng, "search", (SEARCH_LEVELS[name],), seen, levels)
-    return [next(problems) for _ in range(config.search)]
+    problems = pool.stories(random.Random(f"{pool.config.seed}/search/{name}"), "search", SEARCH_LEVELS[name])
+    return [next(problems) for _ in range(pool.config.search)]
 
 
-def search_row(name: str, number: int, problem: Problem) -> Any:
-    """A problem with the answer key of its set."""
-    answer = str(problem.answer)
+def search_row(name: str, number: int, problem: Problem) -> dict[str, Any]:
+    """A problem with the columns and the answer key of its set."""
+    text, answer = problem.text, str(problem.answer)
     solution = "\n".join(w.text for w in write_solution(problem, random.Random(0), Habits(flourish=0.0)))
-    match name:
-        case "math":
-            return {
-                "problem": problem.text,
-                "level": "Level 2",
-                "solution": solution,
-                "subject": "Small World",
-                "unique_id": f"test/small_world/{number}.json",
-                "answer": answer,
-            }
-        case "amc23":
-            return {
-                "id": number,
-                "problem": problem.text,
-                "answer": float(problem.answer),
-                "url": "",
-                "question": problem.text,
-            }
-        case "aime24":
-            row = {"id": number, "problem": problem.text, "solution": solution, "answer": answer, "url": ""}
-            return row | {"question": problem.text}
-        case "college_math":
-            return {
-                "data_source": "small_world",
-                "question_number": f"exercise.{number}",
-                "question": problem.text,
-                "answer": f"${answer}$",
-                "license": "Apache-2.0",
-                "data_topic": "small_world.arithmetic",
-            }
-        case "minerva_math":
-            return {"problem": problem.text, "solution": solution, "type": "Small World", "idx": number}
-        case "olympiadbench":
-            return {
-                "id": number,
-                "subfield": "Small World",
-                "context": None,
-                "question": problem.text,
-                "solution": [solution],
-                "final_answer": [answer],
-                "is_multiple_answer": False,
-                "unit": None,
-                "answer_type": "Numerical",
-                "error": None,
-            }
-    raise ValueError(f"unknown search set {name!r}; expected one of {tuple(SEARCH_LEVELS)}")
+    rows: dict[str, dict[str, Any]] = {
+        "math": {
+            "problem": text,
+            "level": "Level 2",
+            "solution": solution,
+            "subject": "Small World",
+            "unique_id": f"test/small_world/{number}.json",
+            "answer": answer,
+        },
+        "amc23": {"id": number, "problem": text, "answer": float(problem.answer), "url": "", "question": text},
+        "aime24": {"id": number, "problem": text, "solution": solution, "answer": answer, "url": "", "question": text},
+        "college_math": {
+            "data_source": "small_world",
+            "question_number": f"exercise.{number}",
+            "question": text,
+            "answer": f"${answer}$",
+            "license": "Apache-2.0",
+            "data_topic": "small_world.arithmetic",
+        },
+        "minerva_math": {"problem": text, "solution": solution, "type": "Small World", "idx": number},
+        "olympiadbench": {
+            "id": number,
+            "subfield": "Small World",
+            "context": None,
+            "question": text,
+            "solution": [solution],
+            "final_answer": [answer],
+            "is_multiple_answer": False,
+            "unit": None,
+            "answer_type": "Numerical",
+            "error": None,
+        },
+    }
+    return rows[name]

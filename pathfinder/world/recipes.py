@@ -1,9 +1,8 @@
-"""Recipes of the pretraining pipeline: one level of ``infra/pretraining/params.yaml`` each, checked on the way in."""
+"""Recipes of the pretraining pipeline: the levels of ``infra/pretraining/params.yaml``, checked when they are read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,11 +10,11 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pathfinder.core.io import DataError
-from pathfinder.world.problem_sets import WorldConfig
+from pathfinder.core.params import Count, Positive, Share
 from pathfinder.world.story import WORLDS, Level
 
 RECIPES = Path("infra/pretraining/params.yaml")
-Count = Annotated[int, Field(ge=1)]
+PRETRAINING = Path("artifacts/pretraining")
 
 
 class _Part(BaseModel):
@@ -25,10 +24,10 @@ class _Part(BaseModel):
 class Shape(_Part):
     """Sizes of the models (Qwen2, tied embeddings)."""
 
-    hidden: Count
-    layers: Count
-    heads: Count
-    feed: Count
+    hidden: Positive
+    layers: Positive
+    heads: Positive
+    feed: Positive
 
     @model_validator(mode="after")
     def _divides(self) -> Shape:
@@ -37,62 +36,73 @@ class Shape(_Part):
         return self
 
 
-class Steps(_Part):
-    """A phase: optimizer steps, padded tokens a batch, and the full learning rate."""
+class Phase(_Part):
+    """A training phase: optimizer steps, padded tokens per batch, and the full learning rate."""
 
-    steps: Count
-    tokens: Count
+    steps: Positive
+    tokens: Positive
     rate: Annotated[float, Field(gt=0)]
 
 
 class Plans(_Part):
     """The three phases of the base model, and the judge's."""
 
-    base: Steps
-    refined: Steps
-    words: Steps
-    judge: Steps
+    base: Phase
+    refined: Phase
+    words: Phase
+    judge: Phase
+
+
+class CorpusConfig(_Part):
+    """Sizes and error rates of the corpora; the defaults are those of the shipped data."""
+
+    seed: int = 11
+    phase1_train: Positive = 500
+    phase1_test: Positive = 60
+    phase2_train: Positive = 1900
+    phase2_test: Positive = 100
+    mistral: Positive = 1600
+    processbench: Positive = 150
+    prmbench: Positive = 50
+    search: Positive = 50
+    wrong_minus: Share = 0.02  # correct steps that a rater calls incorrect
+    wrong_plus: Share = 0.01  # incorrect steps that a rater calls correct
+    null_ratings: Share = 0.004
+    repeats: Share = 0.03  # alternatives that repeat another one verbatim
+    noise_on_track: Share = 0.05  # Monte-Carlo "-" although the true answer is still within reach
+    noise_off_track: Share = 0.1  # Monte-Carlo "+" although it is not
+    overlap: Count = 2  # problems of each benchmark subset and search set that phase1_test repeats
 
 
 class Measure(_Part):
-    """How many held-out stories each measurement takes."""
+    """Number of held-out stories for each measurement."""
 
-    policy: Count
-    judge: Count
+    policy: Positive
+    judge: Positive
 
 
 class Recipe(_Part):
-    """Everything that decides what a level's pipeline makes."""
+    """Everything that decides the results of a level's pipeline."""
 
     world: Literal["small", "rich"]
     device: Literal["cpu", "cuda"]
     seed: int
     shape: Shape
     plans: Plans
-    corpus: dict[str, int | float]
+    corpus: CorpusConfig
     measure: Measure
-
-    @model_validator(mode="after")
-    def _corpus_is_known(self) -> Recipe:
-        for name, value in self.corpus.items():
-            default = asdict(WorldConfig()).get(name)
-            if default is None or isinstance(value, float) > isinstance(default, float):
-                raise ValueError(f"corpus.{name}: {value}; settings are {asdict(WorldConfig())}")
-        return self
 
     @property
     def levels(self) -> Mapping[str, Level]:
-        """The stories of this level."""
+        """The story levels of this world."""
         return WORLDS[self.world]
-
-    @property
-    def config(self) -> WorldConfig:
-        """Sizes and rates of the corpora; what the recipe leaves out is as shipped."""
-        return WorldConfig(**self.corpus)  # type: ignore[arg-type]
 
 
 def load_recipe(level: str, path: Path = RECIPES) -> Recipe:
-    """The recipe of a level; raises ``DataError`` that lists every wrong key."""
+    """The recipe of a level.
+
+    Raises ``DataError`` that lists every wrong key.
+    """
     try:
         content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError) as error:
@@ -100,11 +110,9 @@ def load_recipe(level: str, path: Path = RECIPES) -> Recipe:
     levels = content.get("levels") if isinstance(content, dict) else None
     if not isinstance(levels, dict) or level not in levels:
         known = ", ".join(map(str, levels)) if isinstance(levels, dict) else "none"
-        raise DataError(f"{path}: no level {level!r}; there are {known}")
+        raise DataError(f"{path}: no level {level!r}; the levels are {known}")
     try:
         return Recipe.model_validate(levels[level])
     except ValidationError as error:
-        lines = "\n".join(
-            f"  levels.{level}.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()
-        )
-        raise DataError(f"{path}: wrong recipe:\n{lines}\nCorrect it there.") from error
+        lines = [f"  levels.{level}.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
+        raise DataError(f"{path}: invalid recipe:\n" + "\n".join(lines) + "\nCorrect these keys.") from error

@@ -1,6 +1,6 @@
-"""What a generated world holds, counted from its files by the oracle: faults, labels, misconceptions, and leakage.
+"""Statistics of a generated world, counted from its files: faults, labels, misreadings and leakage.
 
-Nothing is taken from the generator: stories are read back from their text, and every step is judged anew.
+Nothing is taken from the generator: stories are parsed from their text, and the oracle labels each step again.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, read_json, read_jsonl
-from pathfinder.world.story import SIGN, TRICKY, Claim, Event, Problem, State, Verdict, assess, begin, parse, split_of
+from pathfinder.world.oracle import Claim, State, Verdict, assess, begin, is_on_track, parse
+from pathfinder.world.story import TRICKY, Problem, read_story, split_of
 
 PARTS = {
     "PRM800K, train": ("prm800k/*_train.jsonl.gz", "train"),
@@ -24,27 +25,13 @@ PARTS = {
     "PRMBench": ("prmbench/*.jsonl", "benchmark"),
     "search": ("search/*.jsonl", "search"),
 }
-"""Parts of a world: their files, and the split (by digest of the text) that their stories come from."""
-_HEAD = re.compile(r"(\w+) has (\d+) (\w+)\.")
-_EVENT = re.compile(rf"\d+\) (\w+) ({'|'.join(SIGN)}) (them|\d+)\.")
+"""The files of each part of a world, and the split of its stories."""
 _TURN = re.compile(r"(?s)(?:(?P<story>.*\?) )?Step \d+: (?P<step>.*)")
-
-
-def read_story(text: str) -> Problem:
-    """The story that a text tells, without its level; raises ``DataError`` where it is none."""
-    head, *events, _ = [*text.split("\n"), ""]
-    found, told = _HEAD.fullmatch(head), [_EVENT.fullmatch(line) for line in events[:-1]]
-    if found is not None and all(told):
-        read = tuple(Event(m[1], m[2], 2 if m[3] == "them" else int(m[3])) for m in told if m)
-        story = Problem("", found[1], found[3], int(found[2]), read)
-        if story.text == text:
-            return story
-    raise DataError(f"{text!r} is no story of this world; make the corpora again")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step as the files have it: what it stands on, what was recorded about it, and the oracle's verdict."""
+    """A step of the files: the state before it, the label recorded for it, and the oracle's verdict."""
 
     problem: Problem
     before: State
@@ -55,40 +42,51 @@ class Step:
 
 @dataclass(slots=True)
 class Part:
-    """The counts of one part."""
+    """The counts of one part, named as in statistics.json."""
 
     problems: dict[str, Problem] = field(default_factory=dict)
     items: int = 0
     steps: int = 0
-    unread: int = 0  # steps outside the grammar
-    sound: int = 0
+    outside_the_grammar: int = 0
+    sound: int = 0  # correct steps
     labels: Counter[str] = field(default_factory=Counter)
-    agreeing: Counter[str] = field(default_factory=Counter)  # of them with what the oracle would have said
+    labels_as_the_oracle: Counter[str] = field(default_factory=Counter)  # recorded labels that equal the oracle's
     faults: Counter[str] = field(default_factory=Counter)
-    tricky_steps: int = 0  # claims about the hero's "takes back" and "gives back" events
-    misread: int = 0
-    outside: int = 0  # stories of another split than the part's
+    steps_about_tricky_events: int = 0
+    misread: int = 0  # of the steps about tricky events
+    stories_of_another_split: int = 0
 
     @property
     def tricky(self) -> list[int]:
-        """For each story the number of the hero's events that are commonly misread."""
+        """The number of the hero's tricky events in each story."""
         return [sum(e.actor == p.hero and e.verb in TRICKY for e in p.events) for p in self.problems.values()]
+
+    def figures(self) -> dict[str, Any]:
+        """The counts as JSON."""
+        counts = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "problems"}
+        tricky = self.tricky
+        return counts | {
+            "stories": len(self.problems),
+            "tricky_events": sum(tricky),
+            "stories_with_a_tricky_event": sum(n > 0 for n in tricky),
+        }
 
 
 def count(folder: Path) -> dict[str, Part]:
-    """Every part of the world in ``folder`` (shaped as ``data/``)."""
+    """Count every part of the world in ``folder``, which has the layout of ``data/``.
+
+    Raises ``DataError`` if a file is missing or contains a text that is not a story.
+    """
     return {name: _count(folder, name) for name in PARTS}
 
 
 def shared(parts: dict[str, Part]) -> dict[tuple[str, str], set[str]]:
-    """For each two parts the stories, by their text, that both hold."""
-    return {
-        (one, other): parts[one].problems.keys() & parts[other].problems.keys() for one, other in combinations(parts, 2)
-    }
+    """The texts of the stories that two parts share, for each pair of parts."""
+    return {(a, b): parts[a].problems.keys() & parts[b].problems.keys() for a, b in combinations(parts, 2)}
 
 
 def planted(folder: Path) -> set[str]:
-    """The stories that are in two parts on purpose, so that the search for overlap has something to find."""
+    """The stories that are in two parts on purpose, to test the search for overlap."""
     return set(read_json(folder / "world.json")["planted"]["overlap_with_benchmarks"])
 
 
@@ -96,7 +94,7 @@ def _count(folder: Path, name: str) -> Part:
     pattern, split = PARTS[name]
     files = sorted(folder.glob(pattern))
     if not files:
-        raise DataError(f"{folder / pattern}: no such file; name a folder that is shaped as data/")
+        raise DataError(f"{folder / pattern}: no such file; name a folder with the layout of data/")
     part = Part()
     for path in files:
         rows = read_json(path) if path.suffix == ".json" else [row for _, row in read_jsonl(path)]
@@ -106,7 +104,7 @@ def _count(folder: Path, name: str) -> Part:
             part.problems[problem.text] = problem
             for step in _steps(name, problem, row):
                 _add(part, step)
-    part.outside = sum(split_of(problem) != split for problem in part.problems.values())
+    part.stories_of_another_split = sum(split_of(problem) != split for problem in part.problems.values())
     return part
 
 
@@ -121,27 +119,24 @@ def _text_of(row: Any) -> str:
 def _add(part: Part, step: Step) -> None:
     part.steps += 1
     part.labels[step.label] += 1
-    said = parse(step.text)
-    if step.verdict is None or said is None:
-        part.unread += 1
+    parsed = parse(step.text)
+    if step.verdict is None or parsed is None:
+        part.outside_the_grammar += 1
         return
-    part.sound += step.verdict.sound
+    part.sound += step.verdict.is_correct
     part.faults.update(step.verdict.faults or ("none",))
-    part.agreeing[step.label] += step.label == _truth(step, step.verdict)
-    body = said.body
-    if isinstance(body, Claim) and body.verb in TRICKY:
-        part.tricky_steps += 1
+    part.labels_as_the_oracle[step.label] += step.label == _true_label(step, step.verdict)
+    if isinstance(parsed.body, Claim) and parsed.body.verb in TRICKY:
+        part.steps_about_tricky_events += 1
         part.misread += "misreading" in step.verdict.faults
 
 
-def _truth(step: Step, verdict: Verdict) -> str:
-    """What an exact annotator of the same kind would have recorded."""
+def _true_label(step: Step, verdict: Verdict) -> str:
+    """The label that an exact annotator of the same kind would have recorded."""
     if step.label in ("+", "-"):
-        after, problem = verdict.state, step.problem
-        early = after.ended and step.before.done < len(problem.events)
-        return "+" if after.value == problem.values[after.done] and not early else "-"
+        return "+" if is_on_track(step.problem, step.before, verdict.state) else "-"
     if step.label in ("sound", "first wrong"):
-        return "sound" if verdict.sound else "first wrong"
+        return "sound" if verdict.is_correct else "first wrong"
     if step.label in ("error", "no error"):
         return "no error" if verdict.rating == 1 else "error"
     return str(verdict.rating)
@@ -159,10 +154,9 @@ def _steps(name: str, problem: Problem, row: Any) -> Iterator[Step]:
         labels = ["first wrong" if place == row["label"] else "sound" for place in range(end)]
         yield from _chain(problem, row["steps"][:end], labels)
     elif name == "PRMBench":
-        steps, wrong = row["modified_process"], set(row["error_steps"])
-        yield from _chain(
-            problem, steps, ["error" if place in wrong else "no error" for place in range(1, len(steps) + 1)]
-        )
+        steps, errors = row["modified_process"], row["error_steps"]
+        labels = ["error" if place in errors else "no error" for place in range(1, len(steps) + 1)]
+        yield from _chain(problem, steps, labels)
 
 
 def _chain(problem: Problem, texts: list[str], labels: list[str]) -> Iterator[Step]:
@@ -175,18 +169,15 @@ def _chain(problem: Problem, texts: list[str], labels: list[str]) -> Iterator[St
 
 
 def _rated(problem: Problem, steps: list[Any]) -> Iterator[Step]:
-    """Every alternative of every step; the next step stands on the chosen one."""
+    """Every alternative of every step; the next step follows the chosen one."""
     state = begin(problem)
     for step in steps:
         for completion in step["completions"]:
             rating = completion["rating"]
             verdict = assess(problem, state, completion["text"])
             yield Step(problem, state, completion["text"], "none" if rating is None else str(rating), verdict)
-        chosen = (
-            step["human_completion"]
-            if step["chosen_completion"] is None
-            else step["completions"][step["chosen_completion"]]
-        )
+        place = step["chosen_completion"]
+        chosen = step["human_completion"] if place is None else step["completions"][place]
         after = assess(problem, state, chosen["text"]) if chosen is not None else None
         if after is None:
             return

@@ -1,8 +1,8 @@
-"""Tiny Qwen2-architecture models and their tokenizer, for the small world.
+"""Tiny Qwen2-architecture models and their tokenizer.
 
-The tokenizer is a byte-level BPE (any text round-trips) in which each number 0-99, each word of the world and each
-fixed prompt string is one token. It is saved and loaded as ``PreTrainedTokenizerFast``: beside a qwen2 configuration
-``AutoTokenizer`` would take ``Qwen2Tokenizer``, which splits digits again without a word.
+The tokenizer is a byte-level BPE, so any text round-trips. Each number 0-99, each word of the world and each fixed
+prompt string is one token. It is saved and loaded as ``PreTrainedTokenizerFast``: given a qwen2 configuration,
+``AutoTokenizer`` would choose ``Qwen2Tokenizer``, which silently splits digits again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", promp
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN, *prompts.LABEL_TOKENS)
 YES, NO = "yes", "no"
 CHECK_CAPTIONS = (" Sound: ", ", Fits: ", ", Helps: ")
-"""Captions of the base model's own verification lessons; the PRM's prompt has others."""
+"""Captions of the base model's verification lessons; they differ from those of the PRM's prompt."""
 CHECK_SYSTEM = "Check every step of this story."
 JUDGE_REASONING, JUDGE_SCORES = "Reasoning:\n", ("\n\nFinal answers:\nScore A: \n", "\nScore B: \n", "\nScore C:\n")
-INDENTS = (0, 16, 20)
-"""The frames of the judge's context: repaired, and as published for the two corpora."""
+INDENTS = (0, *prompts.PUBLISHED_INDENTS)
+"""Indents of the judge's context: repaired, and as published for the two corpora."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -43,13 +43,13 @@ _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\
 _PYTHON_PIECES = re.compile(r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?[^\W\d_]+| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+|\d")
 _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
-"""Byte, number and word tokens; the added tokens follow."""
+"""Number of byte, number and word tokens, without the added tokens."""
 STEP_SENTINEL = "\x00step\x00"
 _SENTINELS = ("\x00problem\x00", "\x00prefix\x00", STEP_SENTINEL)
 
 
 def prompt_chunks() -> list[str]:
-    """Every fixed prompt string, longest first: each becomes one added token."""
+    """Every fixed prompt string, longest first; each becomes one added token."""
     chunks: set[str] = set()
     problem, prefix, step = _SENTINELS
     for indent in INDENTS:
@@ -72,7 +72,7 @@ def _between(text: str) -> list[str]:
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of every tiny model; the same call gives the same ids."""
+    """The tokenizer of all tiny models; every call gives the same ids."""
     vocabulary, merges = _learn_merges()
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
     split = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
@@ -95,7 +95,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def _lesson_words() -> Counter[str]:
-    """Pieces with weights: the world's own first (they must become single tokens), then the prompts' English."""
+    """Pieces with weights: the world's words, which must become single tokens, outweigh the prompts' English."""
     own = [f" {word}" for verb in story.SIGN for word in verb.split()]
     own += [f"{verb.split()[0]}" for verb in story.SIGN]
     own += [f"{space}{word}" for word in (*story.NAMES, *story.NOUNS) for space in ("", " ")]
@@ -115,7 +115,7 @@ def _lesson_words() -> Counter[str]:
 
 
 def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Number merges by hand, then byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
+    """Number merges written out, then byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     space = _as_bytes(" ")
     merges = [(space, str(d)) for d in range(10)] + [(str(d), ")") for d in range(1, 10)]
@@ -123,9 +123,8 @@ def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
     vocabulary = {token: i for i, token in enumerate(alphabet)}
     for left, right in merges:
         vocabulary[left + right] = len(vocabulary)
-    words = {word: [_as_bytes(c) for c in word] for word in _lesson_words() if not any(c.isdigit() for c in word)}
-    words = {word: [c for part in parts for c in part] for word, parts in words.items()}
     weights = _lesson_words()
+    words = {word: list("".join(map(_as_bytes, word))) for word in weights if not any(c.isdigit() for c in word)}
     while len(vocabulary) < _VOCABULARY:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in words.items():
@@ -141,7 +140,7 @@ def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _as_bytes(text: str) -> str:
-    """Text in the byte-level alphabet."""
+    """A text in the byte-level alphabet."""
     return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
 
 
@@ -158,10 +157,10 @@ def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
 def build_model(
     tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, feed: int, seed: int
 ) -> Qwen2ForCausalLM:
-    """A fresh tied Qwen2 model in fp32 for ``tokenizer``, initialised from ``seed`` alone.
+    """A new tied Qwen2 model in fp32 for ``tokenizer``; its weights depend only on ``seed`` and the sizes.
 
-    Numbers start from waves of their value and queries start equal to keys (likeness attends to likeness): telling
-    whether two numbers are equal is the hard part of verification, and from a random start it formed late or never.
+    The hard part of verification is telling whether two numbers are equal, which a random initialisation learned late
+    or never. So number embeddings start as waves of the value, and query projections start equal to key projections.
     """
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // 16) * 16,
@@ -189,7 +188,7 @@ def build_model(
 
 
 def _start_numbers(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Rows of the numbers: waves of the value in a random basis, and a direction for each way of writing it."""
+    """Number embeddings: waves of the value in a random basis, plus a direction for each way of writing it."""
     rows = model.model.embed_tokens.weight
     periods = torch.tensor([2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 20.0, 40.0, 80.0])
     angles = 2 * torch.pi * torch.arange(100)[:, None] / periods
@@ -197,17 +196,17 @@ def _start_numbers(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) 
     basis = torch.linalg.qr(torch.randn(rows.shape[1], waves.shape[1]))[0]
     values = waves @ basis.T * (rows.shape[1] / len(periods)) ** 0.5 * _EMBEDDING_STD
     for form, numbers in ((" {}", range(100)), ("{}", range(100)), ("{})", range(1, 10))):
-        manner = 0.5 * _EMBEDDING_STD * torch.randn(rows.shape[1])
+        direction = 0.5 * _EMBEDDING_STD * torch.randn(rows.shape[1])
         ids = single_tokens(tokenizer, [form.format(n) for n in numbers])
         for n, row in zip(numbers, ids.values(), strict=True):
-            rows[row] = values[n] + manner
+            rows[row] = values[n] + direction
 
 
 @torch.no_grad()
 def seed_label_rows(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Start ``<+>`` and ``<->`` from the rows of "yes" and "no", and the mask from the padding's (as published).
+    """Copy the rows of "yes" and "no" to ``<+>`` and ``<->``, and the padding's row to the mask (as published).
 
-    Rows of a tied matrix that training never met start 10-14 nats off.
+    Rows of a tied matrix that pretraining never used start 10-14 nats off.
     """
     rows = model.model.embed_tokens.weight
     for token, like in ((prompts.GOOD, YES), (prompts.BAD, NO), (prompts.MASK, END_OF_TEXT)):
@@ -225,16 +224,19 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Pa
 
 
 def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
-    """The id of a text that is one token."""
+    """The id of a text that is one token; raises ``ValueError`` for any other text."""
     return single_tokens(tokenizer, [token])[token]
 
 
 def single_tokens(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> dict[str, int]:
-    """Ids of texts that must be one token each; raises ``ValueError`` naming the first that is not."""
+    """Ids of texts that must be one token each.
+
+    Raises ``ValueError`` naming the first text that is not.
+    """
     ids: dict[str, int] = {}
     for text in texts:
         encoded = tokenizer.encode(text, add_special_tokens=False)
         if len(encoded) != 1:
-            raise ValueError(f"{text!r} is {len(encoded)} tokens, expected 1; build the tokenizer again")
+            raise ValueError(f"{text!r} is {len(encoded)} tokens, expected 1; rebuild the tokenizer")
         ids[text] = encoded[0]
     return ids

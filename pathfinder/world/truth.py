@@ -1,8 +1,7 @@
-"""What the judge and the consistency filter got right, where the truth of a step is known: in a generated world.
+"""The judge and the consistency filter, measured against the ground truth of a generated world.
 
-The oracle reads the story back from the problem's text and judges every step anew, given the steps before it; nothing
-is taken from the generator. A problem that tells no story of such a world, as all of the real sources, has no known
-truth and is counted, not guessed at.
+The oracle parses the story from the problem's text and judges each step again, given the steps before it. Nothing is
+taken from the generator. Problems of real sources are not stories of a generated world, so their truth is unknown.
 """
 
 from __future__ import annotations
@@ -15,41 +14,35 @@ import polars as pl
 from pathfinder.benchmarks.bootstrap import interval
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
-from pathfinder.world.statistics import read_story
-from pathfinder.world.story import Verdict, assess, begin
+from pathfinder.world.oracle import Verdict, assess_all
+from pathfinder.world.story import read_story
 
 Figure = dict[str, Any]
-"""``{"value": percent, "interval": [low, high]}``; both null where nothing was counted."""
+"""``{"value": percent, "interval": [low, high]}``; both are null if nothing was counted."""
 KNOWN = {
     "group": pl.String(),  # source and rating, "prm800k:-1"
     "problem_id": pl.String(),
-    "is_wrong": pl.Boolean(),  # the truth: a math or a consistency error
+    "is_wrong": pl.Boolean(),  # the step has a math or a consistency error
     "is_called_wrong": pl.Boolean(),  # the judge's math or consistency score is 0
-    "is_right": pl.Boolean(),  # both scores are the truth
+    "is_right": pl.Boolean(),  # both scores equal the truth
     "is_kept": pl.Boolean(),  # by the consistency filter
 }
 
 
 def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None:
-    """The oracle's verdict on ``step``, or None where the problem is no story or a step is outside the grammar."""
+    """The oracle's verdict on ``step``, or ``None`` if the problem is no story or a step is outside the grammar."""
     try:
         story = read_story(problem)
     except DataError:
         return None
-    state = begin(story)
-    for text in before:
-        verdict = assess(story, state, text)
-        if verdict is None:
-            return None
-        state = verdict.state
-    return assess(story, state, step)
+    return assess_all(story, [*before, step])[-1]
 
 
 def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-    """A row (``KNOWN``) for each step that the judge gave scores to and whose truth is known.
+    """A row (``KNOWN``) for each step with scores of the judge and a known truth.
 
-    ``steps``, ``trajectories`` and ``labels`` are the tables of prepare and label, ``kept`` the ids that the filter
-    kept.
+    ``steps``, ``trajectories`` and ``labels`` are the tables of prepare and label; ``kept`` has the ids of the steps
+    that the filter kept.
     """
     judged = (
         labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null())
@@ -65,17 +58,17 @@ def _known(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
         verdict = verdict_of(row["problem"], row["steps"][: row["step_index"]], row["step"])
         if verdict is None:
             continue
-        said, truth = (row["math"], row["consistency"]), (verdict.math, verdict.consistency)
+        scores, truth = (row["math"], row["consistency"]), (verdict.math, verdict.consistency)
         group = f"{row['source']}:{row['rating']:+d}"
-        yield group, row["problem_id"], not verdict.sound, not all(said), said == truth, row["is_kept"]
+        yield group, row["problem_id"], not verdict.is_correct, not all(scores), scores == truth, row["is_kept"]
 
 
 def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
     """Rates of ``known`` rows in percent, with bootstrap intervals by problem.
 
-    ``error_precision`` moves with the share of wrong steps, which is its value for a judge that calls every step wrong
-    (``wrong``); ``error_recall`` and ``false_alarms`` do not. ``labels_right`` is of all, of what the filter kept and
-    of what it dropped.
+    ``wrong`` is the share of incorrect steps, which is also the ``error_precision`` of a judge that flags every step.
+    ``error_recall`` and ``false_alarms`` do not depend on that share. ``labels_right`` is given for all steps, and for
+    those that the filter kept and dropped.
     """
     wrong, called, right, kept = (pl.col(name) for name in ("is_wrong", "is_called_wrong", "is_right", "is_kept"))
     every = wrong.is_not_null()

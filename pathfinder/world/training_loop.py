@@ -1,54 +1,54 @@
-"""The training loop of the tiny models: lessons into masked batches, Muon and AdamW, resumable by steps.
+"""The training loop of the tiny models: lessons as masked batches, Muon with AdamW, checkpoints by step.
 
-Muon (matrices, RMS-matched learning rate) beside AdamW (embeddings, biases and norms) learned the small world several
-times faster than AdamW alone; schedules count steps, never seconds, so that a run repeats.
+Muon for matrices (with an RMS-matched learning rate) and AdamW for the rest learned the small world several times
+faster than AdamW for everything. Schedules count steps, not seconds, so a run is repeatable.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import Qwen2ForCausalLM
 
 from pathfinder.core.io import atomic_file
+from pathfinder.core.progress import Progress
 from pathfinder.world.lessons import Lesson
+from pathfinder.world.recipes import Phase
 
-_OTHERS = 0.4  # rate of embeddings, biases and norms beside the matrices
+_OTHERS = 0.4  # learning rate of embeddings, biases and norms relative to the matrices
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Padded lessons: ``ids``, ``positions``, ``targets`` and ``weights`` are (rows, length), ``mask`` is boolean
-    (rows, 1, length, length), true where a query may look."""
+    """Padded lessons."""
 
-    ids: Tensor
-    positions: Tensor
-    targets: Tensor
-    weights: Tensor
-    mask: Tensor
+    ids: Tensor  # (rows, length) int64
+    positions: Tensor  # (rows, length) int64
+    targets: Tensor  # (rows, length) int64
+    weights: Tensor  # (rows, length) float32
+    mask: Tensor  # (rows, 1, length, length) bool, true where a query attends to a key
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``."""
-        ids, positions, targets = (t.to(device) for t in (self.ids, self.positions, self.targets))
-        return Batch(ids, positions, targets, self.weights.to(device), self.mask.to(device))
+        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
 
 
 def collate(lessons: Sequence[Lesson], pad: int) -> Batch:
-    """One batch; lengths are rounded up to multiples of 32 so that few shapes occur."""
+    """Pad lessons into one batch; the length is a multiple of 32, so few shapes occur."""
     length = -(-max(lesson.length for lesson in lessons) // 32) * 32
     rows = len(lessons)
     ids = torch.full((rows, length), pad)
     targets = torch.full((rows, length), pad)
     positions = torch.zeros((rows, length), dtype=torch.long)
     weights = torch.zeros((rows, length))
-    ends = torch.zeros((rows, length), dtype=torch.long)  # one past the last token that may look at this one
-    hidden_from = torch.zeros((rows, length), dtype=torch.long)  # branches do not see the trunk from here on
+    ends = torch.zeros((rows, length), dtype=torch.long)  # end of the queries that attend to this key
+    hidden_from = torch.zeros((rows, length), dtype=torch.long)  # end of the trunk that a branch sees
     for row, lesson in enumerate(lessons):
         at = 0
         for attached, piece in ((0, lesson.trunk), *lesson.branches):
@@ -71,9 +71,9 @@ def collate(lessons: Sequence[Lesson], pad: int) -> Batch:
 
 
 def weighted_loss(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
-    """Mean cross-entropy of the tokens with a weight, each predicted one position before it in its own branch.
+    """Weighted mean cross-entropy; each token is predicted by the position before it in its own branch.
 
-    A branch's first token is predicted by the trunk, which no lesson asks for; its weight must be zero.
+    The weight of a branch's first token must be zero, because the position before it belongs to the trunk.
     """
     output = model.model(input_ids=batch.ids, attention_mask=batch.mask, position_ids=batch.positions, use_cache=False)
     rows, columns = torch.nonzero(batch.weights, as_tuple=True)
@@ -86,7 +86,7 @@ def weighted_loss(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
 
 
 def batches(lessons: Iterator[Lesson], tokens: int, pad: int) -> Iterator[Batch]:
-    """Batches of about ``tokens`` padded tokens, out of pools sorted by length so that little is padding."""
+    """Batches of about ``tokens`` padded tokens, from pools of lessons sorted by length to reduce padding."""
     while True:
         pool = sorted((next(lessons) for _ in range(192)), key=lambda lesson: lesson.length)
         groups: list[list[Lesson]] = [[]]
@@ -94,13 +94,13 @@ def batches(lessons: Iterator[Lesson], tokens: int, pad: int) -> Iterator[Batch]
             if groups[-1] and (len(groups[-1]) + 1) * lesson.length > tokens:
                 groups.append([])
             groups[-1].append(lesson)
-        # Neighbouring batches alternate between short and long, or the gradient would follow the length.
+        # Mix short and long batches, or the gradient would follow the length.
         order = sorted(range(len(groups)), key=lambda i: (i * 7919) % len(groups))
         yield from (collate(groups[i], pad) for i in order)
 
 
 class Optimizer:
-    """Muon on the layers' matrices at ``rate``, AdamW on everything else at a part of it."""
+    """Muon for the layers' matrices at ``rate``, AdamW for everything else at 0.4 of it."""
 
     def __init__(self, model: nn.Module, rate: float) -> None:
         self.rate = rate
@@ -116,7 +116,10 @@ class Optimizer:
 
     @torch.no_grad()
     def step(self, number: int, share: float) -> None:
-        """Update ``number`` (from 1) at ``share`` of the full rate, and clear the gradients."""
+        """Apply update ``number`` (from 1) at ``share`` of the full rate, and clear the gradients.
+
+        Raises ``ValueError`` if a parameter has no gradient.
+        """
         rate = self.rate * share
         by_shape: dict[torch.Size, list[str]] = {}
         for name, parameter in self.matrices.items():
@@ -143,12 +146,12 @@ class Optimizer:
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
     if parameter.grad is None:
-        raise ValueError("a parameter got no gradient; every one of these models takes part in every lesson")
+        raise ValueError("a parameter got no gradient; expected every lesson to use every parameter")
     return parameter.grad
 
 
 def orthogonalise(updates: Tensor) -> Tensor:
-    """Nearest semi-orthogonal matrices of a stack (count, rows, columns) by five Newton-Schulz iterations (Muon)."""
+    """The nearest semi-orthogonal matrices of a stack (count, rows, columns): five Newton-Schulz iterations (Muon)."""
     tall = updates.shape[1] > updates.shape[2]
     x = updates.mT if tall else updates
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -160,67 +163,54 @@ def orthogonalise(updates: Tensor) -> Tensor:
 
 
 def rate_share(step: int, steps: int) -> float:
-    """Warm-up over 100 steps, then full, then down to nothing linearly over the last 40 % of the steps."""
+    """Share of the full rate: linear warm-up over 100 steps, linear decay to 0 over the last 40 % of the steps."""
     return min(1.0, step / 100, max(0.0, (steps - step) / (0.4 * steps)))
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A training run: everything that decides its result besides the lessons and the first weights."""
-
-    steps: int
-    tokens: int
-    rate: float
 
 
 def fit(
     model: Qwen2ForCausalLM,
     lessons: Callable[[int], Iterator[Lesson]],
-    plan: Plan,
+    phase: Phase,
     checkpoint: Path,
-    report: Callable[[int, float], None],
     every: int = 500,
 ) -> None:
-    """Train in place. ``lessons(block)`` gives the lessons of a block of ``every`` steps, so a run that was ended
-    goes on at the last full block in ``checkpoint`` and comes to the same weights."""
+    """Train in place.
+
+    ``lessons(block)`` gives the lessons of a block of ``every`` steps. An interrupted run resumes after the last full
+    block in ``checkpoint`` and produces the same weights.
+    """
     pad = int(model.config.pad_token_id or 0)
-    optimizer = Optimizer(model, plan.rate)
+    optimizer = Optimizer(model, phase.rate)
     done = _resume(model, optimizer, checkpoint)
     model.train()
-    while done < plan.steps:
-        supply = batches(lessons(done // every), plan.tokens, pad)
-        total = 0.0
-        for _ in range(min(every, plan.steps - done)):
-            done += 1
-            loss = weighted_loss(model, next(supply).to(model.device))
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimizer.step(done, rate_share(done, plan.steps))
-            total += loss.item()
-            if done % 100 == 0:
-                report(done, total / ((done - 1) % every + 1))
-        _keep(model, optimizer, checkpoint, done)
+    with Progress(f"pretrain {checkpoint.stem}", phase.steps, "steps") as progress:
+        progress.resume(done)
+        while done < phase.steps:
+            supply = batches(lessons(done // every), phase.tokens, pad)
+            total = 0.0
+            for count in range(1, min(every, phase.steps - done) + 1):
+                done += 1
+                loss = weighted_loss(model, next(supply).to(model.device))
+                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.step(done, rate_share(done, phase.steps))
+                total += loss.item()
+                progress.advance(note=f"loss {total / count:.4f}")
+            _save(model, optimizer, checkpoint, done)
     model.train(False)
 
 
-def _keep(model: nn.Module, optimizer: Optimizer, checkpoint: Path, done: int) -> None:
+def _save(model: nn.Module, optimizer: Optimizer, checkpoint: Path, done: int) -> None:
     tensors = {f"model/{name}": p.detach() for name, p in model.named_parameters()} | optimizer.state
     with atomic_file(checkpoint) as temporary:
-        save_file(tensors, temporary, metadata={"done": json.dumps(done)})
+        save_file(tensors, temporary, metadata={"done": str(done)})
 
 
 def _resume(model: Qwen2ForCausalLM, optimizer: Optimizer, checkpoint: Path) -> int:
+    """Load the checkpoint if it exists; the number of steps it has done."""
     if not checkpoint.exists():
         return 0
-    tensors = load_file(checkpoint)
-    with torch.no_grad():
+    with safe_open(checkpoint, framework="pt", device=str(model.device)) as saved, torch.no_grad():
         for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[f"model/{name}"])
-    optimizer.state = {name: tensors[name].to(model.device) for name in optimizer.state}
-    return int(json.loads(_metadata(checkpoint)["done"]))
-
-
-def _metadata(path: Path) -> dict[str, str]:
-    with path.open("rb") as handle:
-        size = int.from_bytes(handle.read(8), "little")
-        header: dict[str, dict[str, str]] = json.loads(handle.read(size))
-    return header["__metadata__"]
+            parameter.copy_(saved.get_tensor(f"model/{name}"))
+        optimizer.state = {name: saved.get_tensor(name) for name in optimizer.state}
+        return int(saved.metadata()["done"])

@@ -1,0 +1,97 @@
+"""Lessons for training the judge: one place of a solution and several steps there, each with the judge's answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+from pathfinder.core import prompts
+from pathfinder.world import tiny
+from pathfinder.world.lessons import Encoder, Lesson, draw_problem, word_questions
+from pathfinder.world.oracle import Aside, Claim, State, Verdict, assess, parse
+from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution
+from pathfinder.world.story import LEVELS, SIGN, Level, Problem, compute
+
+
+def reasoning(problem: Problem, state: State, step: str) -> list[tuple[str, bool]]:
+    """The judge's reasoning: each fact that it looks up or recomputes, and whether the step agrees with it.
+
+    Raises ``ValueError`` for text outside the grammar.
+    """
+    parsed = parse(step)
+    if parsed is None:
+        raise ValueError(f"{step!r} is outside the grammar; judge lessons are written for steps that parse")
+    notes: list[tuple[str, bool]] = []
+    following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
+    repeated = parsed.body is not None and parsed.body in state.claims
+    if parsed.event is not None:
+        notes.append((f"next {following}", parsed.event == state.done + 1 and following != "none"))
+        if parsed.event <= state.done:
+            notes.append(("again", repeated))
+        if parsed.body is not None and not repeated:
+            notes.append(_event_note(problem, parsed.body))
+    elif parsed.kind == "answer":
+        notes.append((f"next {following}", following == "none"))
+    else:
+        notes.append(("again", True))
+    if parsed.noun is not None:
+        notes.append((problem.noun, parsed.noun == problem.noun))
+    if parsed.value is not None and not repeated:
+        notes.append((f"from {state.value}", parsed.value == state.value))
+    if isinstance(parsed.body, Claim):
+        notes += _claim_notes(parsed.body)
+    return notes
+
+
+def _event_note(problem: Problem, body: Claim | Aside) -> tuple[str, bool]:
+    if body.event > len(problem.events):
+        return "none", False
+    event = problem.events[body.event - 1]
+    if isinstance(body, Aside):
+        agrees = event.actor == body.name and event.actor != problem.hero
+    else:
+        agrees = (event.actor, event.verb, event.object) == (problem.hero, body.verb, body.object)
+    return f"{event.actor} {event.verb} {event.object}", agrees
+
+
+def _claim_notes(claim: Claim) -> list[tuple[str, bool]]:
+    sign = SIGN[claim.verb]
+    operand = "2" if claim.object == "them" else claim.object
+    result = compute(claim.left, claim.sign, claim.right)
+    shown = str(result) if 0 <= result <= 99 else "none"
+    return [
+        (f"{claim.verb} {sign} {operand}", (sign, operand) == (claim.sign, str(claim.right))),
+        (f"{claim.left} {claim.sign} {claim.right} = {shown}", result == claim.result),
+    ]
+
+
+def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) -> list[tuple[str, float]]:
+    """The correct answer to the judge's prompt, as parts with loss weights: decisions weigh more than wording."""
+    parts = [(tiny.JUDGE_REASONING, 0.5)]
+    for i, (text, agrees) in enumerate(reasoning(problem, state, step)):
+        parts += [(f" {text}" if i else text, 1.0), (f" {tiny.YES if agrees else tiny.NO}", 3.0), (".", 0.5)]
+    for caption, score in zip(tiny.JUDGE_SCORES, verdict.labels, strict=True):
+        parts += [(caption, 0.5), (str(score), 3.0)]
+    return [*parts, (tiny.END_OF_TURN, 0.5)]
+
+
+def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Level] = LEVELS) -> Lesson:
+    """Draw a story and a place in its solution, with four steps there and the judge's answer to each."""
+    problem = draw_problem(rng, levels)
+    solution = write_solution(problem, rng, PREFIX_HABITS)
+    place = rng.randrange(len(solution))
+    written, prefix = solution[place], [w.text for w in solution[:place]]
+    indent = 0 if rng.random() < 0.9 else rng.choice(tiny.INDENTS[1:])
+    user = prompts.judge_prompt(problem.text, prefix, tiny.STEP_SENTINEL, indent)
+    before, after = user.split(tiny.STEP_SENTINEL)
+    trunk = encoder.piece((f"{tiny.START_OF_TURN}user\n{before}", 0.0))
+    tail = f"{after}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
+    branches = []
+    for _ in range(4):
+        step = draw_step_to_verify(rng, problem, written, scramble=0.35)
+        verdict = assess(problem, written.before, step)
+        if verdict is not None:
+            asked = encoder.questions(word_questions(step, verdict), weight=0.5)
+            answer = encoder.piece((tail, 0.0), *judge_answer(problem, written.before, step, verdict))
+            branches.append((len(trunk.ids), asked + answer))
+    return Lesson(trunk, tuple(branches))

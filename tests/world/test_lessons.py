@@ -1,0 +1,22 @@
+"""Lessons: their tokens are those of their text."""
+
+from __future__ import annotations
+
+import random
+
+from transformers import PreTrainedTokenizerFast
+
+from pathfinder.world.judge_lessons import judge_lesson
+from pathfinder.world.lessons import Encoder, base_lesson
+
+
+def test_lessons_are_what_the_tokenizer_makes_of_their_text(tokenizer: PreTrainedTokenizerFast) -> None:
+    encoder, rng = Encoder(tokenizer), random.Random(5)
+    branches = 0
+    for _ in range(40):
+        for lesson in (base_lesson(encoder, rng), judge_lesson(encoder, rng)):
+            for attached, piece in lesson.branches:
+                ids = [*lesson.trunk.ids[:attached], *piece.ids]
+                assert tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) == ids
+                branches += 1
+    assert branches > 100
