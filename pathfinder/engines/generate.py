@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -108,16 +109,14 @@ class Generator:
         return Completion(text, len(row.ids), "stop" if row.stopped or found else "length")
 
 
+@dataclass(slots=True)
 class _Row:
     """The tokens of a row so far."""
 
-    __slots__ = ("ids", "noise", "stopped", "tail")
-
-    def __init__(self, noise: npt.NDArray[np.float64]) -> None:
-        self.noise = noise
-        self.ids: list[int] = []
-        self.tail = ""
-        self.stopped = False
+    noise: npt.NDArray[np.float64]
+    ids: list[int] = field(default_factory=list)
+    tail: str = ""
+    stopped: bool = False
 
 
 class _Cache:

@@ -16,7 +16,6 @@ import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from pathfinder.core.io import DataError
@@ -63,17 +62,11 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Sync all entries and release the lock."""
+    def __exit__(self, *_: object) -> None:
         try:
             self.sync()
         finally:
-            self._file.close()
+            self._file.close()  # releases the lock
 
     def __contains__(self, key: str) -> bool:
         return _digest(key.encode()) in self._places

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pathfinder.benchmarks.grading import boxes
+from pathfinder.benchmarks.processbench import NO_ERROR
 from pathfinder.judge.parsing import AnswerPreset
 
-NO_ERROR = -1
 _BOX = "\\boxed{"
 _NUMBER = re.compile(r"-?[0-9]{1,6}")
 _MARKUP = re.compile(r"\\text(?:bf|rm|it)?|\\math(?:bf|rm)|</?paragraph_|paragraph_?|index|[{}<>$]", re.IGNORECASE)

@@ -150,7 +150,7 @@ class ServerJudge:
 
 
 class LocalJudge:
-    """A judge in this process; the keys alone determine the composition of its batches.
+    """A judge in this process; only the keys determine the composition of its batches.
 
     If any answer of a batch is missing, the whole batch is generated and only the missing answers are written. A run
     that was killed and resumed therefore has the same answers as an uninterrupted one.

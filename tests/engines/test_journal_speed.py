@@ -18,7 +18,7 @@ from pathfinder.engines.journal import Journal
 
 pytestmark = pytest.mark.benchmarks
 _ENTRIES = int(os.environ.get("PATHFINDER_JOURNAL_ENTRIES", "500000"))
-_ANSWER = "Reasoning: the step repeats what stands above it and adds nothing.\n" * 8
+_ANSWER = "Reasoning: the step repeats an earlier step, and adds nothing new.\n" * 8
 _ANSWER += "Final answers:\nScore A: 1\nScore B: 1\nScore C: 0"
 
 

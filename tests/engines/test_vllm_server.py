@@ -1,4 +1,4 @@
-"""Start, use and stop a vLLM server: a stand-in, and the real one if its environment is named.
+"""Start, use and stop a vLLM server: a fake one, and the real one if its environment is named.
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -s tests/engines/test_vllm_server.py
 """
@@ -26,7 +26,7 @@ from pathfinder.core.params import Vllm
 from pathfinder.core.records import ANSWERS
 from pathfinder.engines.vllm_server import vllm_servers
 
-STAND_IN = """
+FAKE_SERVER = """
 import http.server, signal, sys, time
 if "--fail" in sys.argv:
     print("no such GPU \\x1b[31m", flush=True)
@@ -47,7 +47,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
 
 def settings(*options: str, **more: Any) -> Vllm:
     values = {
-        "command": [sys.executable, "-c", STAND_IN],
+        "command": [sys.executable, "-c", FAKE_SERVER],
         "replicas": 1,
         "dtype": "float32",
         "tensor_parallel": 1,
@@ -70,7 +70,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def arguments(url: str) -> str:
-    """The command line of the stand-in."""
+    """The command line of the fake server."""
     return httpx.get(url.removesuffix("/v1") + "/health", timeout=5).text
 
 
