@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pathfinder.core.runs import Run
-from pathfinder.reporting.results import BENCHMARKS, NOT_APPLICABLE, Benchmark, Metrics, Results, Score, mean_over_seeds
+from pathfinder.reporting.results import BENCHMARKS, NOT_APPLICABLE, Benchmark, Metrics, Results, Score
 
 Value = Callable[[Metrics, str], Any]
 """Looks up a figure of a metric file by the name of its column."""
 
 
-def cells(values: Sequence[Any]) -> list[str]:
+def figures(values: Sequence[Any]) -> list[str]:
     """Figures to one decimal place, a dash for ``None``."""
     return [NOT_APPLICABLE if value is None else f"{value:.1f}" for value in values]
 
@@ -36,17 +36,15 @@ def gaps(ours: Sequence[float | None], theirs: Sequence[float]) -> list[str]:
 def row_of(
     members: Sequence[Run], metrics: Mapping[str, Metrics], value_of: Value, columns: Sequence[str]
 ) -> list[float | None]:
-    """A system's figures, each the mean over its seeds."""
-
-    def mean(column: str) -> float | None:
-        return mean_over_seeds(members, metrics, lambda found: value_of(found, column))
-
-    return [mean(column) for column in columns]
+    """A system's figures, each the mean over its measured seeds; ``None`` if no file has it."""
+    files = [metrics[run.name] for run in members if run.name in metrics]
+    found = ([value for file in files if (value := value_of(file, column)) is not None] for column in columns)
+    return [sum(values) / len(values) if values else None for values in found]
 
 
 def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], *keys: str) -> float | None:
-    """The mean of a nested figure over a system's seeds."""
-    return mean_over_seeds(members, metrics, lambda found: nested(found, *keys))
+    """The mean of a nested figure over a system's measured seeds."""
+    return row_of(members, metrics, lambda file, _: nested(file, *keys), [""])[0]
 
 
 def nested(found: Any, *keys: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
-from pathfinder.reporting.cells import cells, counts, mean_of, measured, origin_of
+from pathfinder.reporting import cells
 from pathfinder.reporting.results import NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, Results, label
 
 _CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the test items"}
@@ -46,7 +46,7 @@ def stopped_early(results: Results, consequence: str) -> list[Block]:
 
 def processbench(results: Results) -> list[Block]:
     """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
-    origin, found = origin_of(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
+    origin, found = cells.origin_of(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
     subsets = dict(zip(paper.PROCESSBENCH.columns[:-1], paper.PROCESSBENCH.headings[:-1], strict=True))
     parts = {
         f"{name}, {kind}": ("subsets", subset, f"{kind}_acc")
@@ -54,8 +54,8 @@ def processbench(results: Results) -> list[Block]:
         for kind in ("error", "correct")
     }
     rows = [
-        (label(members), *cells([mean_of(members, found, *keys) for keys in parts.values()]))
-        for members in measured(results, PROCESSBENCH)
+        (label(members), *cells.figures([cells.mean_of(members, found, *keys) for keys in parts.values()]))
+        for members in cells.measured(results, PROCESSBENCH)
     ]
     if not rows:
         return []
@@ -72,9 +72,9 @@ def processbench(results: Results) -> list[Block]:
 
 
 def _generators(results: Results, first: Mapping[str, Any], origin: str) -> Fold:
-    systems, found = measured(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
+    systems, found = cells.measured(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
     rows = [
-        (name, f"{row['n']:,}", *cells([mean_of(members, found, "generators", name, "f1") for members in systems]))
+        (name, f"{row['n']:,}", *cells.figures([cells.mean_of(m, found, "generators", name, "f1") for m in systems]))
         for name, row in first.items()
     ]
     caption = "F1 in percent on each generator's solutions, rule “both”."
@@ -92,7 +92,7 @@ def _thresholds(results: Results, origin: str) -> Fold:
             if (chosen := found.get(key)) is not None:
                 at = NOT_APPLICABLE if chosen["threshold"] is None else f"{chosen['threshold']:.3f}"
                 values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
-                rows.append((f"{run.name}, {title}", at, *cells([*values, chosen["mean_f1"]])))
+                rows.append((f"{run.name}, {title}", at, *cells.figures([*values, chosen["mean_f1"]])))
     caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
     headers = ("run and threshold", "threshold", *paper.PROCESSBENCH.headings)
     words = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
@@ -104,17 +104,17 @@ def _thresholds(results: Results, origin: str) -> Fold:
 def prmbench(results: Results) -> list[Block]:
     """The published evaluator's auxiliary figures, over all classes."""
     found, rows = results.benchmarks[PRMBENCH], []
-    for members in measured(results, PRMBENCH):
+    for members in cells.measured(results, PRMBENCH):
         if any("details" in found.get(run.name, {}) for run in members):
-            shares = [mean_of(members, found, "details", "total", key) for key in _AUXILIARY]
-            rows.append((label(members), *cells([None if share is None else 100 * share for share in shares])))
+            shares = [cells.mean_of(members, found, "details", "total", key) for key in _AUXILIARY]
+            rows.append((label(members), *cells.figures([None if share is None else 100 * share for share in shares])))
     if not rows:
         return []
     caption = (
         "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
         "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
-    table = Table(caption, ("system", *_AUXILIARY.values()), rows, origin=origin_of(results, PRMBENCH))
+    table = Table(caption, ("system", *_AUXILIARY.values()), rows, origin=cells.origin_of(results, PRMBENCH))
     return [Fold("Auxiliary figures", [table])]
 
 
@@ -122,12 +122,12 @@ def search(results: Results) -> list[Block]:
     """How the searches ended, and the calls they needed."""
     found = {**results.benchmarks[SEARCH], "whole solutions": results.sample or {}}
     rows = [
-        (name, *counts([metrics["details"].get(key) for key in _CALLS]))
+        (name, *cells.counts([metrics["details"].get(key) for key in _CALLS]))
         for name, metrics in found.items()
         if metrics.get("details") is not None
     ]
     if not rows:
         return []
     caption = "Problems, rounds, candidate steps, and calls of the policy that wait for each other."
-    table = Table(caption, ("run", *_CALLS.values()), rows, origin=origin_of(results, SEARCH))
+    table = Table(caption, ("run", *_CALLS.values()), rows, origin=cells.origin_of(results, SEARCH))
     return [Fold("How the searches went", [table])]

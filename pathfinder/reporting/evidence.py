@@ -12,18 +12,9 @@ from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem, read_p
 from pathfinder.core.io import read_jsonl
 from pathfinder.core.params import Report
 from pathfinder.core.runs import MAIN_MIX
+from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
-from pathfinder.reporting.comparisons import (
-    Comparison,
-    Measured,
-    System,
-    compare,
-    gather,
-    on_prmbench,
-    on_processbench,
-    on_search,
-    spread_of,
-)
+from pathfinder.reporting.comparisons import Comparison, Measured, System, compare, gather, spread_of
 from pathfinder.reporting.results import (
     CONTROL,
     PRMBENCH,
@@ -165,17 +156,19 @@ class Evidence:
 
     @cached_property
     def rewards(self) -> dict[str, dict[str, Rewards]]:
-        """The rewards of each system's first run on the labelled steps of both benchmarks.
+        """The rewards of each system's first run on both benchmarks, if they cover correct and incorrect steps.
 
         Runs that stopped early are left out on ProcessBench, because they score only some of the steps.
         """
         found: dict[str, dict[str, Rewards]] = {"ProcessBench": {}, "PRMBench": {}}
         for name, run in self.first_runs.items():
-            if run not in self.results.stopped_early and (rows := self.rows(f"processbench/{run}.jsonl")):
+            if run not in self.results.stopped_early:
+                rows = self.rows(f"processbench/{run}.jsonl")
                 found["ProcessBench"][name] = processbench_rewards(self.processbench_items, rows)
-            if rows := self.rows(f"prmbench/{run}.jsonl"):
-                found["PRMBench"][name] = prmbench_rewards(self.prmbench_items, rows)
-        return found
+            found["PRMBench"][name] = prmbench_rewards(self.prmbench_items, self.rows(f"prmbench/{run}.jsonl"))
+        return {
+            bench: {name: each for name, each in rewards.items() if each.has_both} for bench, rewards in found.items()
+        }
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System]:
         """Guided search's rivals on all sets or one: the policy without a PRM, and the full variant's best of n."""
@@ -206,16 +199,16 @@ class Evidence:
     def _processbench(self, rows: list[Row]) -> Measured | None:
         keys = {(row["subset"], row["id"]) for row in rows}
         items = [item for item in self.processbench_items if (item.subset, item.id) in keys]
-        return on_processbench(items, rows) if items else None
+        return comparisons.on_processbench(items, rows) if items else None
 
     def _prmbench(self, rows: list[Row]) -> Measured | None:
         keys = {row["idx"] for row in rows}
         items = [item for item in self.prmbench_items if item.idx in keys]
-        return on_prmbench(items, rows) if items else None
+        return comparisons.on_prmbench(items, rows) if items else None
 
 
 def _share(figure: str, rows: list[Row]) -> Measured | None:
-    return on_search(rows, figure) if rows else None
+    return comparisons.on_search(rows, figure) if rows else None
 
 
 def _correct(rows: list[Row]) -> Measured | None:

@@ -104,62 +104,45 @@ def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
     """ROC and calibration curves of each system's rewards, with area, calibration error and Brier score."""
-    ranked = {name: rewards for name, rewards in found.items() if rewards.has_both}
-    if not ranked:
+    if not found:
         return [Text(f"{MISSING}: {benchmark} has no rewards of correct and incorrect steps.")]
-    curves = {name: roc(rewards) for name, rewards in ranked.items()}
-    calibrated = {name: bins(rewards) for name, rewards in ranked.items()}
-    rows = [
-        (
-            name,
-            f"{len(rewards.values):,}",
-            f"{100 * float(rewards.correct.mean()):.1f}",
-            f"{area(curves[name]):.3f}",
-            f"{calibration_error(calibrated[name]):.3f}",
-            f"{brier(rewards):.3f}",
-        )
-        for name, rewards in ranked.items()
-    ]
-    areas = "; ".join(f"{row[0]}: area {row[3]}" for row in rows)
-    parts = (
-        f"{name}: " + ", ".join(f"{part.reward:.2f} is {part.correct:.2f}" for part in found)
-        for name, found in calibrated.items()
-    )
-    ranking: dict[str, Curve] = {name: thinned(curve) for name, curve in curves.items()}
-    calibration: dict[str, Curve] = {
-        name: [(part.reward, part.correct) for part in found if part.count >= _FEWEST]
-        for name, found in calibrated.items()
-    }
+    ranking: dict[str, Curve] = {}
+    calibration: dict[str, Curve] = {}
+    rows, gaps = [], []
+    for name, rewards in found.items():
+        curve, parts = roc(rewards), bins(rewards)
+        figures = (area(curve), calibration_error(parts), brier(rewards))
+        share = f"{100 * float(rewards.correct.mean()):.1f}"
+        rows.append((name, f"{len(rewards.values):,}", share, *(f"{figure:.3f}" for figure in figures)))
+        gaps.append(f"{name}: " + ", ".join(f"{part.reward:.2f} is {part.correct:.2f}" for part in parts))
+        ranking[name] = thinned(curve)
+        calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= _FEWEST]
     roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
     axes = "mean reward of the steps", "share of correct steps"
+    headers = ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score")
+    origin = f"artifacts/predictions/{benchmark.lower()}/full.jsonl"
     return [
         Figure(
             line_chart(ranking | {"chance": _DIAGONAL}, *roc_axes, guide="chance"),
-            f"{areas}.",
+            "; ".join(f"{row[0]}: area {row[3]}" for row in rows) + ".",
             f"ROC curve of the reward on the steps of {benchmark}.",
         ),
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, guide="calibrated"),
-            f"Mean reward and share of correct steps. {'; '.join(parts)}.",
+            f"Mean reward and share of correct steps. {'; '.join(gaps)}.",
             f"Calibration of the reward on the steps of {benchmark} (bins of at least {_FEWEST} steps).",
         ),
-        Table(
-            f"Quality of the reward on the steps of {benchmark}.",
-            ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score"),
-            rows,
-            origin=f"artifacts/predictions/{benchmark.lower()}/full.jsonl",
-        ),
+        Table(f"Quality of the reward on the steps of {benchmark}.", headers, rows, origin=origin),
     ]
 
 
 def curves_of(found: Mapping[str, Rewards]) -> dict[str, list[dict[str, Any]]]:
     """The same curves for plotting tools: ``roc`` and ``calibration``, one row per point, named by system."""
-    ranked = {name: rewards for name, rewards in found.items() if rewards.has_both}
     return {
-        "roc": [{"system": n, "wrong": x, "sound": y} for n, r in ranked.items() for x, y in thinned(roc(r))],
+        "roc": [{"system": n, "wrong": x, "sound": y} for n, r in found.items() for x, y in thinned(roc(r))],
         "calibration": [
             {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
-            for name, rewards in ranked.items()
+            for name, rewards in found.items()
             for part in bins(rewards)
         ],
     }

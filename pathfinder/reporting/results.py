@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,14 +140,6 @@ def spoken(run: Run) -> str:
     if run.mix == MAIN_MIX:
         return variant
     return f"{variant} on {MIXES.get(run.mix, f'the {run.mix.upper()} mix')}"
-
-
-def mean_over_seeds(
-    members: Sequence[Run], metrics: Mapping[str, Metrics], figure: Callable[[Metrics], Any]
-) -> float | None:
-    """The mean of a figure over a system's measured seeds; ``None`` if no file has it."""
-    values = [value for run in members if run.name in metrics and (value := figure(metrics[run.name])) is not None]
-    return sum(values) / len(values) if values else None
 
 
 def lines(results: Results, levels: Levels, best_of_n: Score | None) -> list[Line]:
