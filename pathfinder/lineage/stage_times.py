@@ -27,8 +27,9 @@ def write_stage_times(root: Path = Path(".")) -> None:
     outs = {path for run in runs.values() for path in run["outputs"]}
     seconds = sum(run["times"]["seconds"] for run in runs.values())
     note = Text(
-        f"{len(runs)} stages have run on this machine and took {seconds:,.0f} s in total, counting concurrent stages separately. The figures are from the records in {RECORDS}; "
-        "`pathfinder lineage check` compares those with dvc.lock and the files."
+        f"{len(runs)} stages have run on this machine and took {seconds:,.0f} s in total, counting concurrent stages "
+        f"separately. The figures are from the records in {RECORDS}; `pathfinder lineage check` compares those with "
+        "dvc.lock and the files."
     )
     rows = [(name, *_row(run)) for name, run in runs.items()]
     table = Table("The latest run of each stage.", _HEADERS, rows, links={name: f"#{anchor_of(name)}" for name in runs})
