@@ -39,7 +39,7 @@ class Comparison:
         if not found.is_clear:
             return (
                 f"{self.left} and {self.right} do not differ clearly on {self.benchmark}: the difference is "
-                f"{found.value:+.1f} [{found.low:.1f}, {found.high:.1f}] {basis}"
+                f"{found.value:+z.1f} [{found.low:z.1f}, {found.high:z.1f}] {basis}"
             )
         verb = "beats" if found.value > 0 else "trails"
         low, high = sorted((abs(found.low), abs(found.high)))

@@ -32,7 +32,7 @@ from pathfinder.reporting.results import (
 
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
 ONE_SAMPLE = "one sample of the policy (pass@1)"
-BEST_OF_N = {rule: f"its own best of n by {rule}" for rule in ("min", "product", "last", "mean")}
+BEST_OF_N = {rule: f"its own best of n ({rule})" for rule in ("min", "product", "last", "mean")}
 _SEARCH_RIVALS = (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values())
 Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured | None]
