@@ -93,14 +93,11 @@ class Encoder:
         Each word of the step is a question too. Without those questions, tiny models spend their whole budget on
         finding out which of a dozen words a verdict was about.
         """
-        asked = self.questions([("Current Step: ", None), *word_questions(step, verdict)])
-        ids, targets, weights = list(asked.ids), list(asked.targets), list(asked.weights)
+        piece = self.questions([("Current Step: ", None), *word_questions(step, verdict)])
         for caption, label in zip(tiny.CHECK_CAPTIONS, verdict.labels, strict=True):
-            answer = self.yes if label else self.no
-            ids += [*self.encode(caption), answer if reveal else self.mask]
-            targets += [*self.encode(caption), answer]
-            weights += [0.0, 1.0]
-        return Piece(tuple(ids), tuple(weights), tuple(targets))
+            (head,), answer = self.encode(caption), self.yes if label else self.no
+            piece += Piece((head, answer if reveal else self.mask), (0.0, 1.0), (head, answer))
+        return piece
 
 
 def word_questions(step: str, verdict: Verdict) -> Questions:

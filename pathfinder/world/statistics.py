@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
@@ -27,17 +26,6 @@ PARTS = {
 }
 """The files of each part of a world, and the split of its stories."""
 _TURN = re.compile(r"(?s)(?:(?P<story>.*\?) )?Step \d+: (?P<step>.*)")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the files: the state before it, the label recorded for it, and the oracle's verdict."""
-
-    problem: Problem
-    before: State
-    text: str
-    label: str
-    verdict: Verdict | None
 
 
 @dataclass(slots=True)
@@ -60,6 +48,22 @@ class Part:
     def tricky(self) -> list[int]:
         """The number of the hero's tricky events in each story."""
         return [sum(e.actor == p.hero and e.verb in TRICKY for e in p.events) for p in self.problems.values()]
+
+    def add(self, problem: Problem, before: State | None, step: str, label: str) -> State | None:
+        """Count a step with its recorded label; returns the state after it, ``None`` from the first unknown one on."""
+        self.steps += 1
+        self.labels[label] += 1
+        verdict, parsed = assess(problem, before, step) if before is not None else None, parse(step)
+        if before is None or verdict is None or parsed is None:
+            self.outside_the_grammar += 1
+            return None
+        self.sound += verdict.is_correct
+        self.faults.update(verdict.faults or ("none",))
+        self.labels_as_the_oracle[label] += label == _true_label(problem, before, verdict, label)
+        if isinstance(parsed.body, Claim) and parsed.body.verb in TRICKY:
+            self.steps_about_tricky_events += 1
+            self.misread += "misreading" in verdict.faults
+        return verdict.state
 
     def figures(self) -> dict[str, Any]:
         """The counts as JSON."""
@@ -102,8 +106,7 @@ def _count(folder: Path, name: str) -> Part:
             part.items += 1
             problem = read_story(_text_of(row))
             part.problems[problem.text] = problem
-            for step in _steps(name, problem, row):
-                _add(part, step)
+            _add_steps(part, name, problem, row)
     part.stories_of_another_split = sum(split_of(problem) != split for problem in part.problems.values())
     return part
 
@@ -116,69 +119,52 @@ def _text_of(row: Any) -> str:
     return str(asked["problem"] if isinstance(asked, dict) else asked)
 
 
-def _add(part: Part, step: Step) -> None:
-    part.steps += 1
-    part.labels[step.label] += 1
-    parsed = parse(step.text)
-    if step.verdict is None or parsed is None:
-        part.outside_the_grammar += 1
-        return
-    part.sound += step.verdict.is_correct
-    part.faults.update(step.verdict.faults or ("none",))
-    part.labels_as_the_oracle[step.label] += step.label == _true_label(step, step.verdict)
-    if isinstance(parsed.body, Claim) and parsed.body.verb in TRICKY:
-        part.steps_about_tricky_events += 1
-        part.misread += "misreading" in step.verdict.faults
-
-
-def _true_label(step: Step, verdict: Verdict) -> str:
+def _true_label(problem: Problem, before: State, verdict: Verdict, label: str) -> str:
     """The label that an exact annotator of the same kind would have recorded."""
-    if step.label in ("+", "-"):
-        return "+" if is_on_track(step.problem, step.before, verdict.state) else "-"
-    if step.label in ("sound", "first wrong"):
+    if label in ("+", "-"):
+        return "+" if is_on_track(problem, before, verdict.state) else "-"
+    if label in ("sound", "first wrong"):
         return "sound" if verdict.is_correct else "first wrong"
-    if step.label in ("error", "no error"):
+    if label in ("error", "no error"):
         return "no error" if verdict.rating == 1 else "error"
     return str(verdict.rating)
 
 
-def _steps(name: str, problem: Problem, row: Any) -> Iterator[Step]:
+def _add_steps(part: Part, name: str, problem: Problem, row: Any) -> None:
     if name.startswith("PRM800K"):
-        yield from _rated(problem, row["label"]["steps"])
+        _add_rated(part, problem, row["label"]["steps"])
     elif name == "Mistral":
         turns = row["conversations"]
         texts = [found["step"] for turn in turns[::2] if (found := _TURN.fullmatch(turn["content"]))]
-        yield from _chain(problem, texts, [turn["content"] for turn in turns[1::2]])
+        _add_chain(part, problem, texts, [turn["content"] for turn in turns[1::2]])
     elif name == "ProcessBench":
         end = len(row["steps"]) if row["label"] < 0 else row["label"] + 1
         labels = ["first wrong" if place == row["label"] else "sound" for place in range(end)]
-        yield from _chain(problem, row["steps"][:end], labels)
+        _add_chain(part, problem, row["steps"][:end], labels)
     elif name == "PRMBench":
         steps, errors = row["modified_process"], row["error_steps"]
         labels = ["error" if place in errors else "no error" for place in range(1, len(steps) + 1)]
-        yield from _chain(problem, steps, labels)
+        _add_chain(part, problem, steps, labels)
 
 
-def _chain(problem: Problem, texts: list[str], labels: list[str]) -> Iterator[Step]:
+def _add_chain(part: Part, problem: Problem, texts: list[str], labels: list[str]) -> None:
     state: State | None = begin(problem)
     for text, label in zip(texts, labels, strict=True):
-        before = state or begin(problem)
-        verdict = assess(problem, before, text) if state is not None else None
-        yield Step(problem, before, text, label, verdict)
-        state = verdict.state if verdict else None
+        state = part.add(problem, state, text, label)
 
 
-def _rated(problem: Problem, steps: list[Any]) -> Iterator[Step]:
+def _add_rated(part: Part, problem: Problem, steps: list[Any]) -> None:
     """Every alternative of every step; the next step follows the chosen one."""
-    state = begin(problem)
+    state: State | None = begin(problem)
     for step in steps:
-        for completion in step["completions"]:
-            rating = completion["rating"]
-            verdict = assess(problem, state, completion["text"])
-            yield Step(problem, state, completion["text"], "none" if rating is None else str(rating), verdict)
-        place = step["chosen_completion"]
-        chosen = step["human_completion"] if place is None else step["completions"][place]
-        after = assess(problem, state, chosen["text"]) if chosen is not None else None
-        if after is None:
+        ratings = ["none" if each["rating"] is None else str(each["rating"]) for each in step["completions"]]
+        texts = [each["text"] for each in step["completions"]]
+        after = [part.add(problem, state, text, rating) for text, rating in zip(texts, ratings, strict=True)]
+        if step["chosen_completion"] is not None:
+            state = after[step["chosen_completion"]]
+        else:
+            human = step["human_completion"]
+            verdict = assess(problem, state, human["text"]) if human and state else None
+            state = verdict.state if verdict else None
+        if state is None:
             return
-        state = after.state

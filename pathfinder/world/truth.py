@@ -6,7 +6,7 @@ taken from the generator. Problems of real sources are not stories of a generate
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import polars as pl
@@ -50,17 +50,17 @@ def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame,
         .join(trajectories.select("trajectory_id", "problem_id", "problem", "steps"), on="trajectory_id", how="left")
         .with_columns(is_kept=pl.col("id").is_in(kept.implode()))
     )
-    return pl.DataFrame(_known(judged.iter_rows(named=True)), schema=KNOWN, orient="row")
-
-
-def _known(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Any, ...]]:
-    for row in rows:
+    rows = []
+    for row in judged.iter_rows(named=True):
         verdict = verdict_of(row["problem"], row["steps"][: row["step_index"]], row["step"])
         if verdict is None:
             continue
         scores, truth = (row["math"], row["consistency"]), (verdict.math, verdict.consistency)
         group = f"{row['source']}:{row['rating']:+d}"
-        yield group, row["problem_id"], not verdict.is_correct, not all(scores), scores == truth, row["is_kept"]
+        rows.append(
+            (group, row["problem_id"], not verdict.is_correct, not all(scores), scores == truth, row["is_kept"])
+        )
+    return pl.DataFrame(rows, schema=KNOWN, orient="row")
 
 
 def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
