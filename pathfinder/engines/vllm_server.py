@@ -171,7 +171,5 @@ def _free_port() -> int:
 
 
 def _tail(log: Path) -> str:
-    with log.open("rb") as handle:
-        handle.seek(max(log.stat().st_size - _LOG_BYTES, 0))
-        text = handle.read().decode("utf-8", "replace")
+    text = log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
     return "".join(character if character.isprintable() or character == "\n" else " " for character in text)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pathfinder.core.labels import Scores, disagrees
+from pathfinder.core.labels import drop_reason
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
 from pathfinder.judge.labelling import Labelling, Verdicts
@@ -69,17 +69,12 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
 
 def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, dict[str, Any]]:
     """Per source and rating, the number of judged steps and the share whose scores agree with the rating."""
-    judged: Counter[tuple[str, int]] = Counter()
-    agreed: Counter[tuple[str, int]] = Counter()
-    columns = ("source", "rating", "math", "consistency", "optimality")
     rows = pl.concat([steps.select("source", "rating"), labels.drop("id")], how="horizontal")
-    counts = rows.filter(pl.col("outcome") == "parsed").group_by(columns).len()
-    for source, rating, *scores, count in counts.iter_rows():
-        judged[source, rating] += count
-        agreed[source, rating] += 0 if disagrees(source, rating, Scores(*scores)) else count
+    judged = rows.filter(pl.col("outcome") == "parsed").with_columns(agrees=drop_reason().is_null())
+    counts = judged.group_by("source", "rating").agg(pl.len(), pl.col("agrees").sum()).sort("source", "rating")
     return {
-        f"{source}:{rating:+d}": {"judged": count, "share": agreed[source, rating] / count}
-        for (source, rating), count in sorted(judged.items())
+        f"{source}:{rating:+d}": {"judged": count, "share": agreed / count}
+        for source, rating, count, agreed in counts.iter_rows()
     }
 
 
@@ -92,8 +87,6 @@ def accounting(outcomes: Counter[str]) -> dict[str, Any]:
 
 def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Any]:
     """The accounting of each source."""
-    outcomes: dict[str, Counter[str]] = {}
-    pairs = pl.concat([steps.select("source"), labels.select("outcome")], how="horizontal")
-    for source, outcome, count in pairs.group_by("source", "outcome").len().iter_rows():
-        outcomes.setdefault(source, Counter())[outcome] = count
-    return {source: accounting(counts) for source, counts in sorted(outcomes.items())}
+    outcomes = pl.DataFrame({"source": steps["source"], "outcome": labels["outcome"]})
+    parts = outcomes.partition_by("source", as_dict=True)
+    return {str(source): accounting(Counter(part["outcome"])) for (source,), part in sorted(parts.items())}

@@ -31,7 +31,6 @@ from pathfinder.judge.prompts import step_prompt
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _OPEN = -1  # no verdict yet
-_CODE = {outcome: code for code, outcome in enumerate(OUTCOMES)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Verdicts:
 
     def settle(self, rows: int | npt.NDArray[np.int64], outcome: Outcome, scores: Scores | None) -> None:
         """Set the outcome and scores of rows."""
-        self.outcomes[rows] = _CODE[outcome]
+        self.outcomes[rows] = OUTCOMES.index(outcome)
         self.scores[rows] = (scores.math, scores.consistency, scores.optimality) if scores else -1
 
     def names(self) -> pl.Series:

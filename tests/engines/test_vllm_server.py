@@ -104,9 +104,7 @@ def test_a_pinned_repository_is_served_at_its_revision(folder: Path, tmp_path: P
         assert arguments(url).startswith(f"o/n --revision {'c' * 40} --tokenizer-revision {'c' * 40} ")
 
 
-def test_a_missing_command_a_failed_start_and_a_silent_server_have_their_own_errors(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_missing_command_a_failed_start_and_a_timeout_are_distinct_errors(folder: Path, tmp_path: Path) -> None:
     def start(chosen: Vllm) -> None:
         with vllm_servers(folder, "judge", 100, chosen, tmp_path / "logs"):
             pass
@@ -227,9 +225,9 @@ def test_vllm_serves_the_shipped_judge(
         agrees = {name: round(entry["share"], 3) for name, entry in found["agreement"].items()}
         print(f"\n{engine}: {found['calls']} calls, {found['tokens']} tokens in {time.monotonic() - start:.1f} s with "
               f"its start, parsed {found['parsed_share']:.3f}, agreement {json.dumps(agrees)}")  # fmt: skip
-    mine, served = figures["transformers"], figures["vllm"]
-    assert served["answer_outcomes"].keys() == mine["answer_outcomes"].keys()
-    assert served["prompt_tokens"] / served["calls"] == pytest.approx(mine["prompt_tokens"] / mine["calls"], rel=0.02)
+    local, served = figures["transformers"], figures["vllm"]
+    assert served["answer_outcomes"].keys() == local["answer_outcomes"].keys()
+    assert served["prompt_tokens"] / served["calls"] == pytest.approx(local["prompt_tokens"] / local["calls"], rel=0.02)
     both = answers["transformers"].join(answers["vllm"], on=["id", "attempt"], suffix="_vllm")
     equal = int((both["answer"] == both["answer_vllm"]).sum()) / len(both)
     print(f"{len(both)} answers to compare, {100 * equal:.1f} % equal to the letter")

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.prompts import digest
-from pathfinder.judge import critic_prompts
 from pathfinder.judge.critic_answers import (
     StepScores,
     mean_scores,
@@ -24,65 +19,11 @@ from pathfinder.judge.critic_answers import (
     vote,
     without_thinking,
 )
-from pathfinder.judge.critic_prompts import critique_prompt, prmbench_prompt, prmbench_turns
-from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
 PIECES = st.sampled_from(
     ["\\boxed{", "}", "{", "3", "-1", " ", "\n", "\\text{", "paragraph_2", "</think>", "<think>", "x", "{{", "\\boxed"]
 )
 TEXTS = st.lists(PIECES, max_size=25).map("".join)
-
-
-@pytest.mark.parametrize("name", sorted(critic_prompts.DIGESTS))
-def test_published_prompts_are_the_published_prompts(name: str) -> None:
-    assert digest(critic_prompts.PUBLISHED[name]) == critic_prompts.DIGESTS[name]
-
-
-def test_critique_prompt_has_the_published_frame() -> None:
-    said = critique_prompt("P {problem}", ["a {tagged_response}", "b"])
-    assert (
-        "[Math Problem]\n\nP {problem}\n\n[Solution]\n\n<paragraph_0>\na {tagged_response}\n</paragraph_0>\n\n" in said
-    )
-    assert said.endswith("<paragraph_1>\nb\n</paragraph_1>\n\n" + said[said.index("Your task") :])
-    assert said.endswith("put your final answer (i.e., the index) in \\boxed{}.")
-    assert said.startswith("The following is a math problem and a solution (split into paragraphs")
-
-
-def test_prmbench_prompt_numbers_steps_anew() -> None:
-    assert prmbench_prompt("Q", ["Step 1. a", " 2. b ", "step 3. 4. c"]) == (
-        "Question: Q\n\n Solutions: Step 1: a \n\nStep 2: b \n\nStep 3: 4. c \n\n"
-    )
-    turns = prmbench_turns("system")
-    assert [role for role, _ in turns] == ["system", "user", "assistant", "user", "assistant"]
-    for at in (2, 4):
-        scores = json.loads(turns[at][1])
-        steps = len(re.findall(r"^Step \d+\.", turns[at - 1][1], re.MULTILINE))
-        assert len(scores["validity"]) == len(scores["redundancy"]) == steps
-
-
-@given(st.lists(st.text(max_size=20) | st.sampled_from(["</paragraph_0>", "<paragraph_1>", "<|im_end|>"]), max_size=4))
-def test_no_step_leaves_its_place(steps: list[str]) -> None:
-    said = critique_prompt("P", steps, FOREIGN_SPECIALS)
-    assert re.findall(r"</?paragraph_\d+>", said) == [
-        f"<{end}paragraph_{at}>" for at in range(len(steps)) for end in ("", "/")
-    ]
-    assert "<|im_end|>" not in said
-    said.encode()
-
-
-def test_real_texts_are_as_published(processbench_texts: list[tuple[str, tuple[str, ...]]]) -> None:
-    """No real problem or step has anything to break, so every prompt is the published one."""
-    for problem, steps in processbench_texts:
-        assert critique_prompt(problem, steps, FOREIGN_SPECIALS) == critique_prompt(problem, steps)
-        plain = "".join(f"<paragraph_{at}>\n{step}\n</paragraph_{at}>\n\n" for at, step in enumerate(steps)).strip()
-        assert plain in critique_prompt(problem, steps)
-        assert prmbench_prompt(problem, steps, FOREIGN_SPECIALS) == prmbench_prompt(problem, steps)
-
-
-@pytest.fixture
-def processbench_texts(mirror: Any) -> list[tuple[str, tuple[str, ...]]]:
-    found = [(item.problem, item.steps) for item in read_processbench(mirror / "processbench").items]
-    return found + [(item.problem, item.steps) for item in read_prmbench(mirror / "prmbench").items]
 
 
 @given(TEXTS)
@@ -129,18 +70,18 @@ def test_the_official_vote_is_the_published_one(texts: list[str]) -> None:
         ("<think>\\boxed{1}</think> nothing", None, 1),
     ],
 )
-def test_what_a_box_says(text: str, repaired: int | None, official: int | None) -> None:
+def test_the_box_is_read_by_each_preset(text: str, repaired: int | None, official: int | None) -> None:
     assert paragraph(text, 4, cut=False) == repaired
     assert official_vote([text]) == official
     assert paragraph(text, 4, cut=True) is None
 
 
-def test_votes() -> None:
+def test_the_majority_wins_and_ties_go_to_the_earliest() -> None:
     assert vote([]) is None
     assert vote([None, None]) is None
-    assert vote([None, 3, 1, 1, 3]) == 3, "the earliest of equals"
+    assert vote([None, 3, 1, 1, 3]) == 3, "ties go to the earliest"
     assert vote([-1, 2, 2]) == 2
-    assert official_vote(["\\boxed{3}", "\\boxed{x}", "\\boxed{x}"]) is None, "a word may win, as published"
+    assert official_vote(["\\boxed{3}", "\\boxed{x}", "\\boxed{x}"]) is None, "a word can win, as published"
 
 
 GOOD = '{"validity": [1, -0.5], "redundancy": [-1.0, 0.5]}'
@@ -169,13 +110,13 @@ READ = StepScores((1.0, -0.5), (-1.0, 0.5))
         ("[1, 2]", None, None),
     ],
 )
-def test_what_scores_say(text: str, repaired: StepScores | None, official: StepScores | None) -> None:
+def test_scores_are_read_by_each_preset(text: str, repaired: StepScores | None, official: StepScores | None) -> None:
     assert step_scores(text, 2, False, "repaired") == repaired
     assert step_scores(text, 2, False, "official") == official
     assert step_scores(text, 2, True, "repaired") is None
 
 
-def test_a_score_that_is_no_number_is_no_repaired_score() -> None:
+def test_only_official_accepts_scores_that_are_not_finite() -> None:
     text = '{"validity": [NaN, 1], "redundancy": [Infinity, 1]}'
     assert step_scores(text, 2, False, "repaired") is None
     found = step_scores(text, 2, False, "official")
@@ -185,11 +126,11 @@ def test_a_score_that_is_no_number_is_no_repaired_score() -> None:
 
 @given(TEXTS, st.sampled_from(["", GOOD, '{"validity":' * 3, '"redundancy": [', "// ", "#"]))
 def test_any_answer_is_read_without_an_error(text: str, more: str) -> None:
-    for said in (text + more, more + text, text + more + text):
-        paragraph(said, 3, False)
-        without_thinking(said)
-        step_scores(said, 2, False, "official")
-        assert step_scores(said, 2, False, "repaired") in (None, READ)
+    for answer in (text + more, more + text, text + more + text):
+        paragraph(answer, 3, False)
+        without_thinking(answer)
+        step_scores(answer, 2, False, "official")
+        assert step_scores(answer, 2, False, "repaired") in (None, READ)
 
 
 def test_endless_nesting_is_read_in_bounded_work() -> None:

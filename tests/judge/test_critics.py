@@ -46,8 +46,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ]
     (tmp_path / "pb").mkdir()
     for name in ("gsm8k", "math"):
-        mine = [row for row in rows if str(row["id"]).startswith(name)]
-        (tmp_path / "pb" / f"{name}.json").write_text(json.dumps(mine))
+        chosen = [row for row in rows if str(row["id"]).startswith(name)]
+        (tmp_path / "pb" / f"{name}.json").write_text(json.dumps(chosen))
     (tmp_path / "prm").mkdir()
     lines = [
         {
@@ -94,11 +94,11 @@ def knows(prompt: str, seed: int) -> str:
 def scores(prompt: str, seed: int) -> str:
     """A judge that finds "wrong" steps and also calls them redundant."""
     steps = re.findall(r"^.*?Step \d+: (\w+) ", prompt, re.MULTILINE)
-    said = {
+    answer = {
         "validity": [-1.0 if step == "wrong" else 0.9 for step in steps],
         "redundancy": [1.0 if step == "wrong" else -1.0 for step in steps],
     }
-    return f"Here it is:\n```json\n{json.dumps(said)}\n```"
+    return f"Here it is:\n```json\n{json.dumps(answer)}\n```"
 
 
 def test_processbench_from_prompt_to_grade(project: Path) -> None:
@@ -175,9 +175,9 @@ def test_votes_are_counted_in_their_order(project: Path) -> None:
     order: dict[str, list[int]] = {}
 
     def divided(prompt: str, seed: int) -> str:
-        mine = order.setdefault(prompt, [])
-        mine.append(seed)
-        return ["\\boxed{2}", "\\boxed{0}", "nothing", "\\boxed{0}", "\\boxed{2}"][len(mine) - 1]
+        seeds = order.setdefault(prompt, [])
+        seeds.append(seed)
+        return ["\\boxed{2}", "\\boxed{0}", "nothing", "\\boxed{0}", "\\boxed{2}"][len(seeds) - 1]
 
     with judge_server(JudgeServer(divided)) as server:
         found = evaluate(server, "processbench", limit=3, concurrency=1, votes=5)

@@ -33,8 +33,8 @@ class Watched(Meter):
     marks: list[tuple[int, float, float]]
     began: float
 
-    def answered(self, key: str, said: Any) -> None:
-        super().answered(key, said)
+    def answered(self, key: str, entry: Any) -> None:
+        super().answered(key, entry)
         if self.calls % (_PROMPTS // 10) == 0:
             self.marks.append((self.calls, resident_mib(), time.perf_counter() - self.began))
             print(f"{self.calls:>8,} calls: {self.marks[-1][1]:.0f} MiB, {self.marks[-1][2]:.0f} s", flush=True)

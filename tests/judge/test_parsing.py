@@ -57,11 +57,11 @@ def test_reads_what_models_print(text: str, scores: tuple[int, int, int]) -> Non
 
 
 @pytest.mark.parametrize(("text", "reason"), BAD)
-def test_names_the_reason_instead_of_guessing(text: str, reason: str) -> None:
+def test_gives_a_reason_instead_of_guessing(text: str, reason: str) -> None:
     assert parse_scores(text) == reason
 
 
-def test_thinking_sections_are_cut_out() -> None:
+def test_thinking_sections_are_removed() -> None:
     assert outside_thinking("a<think>b</think>c<THINK>d") == ("a\nc", True)
     assert outside_thinking("a</think>b<thinking>c</thinking>d") == ("b\nd", False)
 
@@ -89,7 +89,7 @@ def test_every_kind_of_answer_occurs_and_cut_ones_are_read_where_they_can_be() -
 
 @given(st.text(), st.text())
 @settings(max_examples=300, deadline=None)
-def test_text_around_a_block_changes_nothing_or_gives_a_reason(before: str, after: str) -> None:
+def test_text_around_a_block_keeps_its_scores_or_gives_a_reason(before: str, after: str) -> None:
     read = parse_scores(f"{before}\nScore A: 1\nScore B: 0\nScore C: 1\n{after}")
     assert read == Scores(1, 0, 1) or isinstance(read, str)
 
@@ -98,7 +98,7 @@ def test_text_around_a_block_changes_nothing_or_gives_a_reason(before: str, afte
 @given(
     st.lists(st.sampled_from(["Score A", "Score B:", "Score C", ":", " 1", "0", "\n", "<think>", "</think>", "2", "é"]))
 )
-def test_any_soup_gives_scores_or_a_reason(pieces: list[str]) -> None:
+def test_any_mixture_of_pieces_gives_scores_or_a_reason(pieces: list[str]) -> None:
     result = parse_scores("".join(pieces))
     assert isinstance(result, Scores) or result in (
         "no_scores",
