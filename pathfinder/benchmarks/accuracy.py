@@ -1,4 +1,4 @@
-"""Accuracy over several sets: each set's mean, their plain mean, and its interval, in percent."""
+"""Accuracy over several sets, in percent: each set's mean, the plain mean of these, and its interval."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.benchmarks.bootstrap import reported_interval
 from pathfinder.core.params import Report
 
 
 def by_set(sets: Sequence[str], values: Sequence[float], report: Report) -> tuple[dict[str, float], float, list[float]]:
-    """Means of ``values`` (shares, one a problem) by set, their plain mean and its bootstrap interval."""
+    """Means of ``values`` (shares, one per problem) by set, their plain mean and its bootstrap interval."""
     names = list(dict.fromkeys(sets))
     groups = np.array([names.index(name) for name in sets], dtype=np.int64)
     shares = np.asarray(values, dtype=np.float64)
@@ -22,27 +22,19 @@ def by_set(sets: Sequence[str], values: Sequence[float], report: Report) -> tupl
         sums = np.bincount(groups[rows], weights=shares[rows], minlength=len(names))
         return np.asarray(100 * sums / np.bincount(groups[rows], minlength=len(names)), dtype=np.float64)
 
-    bounds = interval(
-        len(sets),
-        lambda rows: float(means(rows).mean()),
-        report.bootstrap_samples,
-        report.confidence,
-        report.seed,
-        strata=sets,
-    )
-    everyone = means(slice(None))
-    return {name: float(everyone[i]) for i, name in enumerate(names)}, float(everyone.mean()), list(bounds)
+    bounds = reported_interval(lambda rows: float(means(rows).mean()), sets, report)
+    found = means(slice(None))
+    return dict(zip(names, found.tolist(), strict=True)), float(found.mean()), bounds
 
 
 def metrics(sets: Sequence[str], figures: dict[str, Sequence[float]], report: Report) -> dict[str, Any]:
     """``{"sets": {set: {figure, …, "n"}}, "average": {figure: …}, "intervals": {figure: [low, high]}}``."""
-    out: dict[str, Any] = {
-        "sets": {name: {"n": list(sets).count(name)} for name in sets},
-        "average": {},
-        "intervals": {},
+    found = {figure: by_set(sets, values, report) for figure, values in figures.items()}
+    return {
+        "sets": {
+            name: {"n": list(sets).count(name)} | {figure: means[name] for figure, (means, _, _) in found.items()}
+            for name in dict.fromkeys(sets)
+        },
+        "average": {figure: average for figure, (_, average, _) in found.items()},
+        "intervals": {figure: interval for figure, (_, _, interval) in found.items()},
     }
-    for figure, values in figures.items():
-        means, out["average"][figure], out["intervals"][figure] = by_set(sets, values, report)
-        for name, mean in means.items():
-            out["sets"][name][figure] = mean
-    return out

@@ -1,8 +1,8 @@
 """Intervals of figures and of paired differences: bootstrap by problem, and the spread between training seeds.
 
-Resampling is by problem, never by step or sample: steps of one problem are not independent. The same ``n``, ``samples``
-and ``seed`` give the same resamples, so two systems scored on the same problems are compared pair by pair.
-Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/statistics.md`` says why.
+Problems are resampled, never steps or samples, because the steps of one problem are not independent. The same ``n``,
+``samples`` and ``seed`` give the same resamples, so two systems scored on the same problems are compared in pairs.
+Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/statistics.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
+from pathfinder.core.params import Report
+
 Indices = NDArray[np.int64]
 Statistic = Callable[[Indices], float]
+"""Takes the indices of problems, repeats included, and returns a finite number."""
 Replicates = NDArray[np.float64]
-"""A statistic on all problems, then on every resample; of several seeds, a row each."""
+"""A statistic on all problems, then on every resample; with several seeds, one row per seed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A figure (a level or a difference), its interval, and the two-sided p of its being zero."""
+    """A figure (a level or a difference), its interval, and the two-sided p of the hypothesis that it is zero."""
 
     value: float
     low: float
@@ -33,33 +36,34 @@ class Estimate:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A variance between training seeds and the degrees of freedom that it was estimated with."""
+    """A variance between training seeds and the degrees of freedom of its estimate."""
 
     variance: float
     freedom: int
 
     def of(self, *seeds: int) -> Spread:
-        """The same of a sum of means over so many seeds each, every training's figure having this variance."""
+        """The spread of a sum of means, each over this many seeds, if every training's figure has this variance."""
         return Spread(self.variance * sum(1 / count for count in seeds), self.freedom)
 
 
 def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = None) -> Iterator[Indices]:
-    """Yield ``samples`` index arrays (int64, shape ``[n]``), drawn with replacement within each stratum.
+    """Yield ``samples`` index arrays, int64 (n,), drawn with replacement within each stratum.
 
-    ``strata`` (one name per problem) keeps the size of each benchmark subset in every resample.
+    ``strata`` (one name per problem) keeps the size of each benchmark subset in every resample. Raises ``ValueError``
+    if their number is not ``n``.
     """
     if strata is not None and len(strata) != n:
         raise ValueError(f"{len(strata)} strata for {n} problems; give one name per problem")
     yield from _drawn(n, samples, seed, None if strata is None else tuple(strata))
 
 
-@lru_cache(maxsize=1)  # a stage makes many intervals over the same problems: 100 MB for all of PRMBench
+@lru_cache(maxsize=1)  # a stage computes many intervals over the same problems: 100 MB for all of PRMBench
 def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...] | None) -> tuple[Indices, ...]:
     rng = np.random.Generator(np.random.Philox(seed))
     if strata is None:
@@ -72,47 +76,50 @@ def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...] | None) -> t
     )
 
 
-def interval(
-    n: int,
-    statistic: Statistic,
-    samples: int,
-    confidence: float,
-    seed: int,
-    strata: Sequence[str] | None = None,
-) -> tuple[float, float]:
-    """The percentile interval of ``statistic`` over ``n`` problems.
-
-    ``statistic`` takes an index array (problems, repeats included) and returns a finite number.
-    Raises ``ValueError`` when there is no problem or the statistic is not finite.
-    """
-    _check(n, samples, confidence)
-    values = np.fromiter((statistic(rows) for rows in resamples(n, samples, seed, strata)), np.float64, samples)
-    return _percentiles(values, confidence)
-
-
-def mean_interval(values: Sequence[float], samples: int, confidence: float, seed: int) -> tuple[float, float]:
-    """``interval`` of a plain mean: one value per problem."""
-    numbers = np.asarray(values, dtype=np.float64)
-    return interval(len(numbers), lambda rows: float(numbers[rows].mean()), samples, confidence, seed)
-
-
 def replicate(
     n: int, statistic: Statistic, samples: int, confidence: float, seed: int, strata: Sequence[str] | None = None
 ) -> Replicates:
-    """``statistic`` on all ``n`` problems and then on each resample: float64, shape ``[1 + samples]``.
+    """Compute ``statistic`` on all ``n`` problems and then on each resample: float64 (1 + samples,).
 
-    Systems replicated with the same ``n``, ``samples``, ``seed`` and ``strata`` saw the same resamples.
+    Equal ``n``, ``samples``, ``seed`` and ``strata`` give equal resamples. Raises ``ValueError`` if there is no problem
+    or no resample, or ``confidence`` is not a share.
     """
-    _check(n, samples, confidence)
+    if n < 1 or samples < 1:
+        raise ValueError(f"a bootstrap needs at least one problem and one resample, not {n} and {samples}")
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence is {confidence}; expected a share between 0 and 1")
     values = [statistic(np.arange(n, dtype=np.int64))]
     values += [statistic(rows) for rows in resamples(n, samples, seed, strata)]
     return np.asarray(values, dtype=np.float64)
 
 
-def pooled(systems: Iterable[Replicates]) -> Spread | None:
-    """What one training's figure varies by between seeds, over all systems with several; None where none has.
+def interval(
+    n: int, statistic: Statistic, samples: int, confidence: float, seed: int, strata: Sequence[str] | None = None
+) -> tuple[float, float]:
+    """The percentile interval of ``statistic`` over ``n`` problems.
 
-    A system with one seed says nothing of its own spread; it is taken to be that of the systems beside it.
+    Raises ``ValueError`` as ``replicate`` does, and if the statistic is not finite.
+    """
+    return _percentiles(replicate(n, statistic, samples, confidence, seed, strata)[1:], confidence)
+
+
+def reported_interval(statistic: Statistic, strata: Sequence[str], report: Report) -> list[float]:
+    """``interval`` with the parameters of ``report``: low and high."""
+    return list(
+        interval(len(strata), statistic, report.bootstrap_samples, report.confidence, report.seed, strata=strata)
+    )
+
+
+def mean_interval(values: Sequence[float], samples: int, confidence: float, seed: int) -> tuple[float, float]:
+    """``interval`` of a plain mean of one value per problem."""
+    numbers = np.asarray(values, dtype=np.float64)
+    return interval(len(numbers), lambda rows: float(numbers[rows].mean()), samples, confidence, seed)
+
+
+def pooled(systems: Iterable[Replicates]) -> Spread | None:
+    """The variance of a figure between seeds, pooled over the systems with several; ``None`` if no system has several.
+
+    A system with one seed is assumed to vary as much.
     """
     several = [rows[:, 0] for rows in systems if len(rows) > 1]
     freedom = sum(len(values) - 1 for values in several)
@@ -122,15 +129,15 @@ def pooled(systems: Iterable[Replicates]) -> Spread | None:
 
 
 def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | None = None) -> Estimate:
-    """The sum over ``parts`` of the mean over each part's seeds, with the interval of new problems and new seeds.
+    """The sum over ``parts`` of the mean over each part's seeds, with an interval for new problems and new seeds.
 
-    A part holds rows of ``Replicates``, one a seed; for a difference of paired seeds it holds theirs row by row, for
-    one of unpaired seeds the right side is a part of its own with its sign turned. With one seed in each part this is
-    the percentile bootstrap. With several, the variance between seeds joins the bootstrap's over problems, and the
-    interval is Student's with Satterthwaite's degrees of freedom: with 3 to 5 seeds percentiles of resampled seeds
-    cover too little and Student's t over seeds alone forgets the problems (``docs/statistics.md``). ``between``, where
-    it is given, is the variance of the value between seeds, and the rows' own is not looked at. Satterthwaite, "An
-    approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
+    A part has one row of replicates per seed. Paired seeds are one part of row-by-row differences; unpaired seeds are
+    two parts, the right side with its sign reversed. With one seed per part this is the percentile bootstrap. With
+    several, the variance between seeds is added to the bootstrap's over problems, and the interval is Student's t with
+    Satterthwaite's degrees of freedom. ``docs/statistics.md`` compares this with other intervals. ``between`` replaces
+    the rows' own variance between seeds.
+
+    Satterthwaite, "An approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
     """
     totals = np.sum([part.mean(0) for part in parts], axis=0)
     value, resampled = float(totals[0]), totals[1:]
@@ -139,32 +146,25 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     p = min(1.0, max(2 * tail, 1 / len(resampled)))
     own = [Spread(float(part[:, 0].var(ddof=1)), len(part) - 1).of(len(part)) for part in parts if len(part) > 1]
     spreads = [between] if between else own
-    spread = math.sqrt(float(resampled.var()) + sum(one.variance for one in spreads))
-    if not spreads or spread == 0:
+    error = math.sqrt(float(resampled.var()) + sum(spread.variance for spread in spreads))
+    if not spreads or error == 0:
         return Estimate(value, low, high, p)
-    freedom = spread**4 / max(sum(one.variance**2 / one.freedom for one in spreads), 1e-12 * spread**4)
-    half = spread * float(stdtrit(freedom, (1 + confidence) / 2))
-    return Estimate(value, value - half, value + half, 2 * float(stdtr(freedom, -abs(value) / spread)))
+    freedom = error**4 / max(sum(spread.variance**2 / spread.freedom for spread in spreads), 1e-12 * error**4)
+    half = error * float(stdtrit(freedom, (1 + confidence) / 2))
+    return Estimate(value, value - half, value + half, 2 * float(stdtr(freedom, -abs(value) / error)))
 
 
 def adjusted(ps: Sequence[float]) -> list[float]:
-    """Holm's adjustment: with it, the chance that any of several true nulls is rejected keeps to the level.
+    """Holm's adjustment: it limits the chance that any of several true null hypotheses is rejected.
 
     Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
     """
     out = [1.0] * len(ps)
-    reached = 0.0
+    largest = 0.0
     for place, index in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        reached = max(reached, min(1.0, (len(ps) - place) * ps[index]))
-        out[index] = reached
+        largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
+        out[index] = largest
     return out
-
-
-def _check(n: int, samples: int, confidence: float) -> None:
-    if n < 1 or samples < 1:
-        raise ValueError(f"a bootstrap needs at least one problem and one resample, not {n} and {samples}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; expected a share between 0 and 1")
 
 
 def _percentiles(values: NDArray[np.float64], confidence: float) -> tuple[float, float]:

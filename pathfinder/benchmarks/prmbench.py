@@ -1,25 +1,25 @@
-"""PRMBench's metric: every step, sound or not; (F1 + F1 of the negative class) / 2 a class of errors.
+"""PRMBench's metric: whether each step is correct; (F1 + F1 of the negative class) / 2 per class of errors.
 
-Sound steps are the positive class. A class scores the mean of both F1, ``multi_solutions`` its F1 alone; categories
-are plain means; ``overall`` comes from the pooled counts of all classes without the correct samples (PRMBench paper;
-published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers are percent.
+Correct steps are the positive class. A class scores the mean of both F1, and ``multi_solutions`` its F1 only.
+Categories are plain means. ``overall`` comes from the pooled counts of all classes, without the correct samples
+(PRMBench paper; published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers are percent.
 
-Preset ``official`` keeps the published -1 for a share over nothing, which then enters F1 and averages (an always
-wrong predictor scores -100). ``repaired`` has 2 TP / (2 TP + FP + FN), 0 where that is over nothing, and ``None`` for
-other means over nothing.
+Preset ``official`` keeps the published -1 for a share over nothing, which then enters F1 and averages (a predictor that
+is always wrong scores -100). ``repaired`` computes 2 TP / (2 TP + FP + FN), 0 over nothing, and ``None`` for other
+means over nothing.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.benchmarks.bootstrap import reported_interval
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
@@ -31,90 +31,89 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "sensitivity": ("missing_condition", "deception", "multi_solutions"),
 }
 REDUNDANCY = CATEGORIES["simplicity"]
-"""Classes whose wrong steps are superfluous: where a runner gives redundancy labels, these are judged by them."""
+"""Classes whose incorrect steps are superfluous; redundancy labels, if given, decide them."""
 MEANS = ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity")
-_TOLERATED_GAP = 5  # the published evaluator refuses a file that lacks this many items
+_TOLERATED_GAP = 5  # the published evaluator refuses a file without predictions for this many items
 Labels = Sequence[bool]
 Counts = npt.NDArray[np.int64]
 """TP, FP, TN, FN (last axis)."""
+_NOTHING = np.zeros(4, dtype=np.int64)
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and the lists that the auxiliary means are over."""
+    """Counts, and the values of the auxiliary means."""
 
-    counts: Counts = field(default_factory=lambda: np.zeros(4, dtype=np.int64))
-    lists: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEANS})
+    counts: Counts = field(default_factory=_NOTHING.copy)
+    values: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEANS})
 
     def add(self, item: PRMBenchItem, labels: Labels) -> None:
-        """Count one solution; steps beyond the labels, and error steps beyond the end, are not there."""
+        """Count one solution. Steps without a label and error steps past the end are ignored."""
         wrong = {step - 1 for step in item.error_steps}
         self.counts += step_counts(item, labels)
         for place, label in enumerate(labels):
             hit = float(label != (place in wrong))
-            self.lists["wrong_step_acc" if place in wrong else "correct_step_acc"].append(hit)
-            self.lists["total_step_acc"].append(hit)
+            self.values["wrong_step_acc" if place in wrong else "correct_step_acc"].append(hit)
+            self.values["total_step_acc"].append(hit)
             if wrong and place == min(wrong):
-                self.lists["first_error_acc"].append(hit)
+                self.values["first_error_acc"].append(hit)
 
 
 def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool] | None:
-    """What a prediction row says of each step, sound or not; ``None`` where a false ``validity`` declares no answer.
+    """The labels of a prediction row, true for a correct step; ``None`` if its ``validity`` is false.
 
-    In the classes about redundancy, redundancy labels stand in where they are given, turned around, as in the
-    published evaluator. Raises ``DataError`` that begins with ``at`` for a row of another shape.
+    In the classes about redundancy, redundancy labels replace the others if given, negated as in the published
+    evaluator. Raises ``DataError``, which begins with ``at``, for a malformed row.
     """
     if not row.get("validity", True):
         return None
     scores = row.get("scores")
     given = scores if isinstance(scores, Mapping) else {}
-    name, turned = "step_level_validity_labels", False
+    name, negated = "step_level_validity_labels", False
     if classification in REDUNDANCY and "step_level_redundancy_labels" in given:
-        name, turned = "step_level_redundancy_labels", True
+        name, negated = "step_level_redundancy_labels", True
     labels = given.get(name)
     if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):
-        raise DataError(f"{at}: scores.{name} is {str(labels)[:80]}; expected a list of booleans, one a step")
-    return [bool(label) != turned for label in labels]
+        raise DataError(f"{at}: scores.{name} is {str(labels)[:80]}; expected a list of booleans, one per step")
+    return [bool(label) != negated for label in labels]
 
 
 def step_counts(item: PRMBenchItem, labels: Labels) -> Counts:
-    """TP, FP, TN, FN of one solution; positive is "sound"."""
+    """TP, FP, TN, FN of one solution, int64 (4,)."""
     wrong = {step - 1 for step in item.error_steps}
     pairs = Counter((bool(label), place in wrong) for place, label in enumerate(labels))
     return np.array([pairs[True, False], pairs[True, True], pairs[False, True], pairs[False, False]], dtype=np.int64)
 
 
 def evaluate(
-    items: Sequence[PRMBenchItem],
-    predictions: Mapping[str, Labels | None],
-    preset: GradingPreset = "repaired",
+    items: Sequence[PRMBenchItem], predictions: Mapping[str, Labels | None], preset: GradingPreset = "repaired"
 ) -> dict[str, Any]:
-    """``{"classes", "categories", "overall", "details"}``; ``None`` stands for an answer declared invalid.
+    """``{"classes", "categories", "overall", "details"}``; a prediction of ``None`` is an answer declared invalid.
 
-    Items without an answer are left out and counted in ``details`` (official: five or more are refused, as published);
-    so are steps without a label. Labels beyond the steps count in ``official`` alone, as published.
+    Items and steps without an answer are left out and counted in ``details``. Labels past the last step count only in
+    ``official``, as published. Raises ``DataError`` in ``official`` if five or more items have no prediction.
     """
     known = {item.idx: item for item in items}
     answered = {idx: labels for idx, labels in predictions.items() if idx in known}
     if preset == "official" and len(items) - len(answered) >= _TOLERATED_GAP:
         raise DataError(f"{len(items) - len(answered)} of {len(items)} items have no prediction; add their rows")
-    shown = {idx: _shown(known[idx], labels, preset) for idx, labels in answered.items() if labels is not None}
+    used = {idx: _used(known[idx], labels, preset) for idx, labels in answered.items() if labels is not None}
     total = Tally()
     tallies = {name: Tally() for name in (*CLASSES, CORRECT) if any(item.classification == name for item in items)}
-    means = {idx: sum(labels) / len(labels) for idx, labels in shown.items() if len(labels)}
-    # a correct sample without labels has mean -1 as published, with which the others are compared
-    blank = dict.fromkeys(shown, -1.0) if preset == "official" else {}
+    means = {idx: sum(labels) / len(labels) for idx, labels in used.items() if len(labels)}
+    # as published, a correct sample without labels has the mean -1, and the others are compared with that
+    without_labels = dict.fromkeys(used, -1.0) if preset == "official" else {}
     for item in items:
-        if item.idx not in shown:
+        if item.idx not in used:
             continue
         for tally in (tallies[item.classification],) + ((total,) if item.classification != CORRECT else ()):
-            tally.add(item, shown[item.idx])
-            correct = f"{CORRECT}_{item.idx.removeprefix(f'{item.classification}_')}"
-            mate = means.get(correct, blank.get(correct))
-            if item.classification != CORRECT and mate and item.idx in means:
-                tally.lists["similarity"].append(abs(means[item.idx] - mate))
-    # the published rate leaves out the correct samples that were answered, from both sides
-    valid = sum(item.idx in shown for item in items if item.classification != CORRECT)
+            tally.add(item, used[item.idx])
+            original = f"{CORRECT}_{item.idx.removeprefix(f'{item.classification}_')}"
+            original_mean = means.get(original, without_labels.get(original))
+            if item.classification != CORRECT and original_mean and item.idx in means:
+                tally.values["similarity"].append(abs(means[item.idx] - original_mean))
+    # the published rate excludes the correct samples that were answered from both counts
+    valid = sum(item.idx in used for item in items if item.classification != CORRECT)
     asked = len(items) - sum(known[idx].classification == CORRECT for idx in answered)
     details = {
         "total": _details(total, preset),
@@ -126,14 +125,14 @@ def evaluate(
 
 
 def scores(counts: Mapping[str, Counts], preset: GradingPreset = "repaired") -> dict[str, Any]:
-    """The table's row from the counts of each class, in percent. A category lacks where one of its classes does."""
+    """The table's row in percent from the counts per class. A category without one of its classes is left out."""
     classes = {name: 100 * _score(name, counts[name], preset) for name in CLASSES if name in counts}
     categories = {
         name: sum(classes[c] for c in members) / len(members)
         for name, members in CATEGORIES.items()
         if all(c in classes for c in members)
     }
-    pooled = sum((counts[name] for name in classes), np.zeros(4, dtype=np.int64))
+    pooled = sum((counts[name] for name in classes), _NOTHING)
     return {"classes": classes, "categories": categories, "overall": 100 * _score("", pooled, preset)}
 
 
@@ -142,31 +141,32 @@ def with_interval(
 ) -> dict[str, Any]:
     """``evaluate`` (repaired) and the bootstrap ``interval`` of ``overall``, by solution within each class."""
     mine = [item for item in items if item.classification != CORRECT]
-    empty = np.zeros(4, dtype=np.int64)
-    rows = np.stack(
-        [step_counts(i, _shown(i, given, "repaired")) if (given := predictions.get(i.idx)) else empty for i in mine]
-    )
-    statistic: Callable[[npt.NDArray[np.int64]], float] = lambda taken: 100 * _score("", rows[taken].sum(0), "repaired")  # noqa: E731
-    strata = [item.classification for item in mine]
-    bounds = interval(len(mine), statistic, report.bootstrap_samples, report.confidence, report.seed, strata=strata)
-    return evaluate(items, predictions) | {"interval": list(bounds)}
+    counts = np.stack([step_counts(item, _used(item, predictions.get(item.idx) or (), "repaired")) for item in mine])
+
+    def overall(rows: npt.NDArray[np.int64]) -> float:
+        return 100 * _score("", counts[rows].sum(0), "repaired")
+
+    bounds = reported_interval(overall, [item.classification for item in mine], report)
+    return evaluate(items, predictions) | {"interval": bounds}
 
 
 def trivial_predictors(items: Sequence[PRMBenchItem], report: Report) -> dict[str, Any]:
-    """What answers without a model score: ``chance`` calls each step sound or not by a coin with the share of sound
-    steps, ``coin`` by an even one, ``majority`` calls every step sound. Each with its interval, without details."""
+    """The figures of predictors without a model, each with its interval and without details.
+
+    Each draws a step's label: correct with the share of correct steps (``chance``), with one half (``coin``), or always
+    (``majority``).
+    """
     rng = np.random.Generator(np.random.Philox(report.seed))
     steps = sum(len(item.steps) for item in items)
     wrong = sum(len({e for e in item.error_steps if 1 <= e <= len(item.steps)}) for item in items)
-    shares = {"chance": 1 - wrong / max(steps, 1), "coin": 0.5, "majority": 1.0}
     out = {}
-    for name, share in shares.items():
+    for name, share in {"chance": 1 - wrong / max(steps, 1), "coin": 0.5, "majority": 1.0}.items():
         drawn = {item.idx: [bool(x) for x in rng.random(len(item.steps)) < share] for item in items}
         out[name] = {k: v for k, v in with_interval(items, drawn, report).items() if k != "details"}
     return out
 
 
-def _shown(item: PRMBenchItem, labels: Labels, preset: GradingPreset) -> list[bool]:
+def _used(item: PRMBenchItem, labels: Labels, preset: GradingPreset) -> list[bool]:
     given = [bool(label) for label in labels]
     return given if preset == "official" else given[: len(item.steps)]
 
@@ -181,25 +181,25 @@ def _f1(hits: int, false: int, missed: int, preset: GradingPreset) -> float:
     if preset == "repaired":
         total = 2 * hits + false + missed
         return 2 * hits / total if total else 0.0
-    precision, recall = _share(hits, hits + false), _share(hits, hits + missed)
+    precision, recall = _share(hits, hits + false, -1.0), _share(hits, hits + missed, -1.0)
     return 2 * precision * recall / (precision + recall) if precision + recall != 0 else -1.0
 
 
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else -1.0
+def _share(part: float, whole: int, over_nothing: Any) -> Any:
+    return part / whole if whole else over_nothing
 
 
 def _details(tally: Tally, preset: GradingPreset) -> dict[str, Any]:
     """Auxiliary figures as shares (not percent), named as in the published evaluator."""
     tp, fp, tn, fn = (int(x) for x in tally.counts)
     missing = -1.0 if preset == "official" else None
-    means = {name: sum(values) / len(values) if values else missing for name, values in tally.lists.items()}
+    means = {name: _share(sum(values), len(values), missing) for name, values in tally.values.items()}
     return means | {
-        "precision": tp / (tp + fp) if tp + fp else missing,
-        "recall": tp / (tp + fn) if tp + fn else missing,
+        "precision": _share(tp, tp + fp, missing),
+        "recall": _share(tp, tp + fn, missing),
         "f1": _f1(tp, fp, fn, preset),
-        "negative_precision": tn / (tn + fn) if tn + fn else missing,
-        "negative_recall": tn / (tn + fp) if tn + fp else missing,
+        "negative_precision": _share(tn, tn + fn, missing),
+        "negative_recall": _share(tn, tn + fp, missing),
         "negative_f1": _f1(tn, fn, fp, preset),
         "TP": tp,
         "FP": fp,
@@ -211,12 +211,12 @@ def _details(tally: Tally, preset: GradingPreset) -> dict[str, Any]:
 def _defects(
     items: Sequence[PRMBenchItem], predictions: Mapping[str, Labels | None], known: Mapping[str, PRMBenchItem]
 ) -> dict[str, int]:
-    given = [(item, labels) for item in items if (labels := predictions.get(item.idx)) is not None]
+    gaps = [len(i.steps) - len(labels) for i in items if (labels := predictions.get(i.idx)) is not None]
     return {
         "without_prediction": sum(item.idx not in predictions for item in items),
         "invalid": sum(predictions.get(item.idx, ()) is None for item in items),
         "unknown_id": sum(idx not in known for idx in predictions),
-        "steps_without_label": sum(max(0, len(item.steps) - len(labels)) for item, labels in given),
-        "labels_without_step": sum(max(0, len(labels) - len(item.steps)) for item, labels in given),
+        "steps_without_label": sum(max(0, gap) for gap in gaps),
+        "labels_without_step": sum(max(0, -gap) for gap in gaps),
         "error_step_past_end": sum(any(e > len(item.steps) for e in item.error_steps) for item in items),
     }

@@ -1,9 +1,9 @@
-"""ProcessBench's metric: the first wrong step, right or not; F1 of the two accuracies.
+"""ProcessBench's metric: whether the first incorrect step is found; the F1 of two accuracies.
 
-Accuracy on solutions with an error and on correct ones, their harmonic mean a subset, the plain mean over subsets, all
-in percent (paper section 4.1; published ``run_eval_pathfinder_prm.py``). Degenerate cases are defined here: an
-accuracy over no solution is 0, and the F1 of two zeros is 0. Preset ``official`` is the published arithmetic, whose
-NaN in those cases is ``None``.
+The F1 is the harmonic mean of the accuracies on solutions with and without an error, per subset; the mean over the
+subsets is plain. All numbers are percent (paper section 4.1; published ``run_eval_pathfinder_prm.py``). Degenerate
+cases are defined: an accuracy over no solution is 0, and so is the F1 of two zeros. Preset ``official`` is the
+published arithmetic, with ``None`` for its NaN in those cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.benchmarks.bootstrap import reported_interval
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SUBSETS, ProcessBenchItem
 from pathfinder.core.params import Report
@@ -23,11 +23,12 @@ from pathfinder.core.params import Report
 Key = tuple[str, str]
 """Subset and id of an item."""
 NO_ERROR = -1
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Items and predictions as columns, one row an item: subset's place in ``subsets``, error or not, hit or not."""
+    """Items and predictions as columns, one row per item; ``subset`` is its index in ``subsets``."""
 
     subsets: tuple[str, ...]
     subset: npt.NDArray[np.int64]
@@ -37,15 +38,15 @@ class Table:
     @classmethod
     def of(cls, items: Sequence[ProcessBenchItem], predictions: Mapping[Key, int | None]) -> Table:
         """An item without a prediction, or with ``None``, is missed."""
-        subsets = tuple(name for name in SUBSETS if any(item.subset == name for item in items))
+        subsets = subsets_of(items)
         return cls(
             subsets,
             np.array([subsets.index(item.subset) for item in items], dtype=np.int64),
             np.array([item.label != NO_ERROR for item in items], dtype=np.bool_),
-            np.array([predictions.get((item.subset, item.id)) == item.label for item in items], dtype=np.bool_),
+            np.array([predictions.get(item.key) == item.label for item in items], dtype=np.bool_),
         )
 
-    def accuracies(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.float64]:
+    def accuracies(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> Floats:
         """Shape (2, subsets), percent: accuracy with an error, accuracy without; NaN over no item."""
         subset, wrong, hit = self.subset[rows], self.wrong[rows], self.hit[rows]
         groups = subset + len(self.subsets) * ~wrong
@@ -55,8 +56,21 @@ class Table:
             return np.asarray(hits / count * 100, dtype=np.float64).reshape(2, -1)
 
     def mean_f1(self, rows: npt.NDArray[np.int64]) -> float:
-        """Mean F1 over the subsets, percent, degenerate cases 0."""
-        return float(_f1(np.nan_to_num(self.accuracies(rows))).mean())
+        """Mean F1 over the subsets, percent; degenerate cases count as 0."""
+        return float(f1_of(np.nan_to_num(self.accuracies(rows))).mean())
+
+
+def subsets_of(items: Sequence[ProcessBenchItem]) -> tuple[str, ...]:
+    """The subsets of the items, in the benchmark's order."""
+    return tuple(name for name in SUBSETS if any(item.subset == name for item in items))
+
+
+def f1_of(accuracies: Floats) -> Floats:
+    """F1 (…) of accuracies (2, …) in percent; the F1 of two zeros is 0."""
+    total = accuracies.sum(0)
+    f1: Floats = np.zeros_like(total)
+    np.divide(2 * accuracies[0] * accuracies[1], total, out=f1, where=total > 0)
+    return f1
 
 
 def evaluate(
@@ -67,7 +81,7 @@ def evaluate(
     accuracies = table.accuracies()
     if preset == "repaired":
         accuracies = np.nan_to_num(accuracies)
-        f1 = _f1(accuracies)
+        f1 = f1_of(accuracies)
     else:
         with np.errstate(invalid="ignore"):
             f1 = 2 * accuracies[0] * accuracies[1] / (accuracies[0] + accuracies[1])
@@ -89,27 +103,19 @@ def with_interval(
 ) -> dict[str, Any]:
     """``evaluate`` (repaired) and the bootstrap ``interval`` of the mean F1, by item within each subset."""
     table = Table.of(items, predictions)
-    bounds = interval(
-        len(items),
-        table.mean_f1,
-        report.bootstrap_samples,
-        report.confidence,
-        report.seed,
-        strata=[item.subset for item in items],
-    )
-    return evaluate(items, predictions) | {"interval": list(bounds)}
+    bounds = reported_interval(table.mean_f1, [item.subset for item in items], report)
+    return evaluate(items, predictions) | {"interval": bounds}
 
 
 def by_generator(items: Sequence[ProcessBenchItem], predictions: Mapping[Key, int | None]) -> dict[str, Any]:
-    """The two accuracies and F1 for the solutions of each model that wrote some (repaired preset, percent)."""
+    """The two accuracies and F1 (repaired, percent) on the solutions of each model that wrote some."""
     out: dict[str, Any] = {}
     for name in sorted({item.generator for item in items}):
         mine = [item for item in items if item.generator == name]
-        hits = {
-            wrong: [predictions.get((i.subset, i.id)) == i.label for i in mine if (i.label != NO_ERROR) == wrong]
-            for wrong in (True, False)
-        }
-        error, correct = (100 * sum(h) / len(h) if h else 0.0 for h in (hits[True], hits[False]))
+        hits: dict[bool, list[bool]] = {True: [], False: []}
+        for item in mine:
+            hits[item.label != NO_ERROR].append(predictions.get(item.key) == item.label)
+        error, correct = (100 * sum(found) / len(found) if found else 0.0 for found in hits.values())
         f1 = 2 * error * correct / (error + correct) if error + correct else 0.0
         out[name] = {"error_acc": error, "correct_acc": correct, "f1": f1, "n": len(mine)}
     return out
@@ -121,22 +127,18 @@ def first_error(verdicts: Sequence[bool]) -> int:
 
 
 def trivial_predictors(items: Sequence[ProcessBenchItem], report: Report) -> dict[str, Any]:
-    """What answers without a model score: ``chance`` draws a place or none alike; ``majority`` says "no error";
-    ``first_step`` blames the first step. Each with its interval."""
+    """The figures of predictors without a model, each with its interval.
+
+    ``chance`` draws uniformly from the steps and "no error". ``majority`` always predicts no error, ``first_step`` the
+    first step.
+    """
     rng = np.random.Generator(np.random.Philox(report.seed))
-    draws = {
+    predictions = {
         "chance": {item.key: int(rng.integers(NO_ERROR, len(item.steps))) for item in items},
         "majority": {item.key: NO_ERROR for item in items},
         "first_step": {item.key: 0 for item in items},
     }
-    return {name: with_interval(items, drawn, report) for name, drawn in draws.items()}
-
-
-def _f1(accuracies: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    total = accuracies.sum(0)
-    f1: npt.NDArray[np.float64] = np.zeros_like(total)
-    np.divide(2 * accuracies[0] * accuracies[1], total, out=f1, where=total > 0)
-    return f1
+    return {name: with_interval(items, predicted, report) for name, predicted in predictions.items()}
 
 
 def _number(value: Any) -> float | None:
