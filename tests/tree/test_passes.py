@@ -1,0 +1,65 @@
+"""Passes of the variants, and the trees of their prompts."""
+
+from __future__ import annotations
+
+import pytest
+
+from pathfinder.core.io import DataError
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.tree.passes import Mode, Pass, Prompter, expected_reward, passes, passes_for
+from tests.support.models import plain_tokenizer, queries_of
+
+STEPS = ["Let x = 3.", "so 9"]
+
+
+def test_error_labels_come_before_correctness() -> None:
+    assert passes(VARIANTS["full"]) == (Pass((), (0, 1)), Pass((0, 1), (2,)))
+    assert passes(VARIANTS["no_subtasks"]) == (Pass((), (0,)),)
+    assert passes(VARIANTS["autoregressive"]) == (Pass((), (0,)), Pass((0,), (1,)), Pass((0, 1), (2,)))
+
+
+def test_only_the_first_mode_omits_the_last_pass() -> None:
+    both, single = passes(VARIANTS["full"]), passes(VARIANTS["no_subtasks"])
+    assert [len(passes_for(mode, both)) for mode in Mode] == [2 - (mode is Mode.FIRST) for mode in Mode]
+    assert passes_for(Mode.FIRST, single) == single
+
+
+def test_the_expected_reward_weights_every_combination() -> None:
+    rewards = {(True, True): 1.0, (True, False): 0.5, (False, True): 0.2, (False, False): 0.0}
+
+    def positive(given: tuple[bool, ...], mark: int) -> float:
+        return rewards[given] if mark == 2 else (0.9, 0.5)[mark]
+
+    assert expected_reward(passes(VARIANTS["full"]), positive) == pytest.approx(0.45 + 0.45 * 0.5 + 0.05 * 0.2)
+
+
+def test_gold_labels_replace_the_combinations() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    queries = queries_of("What is $x^2$ for x = 3?", STEPS)
+    _, every = prompter.tree(queries)
+    assert [(r.query, r.given, r.mark) for r in every[:6]] == [
+        (0, (), 0),
+        (0, (), 1),
+        (0, (True, True), 2),
+        (0, (True, False), 2),
+        (0, (False, True), 2),
+        (0, (False, False), 2),
+    ]
+    _, readings = prompter.tree(queries, [(True, False, False), (True, True, True)])
+    assert [r.given for r in readings if r.mark == 2] == [(True, False), (True, True)]
+
+
+def test_a_prompt_ends_before_its_last_label() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    ((ids, slots),) = prompter.encode(queries_of("P", STEPS[:1]))
+    cut = prompter.prompt(ids, slots, (True, False), (2,))
+    assert len(cut) == slots[2]
+    assert cut[list(slots[:2])].tolist() == [prompter.ids.good, prompter.ids.bad]
+    assert ids[list(slots)].tolist() == [prompter.ids.mask] * 3
+
+
+def test_a_prompt_with_other_label_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.tree.passes.neutralise", lambda text, specials: text)
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    with pytest.raises(DataError, match="step 0: 4 label tokens in its prompt, expected 3"):
+        prompter.encode(queries_of("Is this <+>?", STEPS[:1]))
