@@ -30,26 +30,14 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     environment = Path(os.environ.get("PATHFINDER_SWIFT_VENV", folder / "venv"))
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
-        pip = [
-            str(environment / "bin/python"),
-            "-m",
-            "pip",
-            "install",
-            "-q",
-            "-r",
-            str(ROOT / "infra/swift/requirements.in"),
-        ]
+        requirements = ROOT / "tests/support/swift/requirements.in"
+        pip = [str(environment / "bin/python"), "-m", "pip", "install", "-q", "-r", str(requirements)]
         done = subprocess.run(pip, capture_output=True, text=True, check=False)
         if done.returncode:
             pytest.skip(f"Swift cannot be installed here: {done.stderr[-300:]}")
     port = _free_ports()
-    command = [
-        str(environment / "bin/python"),
-        str(ROOT / "infra/swift/serve.py"),
-        str(folder / "data"),
-        "--port",
-        str(port),
-    ]
+    server = ROOT / "tests/support/swift/serve.py"
+    command = [str(environment / "bin/python"), str(server), str(folder / "data"), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -85,7 +73,7 @@ def test_results_of_one_folder_are_restored_in_another(
     output = here.reproduce()
     assert "s3://bucket/runs: manifest 1" in output
     assert "testing" not in (here.root / ".dvc/config.local").read_text()
-    keys = [item.key for item in open_store("s3://bucket/runs").objects()]
+    keys = open_store("s3://bucket/runs").keys()
     assert any(key.startswith("files/md5/") for key in keys)
     assert any(key.startswith("runs/") for key in keys)
 

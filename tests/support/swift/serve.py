@@ -1,7 +1,7 @@
 """OpenStack Swift with its S3 interface on one machine: a real object store for tests and experiments.
 
-Run     python -m venv .venv-swift && .venv-swift/bin/pip install -r infra/swift/requirements.in
-        .venv-swift/bin/python infra/swift/serve.py FOLDER --port 9010
+Run     python -m venv .venv-swift && .venv-swift/bin/pip install -r tests/support/swift/requirements.in
+        .venv-swift/bin/python tests/support/swift/serve.py FOLDER --port 9010
 
 Runs four processes (proxy, account, container, object) on 127.0.0.1 until SIGTERM; FOLDER holds data and settings.
 Access key `test:tester`, secret key `testing`, region us-east-1. One replica and no TLS: do not store valuable data.
