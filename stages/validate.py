@@ -15,7 +15,7 @@ Great Expectations' Data Docs, which load scripts from the network, are written 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ def _train_contents(tables: Tables, bounds: Validate) -> list[Suite]:
 
 def _figures(tables: Tables) -> dict[str, Any]:
     by_rating = {name: {"judged": judged, "share": share} for name, judged, share in agreement(tables).iter_rows()}
-    return {"shares": asdict(shares(tables)), "agreement": by_rating}
+    return {"shares": shares(tables), "agreement": by_rating}
 
 
 LABELLED = Validation("validate", tuple(SCHEMAS), SCHEMAS, contents, 8, _figures, lambda tables: len(tables["clean"]))

@@ -7,7 +7,6 @@ Texts are replaced by their lengths. The label algebra is section 3.3 of the pap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import polars as pl
@@ -39,39 +38,17 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "clean": CLEAN,
     "drops": DROPS,
 }
-FOLDERS = {
-    "trajectories": "steps",
-    "steps": "steps",
-    "labels": "labels",
-    "answers": "labels",
-    "clean": "clean",
-    "drops": "clean",
-    "train": "train",
-    "test": "train",
-}
+_FOLDERS = {"trajectories": "steps", "answers": "labels", "drops": "clean", "train": "train", "test": "train"}
 LABEL_COLUMNS = ("math", "consistency", "optimality")
 ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
 OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
 
-
 Tables = Mapping[str, pl.DataFrame]
-
-
-@dataclass(frozen=True, slots=True)
-class Shares:
-    """Shares of all records; ``None`` if there are no records.
-
-    ``dropped`` excludes steps that were not to be labelled (``not_sampled``, ``unrated``).
-    """
-
-    parsed: float | None
-    dropped: float | None
-    positive: float | None
 
 
 def file_of(name: str) -> str:
     """The file of a table, relative to the root of the project."""
-    return f"artifacts/{FOLDERS[name]}/{name}.parquet"
+    return f"artifacts/{_FOLDERS.get(name, name)}/{name}.parquet"
 
 
 def structure(tables: Tables, schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS) -> list[Suite]:
@@ -92,10 +69,8 @@ def structure(tables: Tables, schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS
 def contents(tables: Tables, bounds: Validate) -> Iterator[Suite]:
     """Every rule about rows; ``tables`` have passed ``structure``. The joined tables are made one at a time."""
     limit, records = bounds.max_text_chars, {name: len(table) for name, table in tables.items()}
-    yield Suite(
-        "trajectories", file_of("trajectories"), "trajectory_id", _trajectories(tables), _trajectory_gates(limit)
-    )
     joined: dict[str, tuple[Callable[[Tables], pl.DataFrame], tuple[Gate, ...]]] = {
+        "trajectories": (_trajectories, _trajectory_gates(limit)),
         "steps": (_steps, _step_gates(limit)),
         "labels": (_labels, _label_gates(records["steps"])),
         "answers": (_answers, _answer_gates()),
@@ -103,24 +78,36 @@ def contents(tables: Tables, bounds: Validate) -> Iterator[Suite]:
         "drops": (_drops, _drop_gates(records["labels"] - records["clean"])),
     }
     for name, (join, gates) in joined.items():
-        yield Suite(name, file_of(name), "id", join(tables), gates)
-    figures = asdict(shares(tables))
+        key = "trajectory_id" if name == "trajectories" else "id"
+        yield Suite(name, file_of(name), key, join(tables), gates)
+    figures = shares(tables)
     row = pl.DataFrame([figures], schema=dict.fromkeys(figures, pl.Float64()))
-    yield Suite("shares", file_of("clean"), "", row, _share_gates(bounds))
-    yield Suite("agreement", file_of("labels"), "rating", agreement(tables), _agreement_gates(bounds))
+    low, high = bounds.min_parsed_share, bounds.max_dropped_share
+    share_gates = (
+        within("parsed", low, None, says=f"share of answers parsed >= {low}"),
+        within("dropped", None, high, says=f"share dropped <= {high}"),
+        positive_gate(bounds),
+    )
+    yield Suite("shares", file_of("clean"), "", row, share_gates)
+    low = bounds.min_agreement
+    says = f"the judge agrees with the rating in at least {low} of the labels of each source and rating"
+    agreement_gates = (present("agreement"), within("agreement", low, None, says=says))
+    yield Suite("agreement", file_of("labels"), "rating", agreement(tables), agreement_gates)
 
 
-def shares(tables: Tables) -> Shares:
-    """The shares that the parameters of ``validate`` bound."""
-    outcomes = tables["answers"]["outcome"]
+def shares(tables: Tables) -> dict[str, float | None]:
+    """The shares of parsed answers, dropped labels and correct steps; ``None`` if there are no records.
+
+    ``dropped`` excludes steps that were not to be labelled (``not_sampled``, ``unrated``).
+    """
     labels = tables["labels"].filter(~pl.col("outcome").is_in(["not_sampled", "unrated"]))
     dropped = tables["drops"].join(labels, on="id", how="semi")
-    clean = tables["clean"]
-    return Shares(
-        parsed=_share(int((outcomes == "parsed").sum()), len(outcomes)),
-        dropped=_share(len(dropped), len(labels)),
-        positive=_share(int((clean["correctness"] == 1).sum()), len(clean)),
-    )
+    parts = {
+        "parsed": (int((tables["answers"]["outcome"] == "parsed").sum()), len(tables["answers"])),
+        "dropped": (len(dropped), len(labels)),
+        "positive": (int((tables["clean"]["correctness"] == 1).sum()), len(tables["clean"])),
+    }
+    return {name: part / whole if whole else None for name, (part, whole) in parts.items()}
 
 
 def agreement(tables: Tables) -> pl.DataFrame:
@@ -151,6 +138,13 @@ def text_measures(table: pl.DataFrame) -> dict[str, pl.Expr]:
     }
 
 
+def left_join(table: pl.DataFrame, *others: pl.DataFrame, on: str = "id") -> pl.DataFrame:
+    """``table`` with the columns of ``others``, null if they have no such id."""
+    for other in others:
+        table = table.join(other, on=on, how="left", maintain_order="left")
+    return table
+
+
 def _rated(tables: Tables) -> pl.DataFrame:
     return tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
 
@@ -163,9 +157,8 @@ def _trajectories(tables: Tables) -> pl.DataFrame:
 def _steps(tables: Tables) -> pl.DataFrame:
     parents = tables["trajectories"].unique("trajectory_id")
     trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
-    table = tables["steps"].join(trunks, on="trajectory_id", how="left", maintain_order="left")
     name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
-    return table.select(
+    return left_join(tables["steps"], trunks, on="trajectory_id").select(
         pl.exclude("step", "trunk", "parent_source"),
         step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
         trajectory_found=flag(pl.col("trunk").is_not_null()),
@@ -177,9 +170,7 @@ def _steps(tables: Tables) -> pl.DataFrame:
 
 def _labels(tables: Tables) -> pl.DataFrame:
     asked = tables["answers"].group_by("id").agg(asked=pl.len())
-    table = tables["labels"].join(_rated(tables), on="id", how="left", maintain_order="left")
-    table = table.join(asked, on="id", how="left", maintain_order="left")
-    return table.select(
+    return left_join(tables["labels"], _rated(tables), asked).select(
         pl.exclude("asked"),
         step_found=flag(pl.col("step_source").is_not_null()),
         attempts_right=flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
@@ -188,8 +179,7 @@ def _labels(tables: Tables) -> pl.DataFrame:
 
 def _answers(tables: Tables) -> pl.DataFrame:
     known = tables["labels"].select("id", label_found=pl.lit(1, pl.Int64)).unique("id")
-    table = tables["answers"].join(known, on="id", how="left", maintain_order="left")
-    return table.select(
+    return left_join(tables["answers"], known).select(
         pl.exclude("answer", "label_found"),
         answer_chars=pl.col("answer").str.len_chars().cast(pl.Int64),
         label_found=pl.col("label_found").fill_null(0),
@@ -201,10 +191,7 @@ def _clean(tables: Tables) -> pl.DataFrame:
     given = tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"label_{c}") for c in LABEL_COLUMNS))
     dropped = tables["drops"].select("id", is_dropped=pl.lit(1, pl.Int64)).unique("id")
     lengths = tables["steps"].select("id", step_chars=pl.col("step").str.len_chars().cast(pl.Int64))
-    table = tables["clean"]
-    for other in (_rated(tables), given, dropped, lengths.unique("id")):
-        table = table.join(other, on="id", how="left", maintain_order="left")
-    return table.select(
+    return left_join(tables["clean"], _rated(tables), given, dropped, lengths.unique("id")).select(
         pl.exclude("is_dropped", "label_math", "label_consistency"),
         label_found=flag(pl.col("step_source").is_not_null() & pl.col("label_math").is_not_null()),
         labels_right=flag(
@@ -217,15 +204,12 @@ def _clean(tables: Tables) -> pl.DataFrame:
 def _drops(tables: Tables) -> pl.DataFrame:
     known = tables["labels"].select("id", "math", "outcome").unique("id")
     kept = tables["clean"].select("id", is_kept=pl.lit(1, pl.Int64)).unique("id")
-    table = tables["drops"].join(known, on="id", how="left", maintain_order="left")
-    table = table.join(kept, on="id", how="left", maintain_order="left")
-    unlabelled = pl.col("reason") != DISAGREES
-    return table.select(
+    return left_join(tables["drops"], known, kept).select(
         "id",
         "reason",
         "math",
         label_found=flag(pl.col("outcome").is_not_null()),
-        reason_right=flag(~unlabelled | (pl.col("reason") == pl.col("outcome"))),
+        reason_right=flag((pl.col("reason") == DISAGREES) | (pl.col("reason") == pl.col("outcome"))),
         is_kept=pl.col("is_kept").fill_null(0),
     )
 
@@ -241,6 +225,11 @@ def _trajectory_gates(limit: int) -> tuple[Gate, ...]:
         one_of("problem_id_right", [1]),
         *text_gates(limit),
     )
+
+
+def flagged(*columns: str) -> tuple[Gate, ...]:
+    """Each of these flags is 1."""
+    return tuple(one_of(column, [1]) for column in columns)
 
 
 def text_gates(limit: int) -> tuple[Gate, ...]:
@@ -260,10 +249,7 @@ def _step_gates(limit: int) -> tuple[Gate, ...]:
         within("step_chars", 0, limit),
         one_of("rating", [-1, 0, 1]),
         *(none_of("rating", [0], Where("source", source)) for source in MONTE_CARLO),
-        one_of("trajectory_found", [1]),
-        one_of("source_right", [1]),
-        one_of("prefix_right", [1]),
-        one_of("id_right", [1]),
+        *flagged("trajectory_found", "source_right", "prefix_right", "id_right"),
     )
 
 
@@ -319,7 +305,7 @@ def _clean_gates(expected: int) -> tuple[Gate, ...]:
         unique("id"),
         *(present(name) for name in CLEAN),
         one_of("label_found", [1]),
-        *(one_of(name, [0, 1]) for name in ("math", "consistency", "correctness")),
+        *(one_of(name, [0, 1]) for name in STEP_LABELS),
         one_of("labels_right", [1]),
         *(one_of(name, [1], kept_ones) for name in ("math", "consistency", "label_optimality")),
         one_of("correctness", [1], *(Where(c, 1) for c in ("math", "consistency", "label_optimality"))),
@@ -334,21 +320,11 @@ def _drop_gates(expected: int) -> tuple[Gate, ...]:
     return (
         row_count(expected, "every label is kept or dropped"),
         unique("id"),
-        present("id"),
-        present("reason"),
+        *(present(name) for name in DROPS),
         one_of("reason", (DISAGREES, *OUTCOMES)),
-        one_of("label_found", [1]),
-        one_of("reason_right", [1]),
+        *flagged("label_found", "reason_right"),
         present("math", Where("reason", DISAGREES)),
         one_of("is_kept", [0]),
-    )
-
-
-def _share_gates(bounds: Validate) -> tuple[Gate, ...]:
-    return (
-        within("parsed", bounds.min_parsed_share, None, says=f"share of answers parsed >= {bounds.min_parsed_share}"),
-        within("dropped", None, bounds.max_dropped_share, says=f"share dropped <= {bounds.max_dropped_share}"),
-        positive_gate(bounds),
     )
 
 
@@ -356,16 +332,6 @@ def positive_gate(bounds: Validate) -> Gate:
     """The share of correct steps is within its bounds."""
     low, high = bounds.min_positive_share, bounds.max_positive_share
     return within("positive", low, high, says=f"share of <+> within {low} and {high}")
-
-
-def _agreement_gates(bounds: Validate) -> tuple[Gate, ...]:
-    low = bounds.min_agreement
-    says = f"the judge agrees with the rating in at least {low} of the labels of each source and rating"
-    return (present("agreement"), within("agreement", low, None, says=says))
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 def flag(holds: pl.Expr) -> pl.Expr:

@@ -12,13 +12,13 @@ import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO
 from pathfinder.core.params import Validate
-from pathfinder.core.records import TREES
+from pathfinder.core.records import STEP_LABELS, TREES
 from pathfinder.gates.gates import Gate, Suite, Where, matches, one_of, present, row_count, some_rows, unique, within
-from pathfinder.gates.suites import Tables, file_of, flag, positive_gate, text_gates, text_measures
+from pathfinder.gates.suites import Tables, file_of, flag, flagged, left_join, positive_gate, text_gates, text_measures
 
 SIDES = ("train", "test")
 TRAIN_SCHEMAS: dict[str, dict[str, Any]] = dict.fromkeys(SIDES, TREES)
-_COPIED = ("step_index", "step", "math", "consistency", "correctness")
+_COPIED = ("step_index", "step", *STEP_LABELS)
 
 
 def train_contents(tables: Tables, kept: int, bounds: Validate) -> list[Suite]:
@@ -50,7 +50,7 @@ def _trees(side: pl.DataFrame, other: pl.DataFrame, trajectories: pl.DataFrame) 
         *(pl.col(name).alias(f"from_{name}") for name in ("source", "problem", "steps")),
     )
     return (
-        side.join(origin, on="tree_id", how="left", maintain_order="left")
+        left_join(side, origin, on="tree_id")
         .select(
             "tree_id",
             "problem_id",
@@ -79,21 +79,17 @@ def _records(side: pl.DataFrame, other: pl.DataFrame, made_from: pl.DataFrame) -
     )
     same = [pl.col(name).eq_missing(pl.col(f"from_{name}")) for name in _COPIED]
     elsewhere = other["branches"].struct.field("id")
-    return (
-        side.unnest("branches")
-        .join(origin, on="id", how="left", maintain_order="left")
-        .select(
-            "id",
-            "step_index",
-            "math",
-            "consistency",
-            "correctness",
-            step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
-            record_found=flag(pl.col("from_tree").is_not_null()),
-            tree_right=flag(pl.col("from_tree") == pl.col("tree_id")),
-            record_right=flag(pl.all_horizontal(*same)),
-            on_other_side=flag(pl.col("id").is_in(elsewhere.implode())),
-        )
+    return left_join(side.unnest("branches"), origin).select(
+        "id",
+        "step_index",
+        "math",
+        "consistency",
+        "correctness",
+        step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
+        record_found=flag(pl.col("from_tree").is_not_null()),
+        tree_right=flag(pl.col("from_tree") == pl.col("tree_id")),
+        record_right=flag(pl.all_horizontal(*same)),
+        on_other_side=flag(pl.col("id").is_in(elsewhere.implode())),
     )
 
 
@@ -106,8 +102,7 @@ def _tree_gates(limit: int) -> tuple[Gate, ...]:
         matches("problem_id", "^[0-9a-f]{16}$", "problem_id is 16 hexadecimal digits"),
         one_of("problem_id_right", [1]),
         one_of("on_other_side", [0]),
-        one_of("trajectory_found", [1]),
-        one_of("trajectory_right", [1]),
+        *flagged("trajectory_found", "trajectory_right"),
         *text_gates(limit),
         within("records", 1, None),
         one_of("prefix_right", [1]),
@@ -116,17 +111,14 @@ def _tree_gates(limit: int) -> tuple[Gate, ...]:
 
 def _record_gates(limit: int) -> tuple[Gate, ...]:
     right = Where("correctness", 1)
-    labels = ("math", "consistency", "correctness")
     return (
         some_rows(),
         unique("id"),
-        *(present(name) for name in ("id", "step_index", "step_chars", *labels)),
-        *(one_of(name, [0, 1]) for name in labels),
-        *(one_of(name, [1], right) for name in labels[:2]),
+        *(present(name) for name in ("id", "step_index", "step_chars", *STEP_LABELS)),
+        *(one_of(name, [0, 1]) for name in STEP_LABELS),
+        *(one_of(name, [1], right) for name in STEP_LABELS[:-1]),
         within("step_index", 0, None),
         within("step_chars", 0, limit),
-        one_of("record_found", [1]),
-        one_of("tree_right", [1]),
-        one_of("record_right", [1]),
+        *flagged("record_found", "tree_right", "record_right"),
         one_of("on_other_side", [0]),
     )

@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pathfinder.core.hub import HUB_FILE, HubModel, write_hub_model
-from pathfinder.core.io import DataError, TransientError, atomic_file, sha256_file
+from pathfinder.core.io import DataError, TransientError, sha256_file
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import fetch_file
 
@@ -145,11 +145,10 @@ def _s3(source: Source, destination: Destination) -> _Listing:
     from pathfinder.sources.remote import open_store
 
     store = open_store(source.location)
-    names = list(source.files) or _visible(source, (found.key for found in store.objects()))
+    names = list(source.files) or _visible(source, store.keys())
     for name in names:
         if _missing(destination.folder / name, source.files.get(name)):
-            with atomic_file(destination.folder / name) as temporary:
-                store.fetch(name, temporary)
+            store.fetch(name, destination.folder / name)
     return source.revision, names
 
 

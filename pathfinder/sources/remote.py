@@ -30,14 +30,6 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredObject:
-    """One object: its key below the store's root and its size in bytes."""
-
-    key: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Commit:
     """One entry of a store's log: its number from 1, and the manifest's sha256.
 
@@ -55,8 +47,8 @@ class Store(Protocol):
 
     url: str
 
-    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every object whose key starts with ``prefix``, sorted by key."""
+    def keys(self, prefix: str = "") -> list[str]:
+        """The keys that start with ``prefix``, sorted."""
 
     def read(self, key: str) -> bytes:
         """The bytes of an object; raises ``DataError`` if it does not exist."""
@@ -77,51 +69,42 @@ class Store(Protocol):
 def open_store(url: str) -> Store:
     """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others."""
     scheme, separator, rest = url.partition("://")
-    if not separator:
-        return FolderStore(Path(url))
-    if scheme == "file":
-        return FolderStore(Path(rest))
+    if not separator or scheme == "file":
+        return _FolderStore(Path(rest if separator else url))
     if scheme == "s3" and rest.strip("/"):
         bucket, _, prefix = rest.partition("/")
-        return S3Store(bucket, prefix.strip("/"))
+        return _S3Store(bucket, prefix.strip("/"))
     raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
 
 
-class FolderStore:
-    """A folder as a store; see ``Store``."""
-
+class _FolderStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.url = folder.absolute().as_uri()
 
-    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every file below the folder, except unfinished ones (``.part``)."""
-        found = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".part")
-        keyed = sorted((path.relative_to(self.folder).as_posix(), path) for path in found)
-        yield from (StoredObject(key, path.stat().st_size) for key, path in keyed if key.startswith(prefix))
+    def keys(self, prefix: str = "") -> list[str]:
+        files = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".part")
+        keys = sorted(path.relative_to(self.folder).as_posix() for path in files)
+        return [key for key in keys if key.startswith(prefix)]
 
     def read(self, key: str) -> bytes:
-        """The file's bytes."""
-        with self._known(key):
-            return self._path(key).read_bytes()
+        with self._known(key) as path:
+            return path.read_bytes()
 
     def fetch(self, key: str, path: Path) -> None:
-        """Copy the file."""
-        with self._known(key), atomic_file(path) as temporary:
-            shutil.copyfile(self._path(key), temporary)
+        with self._known(key) as source, atomic_file(path) as temporary:
+            shutil.copyfile(source, temporary)
 
     def put(self, key: str, content: bytes) -> None:
-        """Write the file atomically."""
         write_bytes(self._path(key), content)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write a temporary file and link it into place: only one writer can create the link."""
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
         try:
             temporary.write_bytes(content)
-            os.link(temporary, path)
+            os.link(temporary, path)  # only one writer can create the link
         except FileExistsError:
             return False
         finally:
@@ -129,54 +112,44 @@ class FolderStore:
         return True
 
     def delete(self, key: str) -> None:
-        """Remove the file."""
         self._path(key).unlink(missing_ok=True)
 
     def _path(self, key: str) -> Path:
-        path = self.folder / key
         if Path(key).is_absolute() or ".." in Path(key).parts:
             raise DataError(f"{key!r}: leaves {self.url}; keys are relative paths without `..`")
-        return path
+        return self.folder / key
 
     @contextlib.contextmanager
-    def _known(self, key: str) -> Iterator[None]:
+    def _known(self, key: str) -> Iterator[Path]:
         try:
-            yield
+            yield self._path(key)
         except FileNotFoundError as error:
             raise DataError(f"{self.url}/{key}: no such file") from error
 
 
-class S3Store:
-    """A prefix of a bucket as a store; see ``Store``."""
-
+class _S3Store:
     def __init__(self, bucket: str, prefix: str) -> None:
         self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
         self._client = _client()
 
-    def objects(self, prefix: str = "") -> Iterator[StoredObject]:
-        """Every object below the prefix."""
+    def keys(self, prefix: str = "") -> list[str]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
-        contents = self._do("", lambda: [item for page in pages for item in page.get("Contents", [])])
-        for item in sorted(contents, key=lambda item: str(item["Key"])):
-            if not item["Key"].endswith("/"):  # consoles create empty objects for folders
-                yield StoredObject(item["Key"][len(self.prefix) :], int(item["Size"]))
+        keys = self._do("", lambda: [str(item["Key"]) for page in pages for item in page.get("Contents", [])])
+        # consoles create empty objects for folders
+        return sorted(key[len(self.prefix) :] for key in keys if not key.endswith("/"))
 
     def read(self, key: str) -> bytes:
-        """The object's bytes."""
         return self._do(key, lambda: bytes(self._client.get_object(**self._at(key))["Body"].read()))
 
     def fetch(self, key: str, path: Path) -> None:
-        """Download; large objects in parts."""
         with atomic_file(path) as temporary:
             self._do(key, lambda: self._client.download_file(self.bucket, self.prefix + key, str(temporary)))
 
     def put(self, key: str, content: bytes) -> None:
-        """Upload."""
         self._do(key, lambda: self._client.put_object(Body=content, **self._at(key)))
 
     def create(self, key: str, content: bytes) -> bool:
-        """Upload with ``If-None-Match: *``."""
         from botocore.exceptions import ClientError
 
         def put() -> bool:
@@ -191,7 +164,6 @@ class S3Store:
         return self._do(key, put)
 
     def delete(self, key: str) -> None:
-        """Remove the object."""
         self._do(key, lambda: self._client.delete_object(**self._at(key)))
 
     def _at(self, key: str) -> dict[str, str]:
@@ -262,7 +234,7 @@ def commit_manifest(store: Store, manifest: Any, exclusive: bool | None = None) 
     store.put(f"manifests/{digest}.json", content)
     exclusive = creates_exclusively(store) if exclusive is None else exclusive
     for _ in range(_COMMIT_ATTEMPTS):
-        entries = [item.key for item in store.objects("log/")]
+        entries = store.keys("log/")
         before = store.read(entries[-1]) if entries else b""
         number = int(Path(entries[-1]).stem) if entries else 0
         if before and json.loads(before)["manifest"] == digest:

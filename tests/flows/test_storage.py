@@ -10,7 +10,7 @@ import pytest
 
 from flows import storage
 from pathfinder.core.io import DataError
-from pathfinder.sources.remote import ENDPOINT, FolderStore
+from pathfinder.sources.remote import ENDPOINT, open_store
 
 
 @pytest.fixture
@@ -70,5 +70,5 @@ def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert (commit.number, commit.exclusive) == (1, True)
     assert not storage.is_pending(folder, "store")
     assert storage.is_pending(folder, "elsewhere")
-    manifest = FolderStore(folder / "store/pathfinder").read(f"manifests/{commit.manifest}.json")
+    manifest = open_store(str(folder / "store/pathfinder")).read(f"manifests/{commit.manifest}.json")
     assert b'"out":{"md5":"abc","size":3,"stage":"a"}' in manifest
