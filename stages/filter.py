@@ -17,7 +17,7 @@ import polars as pl
 
 from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
 from pathfinder.core.labels import correctness, drop_reason
-from pathfinder.core.records import CLEAN, DROPS, LABELS, STEPS
+from pathfinder.core.records import CLEAN, DROPS, LABELS, STEP_LABELS, STEPS
 from pathfinder.provenance.stage import stage
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
@@ -58,7 +58,7 @@ def main() -> None:
         str(source): accounting(rows)
         for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
     }
-    positives = {label: kept[label].mean() if len(kept) else None for label in ("math", "consistency", "correctness")}
+    positives = {label: kept[label].mean() if len(kept) else None for label in STEP_LABELS}
     write_json(METRICS, accounting(decided) | {"sources": by_source, "positive_share": positives})
 
 

@@ -56,21 +56,16 @@ ANSWERS: dict[str, Any] = {
     "answer": pl.String(),  # null if the engine gave none
     "outcome": pl.String(),  # parsed | unparsed | too_long | refused | engine_error
 }
-CLEAN: dict[str, Any] = {
-    "id": pl.String(),
-    "math": pl.Int8(),
-    "consistency": pl.Int8(),
-    "correctness": pl.Int8(),  # 1 only if math, consistency and optimality are all 1
-}
+STEP_LABELS = ("math", "consistency", "correctness")
+"""The labels that training data carry, each 0 or 1; correctness is 1 only if all criteria of the judge are 1."""
+CLEAN: dict[str, Any] = {"id": pl.String(), **dict.fromkeys(STEP_LABELS, pl.Int8())}
 DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
 
-_BRANCH = {
+BRANCH: dict[str, Any] = {
     "id": pl.String(),
     "step_index": pl.Int64(),
     "step": pl.String(),
-    "math": pl.Int8(),
-    "consistency": pl.Int8(),
-    "correctness": pl.Int8(),
+    **dict.fromkeys(STEP_LABELS, pl.Int8()),
 }
 TREES: dict[str, Any] = {
     "tree_id": pl.String(),  # the trajectory's id
@@ -78,12 +73,12 @@ TREES: dict[str, Any] = {
     "source": pl.String(),
     "problem": pl.String(),
     "steps": pl.List(pl.String()),
-    "branches": pl.List(pl.Struct(_BRANCH)),
+    "branches": pl.List(pl.Struct(BRANCH)),
 }
 SOFT_TREES: dict[str, Any] = {
     **TREES,
     "branches": pl.List(
-        pl.Struct({**_BRANCH, "mc_value": pl.Float32()})
+        pl.Struct({**BRANCH, "mc_value": pl.Float32()})
     ),  # share of correct roll-outs; null if none were made
 }
 

@@ -14,7 +14,7 @@ from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals
 from pathfinder.core.io import DataError, read_parquet
 from pathfinder.core.mixes import HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
-from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES
+from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES
 from pathfinder.data.overlap import (
     BenchmarkText,
     ProblemHit,
@@ -63,7 +63,7 @@ def gather_trees(steps: Path, clean: Path) -> pl.DataFrame:
     records = kept.join(rated, on="id", how="inner", validate="1:1", maintain_order="left")
     if len(records) != len(kept):
         raise DataError(f"{clean}: {len(kept) - len(records)} ids are not in the steps; re-run filter")
-    branch = pl.struct("id", "step_index", "step", "math", "consistency", "correctness").alias("branches")
+    branch = pl.struct(*BRANCH).alias("branches")
     branches = records.group_by("trajectory_id", maintain_order=True).agg(branch)
     trees = trajectories.join(branches, on="trajectory_id", how="inner", maintain_order="left")
     return trees.rename({"trajectory_id": "tree_id"}).select(*TREES)

@@ -19,6 +19,7 @@ import polars as pl
 
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import Label
+from pathfinder.core.records import STEP_LABELS
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
 
@@ -59,7 +60,7 @@ def gold_labels(branch: dict[str, Any], labels: Sequence[Label]) -> tuple[bool, 
 
     Raises ``DataError`` if a label is neither 0 nor 1.
     """
-    truth = {name: branch[name] for name in ("math", "consistency", "correctness")}
+    truth = {name: branch[name] for name in STEP_LABELS}
     wrong = {name: value for name, value in truth.items() if value not in (0, 1)}
     if wrong:
         raise DataError(f"record {branch['id']}: labels {wrong}, expected 0 or 1; re-run the filter and build stages")
