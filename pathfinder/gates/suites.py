@@ -13,7 +13,7 @@ import polars as pl
 
 from pathfinder.core.labels import DISAGREES, HUMAN, MONTE_CARLO, drop_reason
 from pathfinder.core.params import Validate
-from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, problem_id
+from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEP_LABELS, STEPS, TRAJECTORIES, problem_id
 from pathfinder.gates.gates import (
     Gate,
     Suite,

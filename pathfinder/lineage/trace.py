@@ -25,7 +25,7 @@ from pathfinder.core.prompts import (
     assistant_turn,
     user_turn,
 )
-from pathfinder.core.records import normalise
+from pathfinder.core.records import STEP_LABELS, normalise
 from pathfinder.data.upstream import Reading
 from pathfinder.judge.parsing import CUT, AnswerPreset, read_scores
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
@@ -233,7 +233,7 @@ def _example(text: str, tree_id: str) -> Any:
         }
         for given, asked in (([], first), (first, second))
     ]
-    labels = {name: branch[name] for name in ("math", "consistency", "correctness")}
+    labels = {name: branch[name] for name in STEP_LABELS}
     return {"labels": labels, "user turn": user_turn(texts[0]), "samples": samples}
 
 
