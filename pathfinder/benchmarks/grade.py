@@ -1,14 +1,14 @@
-"""The table's row from anyone's prediction file, in the shapes that the field's runners write.
+"""Grade anyone's prediction file, in the forms that the field's runners write.
 
-``grade`` scores a file against a benchmark folder; ``render`` prints the result. Numbers are unrounded percent in
-JSON and one decimal in the tables.
+``grade`` scores a file against a benchmark folder; ``render`` prints the result. Numbers are percent, unrounded in JSON
+and with one decimal in the tables.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -32,64 +32,67 @@ _PARTS: dict[Kind, tuple[str, ...]] = {
     "prmbench": (),
     "search": ("*/result-*.json",),
 }
-"""Files that a published runner leaves in its output folder."""
+"""The files in a published runner's output folder."""
 _COUNTED = {
-    "without_prediction": "items without a row ({lacking})",
-    "without_row": "problems without a row ({without})",
-    "nothing_said": "items of which nothing was said (missed)",
+    "without_prediction": "items without a row ({missing})",
+    "without_row": "problems without a row ({unanswered})",
+    "nothing_said": "items with a null prediction (missed)",
     "without_answer": "rows without an answer (wrong)",
     "invalid": "answers declared invalid (left out)",
     "repeated": "repeated rows ({repeated})",
-    "unknown_id": "ids that the data do not have (left out)",
-    "unknown_question": "questions that the data do not have ({unknown})",
-    "other_key": "rows whose gt_answer is not the data's key (the row's is used)",
+    "unknown_id": "ids that are not in the data (left out)",
+    "unknown_question": "questions that are not in the data ({unknown})",
+    "other_key": "rows whose gt_answer differs from the data's answer (the row's is used)",
     "steps_without_label": "steps without a label (left out)",
-    "labels_without_step": "labels without a step ({beyond})",
-    "grading_failures": "answers without a verdict (not right)",
+    "labels_without_step": "labels without a step ({extra})",
+    "grading_failures": "answers that could not be graded (not right)",
 }
-"""Counts in ``details`` as ``notes`` says them."""
+"""The counts in ``details``, as ``notes`` words them."""
+_COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "processbench": ("subset", "error", "correct", "F1"),
+    "prmbench": ("class", "PRMScore"),
+    "search": ("set", "accuracy"),
+}
 _CELLS = ("TP", "FP", "TN", "FN")
+_REMEDY = "Correct or remove the row"
 
 
 def grade(kind: Kind, file: Path, data: Path, preset: GradingPreset = "repaired") -> dict[str, Any]:
-    """The benchmark's figures for a prediction file, or for a folder as the published ProcessBench and search runners
-    leave it. Raises ``DataError`` that names file and row for a bad one."""
-    match kind:
-        case "processbench":
-            return grade_processbench(file, data, preset)
-        case "prmbench":
-            return grade_prmbench(file, data, preset)
-        case "search":
-            return grade_search(file, data, preset)
+    """The benchmark's figures for a prediction file or the output folder of a published runner.
+
+    Raises ``DataError``, which names the file and the row, for malformed predictions or data.
+    """
+    grade_kind = {"processbench": grade_processbench, "prmbench": grade_prmbench, "search": grade_search}[kind]
+    return grade_kind(file, data, preset)
 
 
 def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
-    """Rows ``{"subset", "id", "prediction"}``: first wrong step from 0, -1 none, null nothing said.
+    """Grade rows ``{"subset", "id", "prediction"}``: the first incorrect step from 0, -1 for none, null for no answer.
 
-    The first row of an item stands. Items without a row are missed, and counted in ``details``. Subsets are those
-    that the file names.
+    The first row of an item is used. Items without a row are missed and counted in ``details``. Only subsets that the
+    file names are graded.
     """
     found: dict[processbench.Key, int | None] = {}
     repeated = 0
     for _, at, row in _rows("processbench", file):
-        subset, identity, said = (row.get(key) for key in ("subset", "id", "prediction"))
+        subset, identity, prediction = (row.get(key) for key in ("subset", "id", "prediction"))
         if subset is None and isinstance(identity, str):
-            subset = identity.rpartition("-")[0]  # the published runner writes a file a subset, without its name
-        if isinstance(said, float) and said.is_integer():
-            said = int(said)  # a table with gaps was written by a library that has no whole number beside a null
-        whole = "prediction" in row and (said is None or (isinstance(said, int) and not isinstance(said, bool)))
-        if not isinstance(subset, str) or identity is None or not whole:
+            subset = identity.rpartition("-")[0]  # the published runner writes a file per subset, without its name
+        if isinstance(prediction, float) and prediction.is_integer():
+            prediction = int(prediction)  # some libraries write the integers of a column with gaps as floats
+        is_valid = "prediction" in row and (prediction is None or type(prediction) is int)
+        if not isinstance(subset, str) or identity is None or not is_valid:
             raise DataError(
-                f"{at}: expected subset, id and a whole or null prediction, found {str(row)[:120]}; "
-                "mend or remove the row"
+                f"{at}: expected subset, id and a whole or null prediction, found {str(row)[:120]}. {_REMEDY}"
             )
         repeated += (subset, str(identity)) in found
-        found.setdefault((subset, str(identity)), said)
+        found.setdefault((subset, str(identity)), prediction)
     loaded = read_processbench(data)
-    items = [i for i in loaded.items if i.subset in {subset for subset, _ in found}]
+    named = {subset for subset, _ in found}
+    items = [item for item in loaded.items if item.subset in named]
     if not items:
         raise DataError(f"{file}: no row names a subset of {data}; check the column 'subset'")
-    known = {(item.subset, item.id) for item in items}
+    known = {item.key for item in items}
     details = {
         "rows": len(found) + repeated,
         "repeated": repeated,
@@ -102,8 +105,10 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
 
 
 def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
-    """Rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids
-    (``<class>_<idx>``). The first row of an id stands; a false ``validity`` gives no answer."""
+    """Grade rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids.
+
+    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer.
+    """
     loaded = read_prmbench(data)
     classes = {item.idx: item.classification for item in loaded.items}
     found: dict[str, prmbench.Labels | None] = {}
@@ -111,12 +116,12 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
     for _, at, row in _rows("prmbench", file):
         idx = row.get("idx")
         if not isinstance(idx, str):
-            raise DataError(f"{at}: idx is {idx!r}; expected <class>_<id>. Mend or remove the row")
+            raise DataError(f"{at}: idx is {idx!r}; expected <class>_<id>. {_REMEDY}")
         repeated += idx in found
         if idx not in found:
             found[idx] = prmbench.labels_of(at, row, classes.get(idx, ""))
     if not classes.keys() & found:
-        raise DataError(f"{file}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes them")
+        raise DataError(f"{file}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes it")
     result = prmbench.evaluate(loaded.items, found, preset)
     result["details"]["defects"]["repeated"] = repeated
     result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
@@ -124,24 +129,25 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
 
 
 def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
-    """Rows as the published search writes them: ``question``, ``pred_answer``, ``gt_answer`` and perhaps ``set``.
+    """Grade rows of the published search: ``question``, ``pred_answer``, ``gt_answer`` and optionally ``set``.
 
-    Without ``set`` (a published file holds one set) the file or its folder is named after it, or the question tells.
-    Repaired: each problem once, against the data's key; one without a row is wrong, and problems of one text take
-    their rows in turn. Official: every row and only rows, against its own ``gt_answer``, as published.
+    Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
+    question does. Repaired: each problem counts once, against the data's key; a problem without a row is wrong, and
+    problems with the same text use their rows in turn. Official: every row counts, and only rows, against its own
+    ``gt_answer``, as published.
     """
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for path, at, row in _rows("search", file):
-        question, said = row.get("question"), row.get("pred_answer")
+        question, answer = row.get("question"), row.get("pred_answer")
         names = (row["set"],) if row.get("set") else (path.stem, path.parent.name)
         name = next(filter(None, (search_set_named(str(name)) for name in names)), None)
         if not row.get("set"):
             name = name or set_of.get(str(question))
-        if name is None or not isinstance(question, str) or not (said is None or isinstance(said, str)):
+        if name is None or not isinstance(question, str) or not isinstance(answer, str | None):
             raise DataError(
-                f"{at}: expected question, pred_answer (text or null) and a set of "
-                f"{', '.join(get_args(SearchSet))}; add them or mend the row"
+                f"{at}: expected question, pred_answer (text or null) and a set of {', '.join(get_args(SearchSet))}. "
+                f"{_REMEDY}"
             )
         rows[name, question].append(row)
     problems = read_search(data, sorted({name for name, _ in rows})).items
@@ -160,8 +166,8 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
         raise DataError(f"{file}: no row's question is one of {data}; give the folder with the same problems")
     right: dict[str, list[bool]] = defaultdict(list)
     with Grader() as grader:
-        for name, gold, said in pairs:
-            right[name].append(grader.is_right(gold_of(name, gold, preset), said, preset))
+        for name, gold, answer in pairs:
+            right[name].append(grader.is_right(gold_of(name, gold, preset), answer, preset))
     sets = {name: 100 * sum(hits) / len(hits) for name, hits in sorted(right.items())}
     asked = Counter((problem.set, problem.problem) for problem in problems)
     given = [(key, row) for key, mine in rows.items() for row in mine]
@@ -178,12 +184,12 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
 
 
 def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
-    """File, place for messages ("FILE: row 1") and row, of a JSON list or of JSON lines; at least one."""
+    """The file, the place for messages ("FILE: row 1") and the row, of JSON lists or JSON lines; at least one."""
     paths = [file]
     if file.is_dir():
         paths = sorted(path for part in _PARTS[kind] for path in file.glob(part))
         if not paths:
-            raise DataError(f"{file}: a folder without {' or '.join(_PARTS[kind]) or 'a use here'}; give a file")
+            raise DataError(f"{file}: a folder without {' or '.join(_PARTS[kind]) or 'a known form'}; give a file")
     elif not file.is_file():
         raise DataError(f"{file}: no such file; give a prediction file (.json or .jsonl)")
     is_empty = True
@@ -193,76 +199,66 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         for number, row in enumerate(read_json(path), start=1) if is_list else read_jsonl(path):
             at, is_empty = f"{path}: row {number}", False
             if not isinstance(row, dict):
-                raise DataError(f"{at}: expected an object, found {str(row)[:80]}; mend or remove the row")
+                raise DataError(f"{at}: expected an object, found {str(row)[:80]}. {_REMEDY}")
             yield path, at, row
     if is_empty:
-        raise DataError(f"{file}: holds no row; give a file with predictions")
+        raise DataError(f"{file}: contains no row; give a file with predictions")
 
 
 def notes(kind: Kind, result: Mapping[str, Any], preset: GradingPreset) -> list[str]:
-    """What a reader of the figures must know of the file, one sentence each: what lacks, repeats or is unknown."""
+    """One sentence for each kind of missing, repeated or unknown row that affects the figures."""
     is_official = preset == "official"
-    meant = {
-        "lacking": "left out" if kind == "prmbench" else "missed",
-        "without": "left out" if is_official else "wrong",
-        "repeated": "each counts" if kind == "search" and is_official else "the first stands",
+    effects = {
+        "missing": "left out" if kind == "prmbench" else "missed",
+        "unanswered": "left out" if is_official else "wrong",
+        "repeated": "each counts" if kind == "search" and is_official else "the first is used",
         "unknown": "graded by gt_answer" if is_official else "left out",
-        "beyond": "counted as of sound steps" if is_official else "left out",
+        "extra": "counted as labels of correct steps" if is_official else "left out",
     }
     details = result["details"]
     counts = {**details, **details.get("defects", {})}
-    said = []
+    out = []
     for name, text in _COUNTED.items():
         found = counts.get(name, 0)
         if count := sum(found.values()) if isinstance(found, dict) else found:
-            said.append(f"{text.format(**meant)}: {count:,}")
+            out.append(f"{text.format(**effects)}: {count:,}")
     silent = [name for name, tally in details.get("classes", {}).items() if not any(map(tally.get, _CELLS))]
     if kind == "prmbench" and silent:
-        said.append(f"no answer in {', '.join(silent)}, whose scores are those of nothing")
-    return said
+        out.append(f"no answer in {', '.join(silent)}: these scores are over nothing")
+    return out
 
 
 def render(kind: Kind, result: dict[str, Any], form: Format) -> str:
-    """The result as text: ``json`` whole, the others as a table of one decimal."""
+    """The result as text: ``json`` in full, the other forms as a table with one decimal."""
     if form == "json":
         return json.dumps(result, indent=2, ensure_ascii=False)
-    head, rows = _TABLES[kind](result)
-    cells = [[_cell(value) for value in row] for row in rows]
+    head = list(_COLUMNS[kind])
+    cells = [[_cell(value) for value in row] for row in _table(kind, result)]
     if form == "latex":
-        lines = [" & ".join(map(_escape, row)) + r" \\" for row in [list(head), *cells]]
-        return "\n".join(
-            [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", lines[0], r"\hline", *lines[1:], r"\end{tabular}"]
-        )
+        lines = [" & ".join(cell.replace("_", r"\_") for cell in row) + r" \\" for row in [head, *cells]]
+        columns = f"l{'r' * (len(head) - 1)}"
+        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", lines[0], r"\hline", *lines[1:], r"\end{tabular}"])
     if form == "markdown":
         rule = ["---"] + ["---:"] * (len(head) - 1)
-        return "\n".join("| " + " | ".join(row) + " |" for row in [list(head), rule, *cells])
-    widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
-    lines = [row[0].ljust(widths[0]) + "".join(f"  {c.rjust(w)}" for c, w in zip(row[1:], widths[1:], strict=True)) for row in [list(head), *cells]]  # fmt: skip # noqa: E501
-    return "\n".join(lines)
+        return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *cells])
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
+        for row in [head, *cells]
+    )
 
 
-def _processbench_table(result: dict[str, Any]) -> tuple[Sequence[str], list[list[Any]]]:
-    keys = ("error_acc", "correct_acc", "f1")
-    rows = [[name, *(figures[key] for key in keys)] for name, figures in result["subsets"].items()]
-    return ("subset", "error", "correct", "F1"), [*rows, ["mean", "", "", result["mean_f1"]]]
-
-
-def _prmbench_table(result: dict[str, Any]) -> tuple[Sequence[str], list[list[Any]]]:
-    rows = [[name, result["classes"][name]] for name in CLASSES if name in result["classes"]]
-    rows += [[f"average {name}", score] for name, score in result["categories"].items()]
-    return ("class", "PRMScore"), [*rows, ["overall", result["overall"]]]
-
-
-def _search_table(result: dict[str, Any]) -> tuple[Sequence[str], list[list[Any]]]:
-    return ("set", "accuracy"), [*map(list, result["sets"].items()), ["average", result["average"]]]
-
-
-_TABLES = {"processbench": _processbench_table, "prmbench": _prmbench_table, "search": _search_table}
+def _table(kind: Kind, result: dict[str, Any]) -> list[list[Any]]:
+    if kind == "processbench":
+        keys = ("error_acc", "correct_acc", "f1")
+        rows = [[name, *(figures[key] for key in keys)] for name, figures in result["subsets"].items()]
+        return [*rows, ["mean", "", "", result["mean_f1"]]]
+    if kind == "prmbench":
+        rows = [[name, result["classes"][name]] for name in CLASSES if name in result["classes"]]
+        rows += [[f"average {name}", score] for name, score in result["categories"].items()]
+        return [*rows, ["overall", result["overall"]]]
+    return [*map(list, result["sets"].items()), ["average", result["average"]]]
 
 
 def _cell(value: Any) -> str:
     return "undefined" if value is None else value if isinstance(value, str) else f"{value:.1f}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("_", r"\_")

@@ -1,4 +1,4 @@
-"""Prediction files of the shapes that the field's runners write, graded and printed."""
+"""Prediction files in the forms that the field's runners write, graded and printed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_processbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
     }
     assert found["mean_f1"] < 100
     one = grade("processbench", write(tmp_path / "p.jsonl", rows[:400]), mirror / "processbench")
-    assert set(one["subsets"]) == {"gsm8k"}, "a subset that the file does not name is not in the mean"
+    assert set(one["subsets"]) == {"gsm8k"}, "the mean covers only subsets that the file names"
 
 
 def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def problems(folder: Path, name: str, keys: list[str], question: str = "{}?") ->
     write(folder / f"{name}.jsonl", [{"problem": question.format(i), "answer": k} for i, k in enumerate(keys)])
 
 
-def test_a_search_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+def test_a_search_folder_of_the_published_script(tmp_path: Path) -> None:
     problems(tmp_path / "data", "math", ["1", "2", "3", "4"])
     problems(tmp_path / "data", "amc23", ["5", "6"], "amc {}?")
     rows: list[dict[str, Any]] = [
@@ -92,37 +92,37 @@ def test_a_search_folder_as_the_published_script_leaves_it(tmp_path: Path) -> No
     (tmp_path / "out" / "amc23" / "result-0-None.json").write_text(json.dumps([other, other]))
     (tmp_path / "out" / "results.json").write_text('{"math": 0.5}')
     official = grade("search", tmp_path / "out", tmp_path / "data", "official")
-    assert official["sets"] == {"amc23": 100.0, "math": pytest.approx(200 / 3)}, "every row and only rows"
+    assert official["sets"] == {"amc23": 100.0, "math": pytest.approx(200 / 3)}, "every row counts, and only rows"
     repaired = grade("search", tmp_path / "out", tmp_path / "data")
-    assert repaired["sets"] == {"amc23": 50.0, "math": 50.0}, "every problem once"
+    assert repaired["sets"] == {"amc23": 50.0, "math": 50.0}, "every problem counts once"
     assert repaired["average"] == 50.0
     assert repaired["details"]["repeated"] == 1
     assert repaired["details"]["without_row"] == 2
     assert notes("search", repaired, "repaired") == [
         "problems without a row (wrong): 2",
         "rows without an answer (wrong): 1",
-        "repeated rows (the first stands): 1",
+        "repeated rows (the first is used): 1",
     ]
 
 
 def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> None:
     problems(tmp_path / "data", "math", ["1"])
     file = write(tmp_path / "any.jsonl", [{"question": "0?", "gt_answer": "7", "pred_answer": "7"}])
-    assert grade("search", file, tmp_path / "data")["sets"] == {"math": 0.0}, "the question tells the set"
+    assert grade("search", file, tmp_path / "data")["sets"] == {"math": 0.0}, "the question gives the set"
     official = grade("search", file, tmp_path / "data", "official")
     assert official["sets"] == {"math": 100.0}
     assert official["details"]["other_key"] == 1
 
 
-def test_problems_of_one_text_take_their_rows_in_turn(tmp_path: Path) -> None:
+def test_problems_with_the_same_text_use_their_rows_in_turn(tmp_path: Path) -> None:
     problems(tmp_path / "data", "math", ["1", "2"], "the same?")
-    rows = [{"set": "MATH", "question": "the same?", "pred_answer": said} for said in ("1", "2", "3")]
+    rows = [{"set": "MATH", "question": "the same?", "pred_answer": answer} for answer in ("1", "2", "3")]
     found = grade("search", write(tmp_path / "p.jsonl", rows), tmp_path / "data")
     assert found["sets"] == {"math": 100.0}
     assert found["details"]["repeated"] == 1
 
 
-def test_a_processbench_folder_as_the_published_script_leaves_it(tmp_path: Path) -> None:
+def test_a_processbench_folder_of_the_published_script(tmp_path: Path) -> None:
     data = [{"id": f"gsm8k-{i}", "problem": "p", "steps": ["a", "b"], "label": i % 2 - 1} for i in range(4)]
     (tmp_path / "gsm8k.json").write_text(json.dumps(data))
     out = tmp_path / "out"
@@ -145,13 +145,13 @@ def test_a_processbench_folder_as_the_published_script_leaves_it(tmp_path: Path)
         grade("processbench", out, tmp_path)
 
 
-def test_gaps_are_said(mirror: Path, tmp_path: Path) -> None:
+def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
     file = write(tmp_path / "p.jsonl", [{"subset": "gsm8k", "id": "gsm8k-1", "prediction": None}] * 2)
     found = notes("processbench", grade("processbench", file, mirror / "processbench"), "repaired")
     assert found == [
         "items without a row (missed): 399",
-        "items of which nothing was said (missed): 1",
-        "repeated rows (the first stands): 1",
+        "items with a null prediction (missed): 1",
+        "repeated rows (the first is used): 1",
     ]
 
 
@@ -180,7 +180,7 @@ def test_missing_and_empty_files(mirror: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         grade("processbench", tmp_path / "none.jsonl", mirror / "processbench")
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(DataError, match="holds no row"):
+    with pytest.raises(DataError, match="contains no row"):
         grade("processbench", tmp_path / "empty.jsonl", mirror / "processbench")
 
 

@@ -49,7 +49,7 @@ def test_real_search_sets(mirror: Path) -> None:
     found = read_search(mirror / "search", ["aime24", "amc23", "math"]).items
     assert [sum(p.set == name for p in found) for name in ("aime24", "amc23", "math")] == [30, 40, 500]
     assert found[30].key == 27.0
-    with pytest.raises(DataError, match=r"olympiadbench.jsonl or take it off search\.sets"):
+    with pytest.raises(DataError, match=r"olympiadbench.jsonl or remove it from search\.sets"):
         read_search(mirror / "search", ["olympiadbench"])
     shapes = read_search(mirror / "format-examples", ["college_math", "olympiadbench", "minerva_math"]).items
     assert [type(p.key) for p in shapes] == [str] * 3 + [list] * 3 + [str] * 3
