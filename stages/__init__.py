@@ -1,1 +1,1 @@
-"""The pipeline: one module per DVC stage, the method in ``core``, the audit in ``lineage``."""
+"""The pipeline: one module per stage of dvc.yaml. The library is ``pathfinder``."""

@@ -1,11 +1,11 @@
-"""Apply the paper's consistency rules: keep a step only where judge and rating do not contradict each other.
+"""Apply the paper's consistency rules: keep a step only if judge and rating agree.
 
 Reads   artifacts/steps/steps.parquet, artifacts/labels/labels.parquet
 Writes  artifacts/clean/{clean,drops}.parquet, metrics/filter.json
 Run     python -m stages.filter
 
-PRM800K -1: dropped with all ones. Monte-Carlo "+": kept with all ones alone; "-": kept with anything else. A step
-without scores is dropped under its outcome's name. Source: paper section 3.3.
+A PRM800K -1 is dropped if the labels are all ones. A Monte-Carlo "+" is kept only if they are all ones, a "-" with any
+labels. A step without scores is dropped under the name of its outcome. Source: paper section 3.3.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ METRICS = Path("metrics/filter.json")
 
 
 def decide(steps: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
-    """Steps beside their labels with a column ``reason``, null where kept; raises ``DataError`` unless ids match."""
+    """Join steps and labels and add the column ``reason``, null if kept; raises ``DataError`` unless the ids match."""
     if labels["id"].n_unique() != len(labels) or steps["id"].n_unique() != len(steps):
         raise DataError(f"{LABELS_FILE} or {STEPS_FILE}: ids repeat; re-run prepare and label")
     joined = steps.select("id", "source", "rating").join(labels, on="id", how="inner", maintain_order="left")
@@ -39,7 +39,7 @@ def decide(steps: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
 
 
 def accounting(decided: pl.DataFrame) -> dict[str, Any]:
-    """Read, kept and dropped by reason."""
+    """Count the records read, kept and dropped by reason."""
     reasons = decided.drop_nulls("reason").group_by("reason").len()
     dropped = dict(reasons.iter_rows())
     kept = decided["reason"].null_count()
