@@ -1,8 +1,8 @@
 """Trace one record from its upstream line to its training example, or to the stage that excluded it.
 
-Everything is verified again: the line is located in the raw file and parsed, the judge's prompt is rebuilt and its
-digest compared, the judge's answers are parsed. Parts of the pipeline that have not run are "not yet". Tables are
-scanned lazily, so one record of a million takes about a second.
+Everything is verified again: the line is parsed, the judge's prompt is rebuilt and compared, the judge's answers are
+parsed. Parts of the pipeline that have not run are "not yet". Tables are scanned lazily, so one record of a million
+takes about a second.
 """
 
 from __future__ import annotations
@@ -16,16 +16,9 @@ from typing import Any
 import polars as pl
 
 from pathfinder.core.io import DataError, read_json
-from pathfinder.core.prompts import (
-    BAD,
-    GOOD,
-    LABEL_TOKENS,
-    MASK,
-    VARIANTS,
-    assistant_turn,
-    user_turn,
-)
-from pathfinder.core.records import STEP_LABELS, normalise
+from pathfinder.core.prompts import LABEL_TOKENS, digest, user_turn
+from pathfinder.core.records import normalise
+from pathfinder.data.export import paper_rows, special_texts
 from pathfinder.data.upstream import Reading
 from pathfinder.judge.parsing import CUT, AnswerPreset, read_scores
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
@@ -74,14 +67,14 @@ def trace_record(text: str) -> Trace:
     if identity.position is None:
         return _trace_line(identity, trajectory, upstream, reading)
     step = row_of("steps/steps", "id", text)
-    reason = None if step else exclusion(identity, reading)
-    if step is None and reason is None:
-        raise DataError(_unknown(identity))
     if step is None or trajectory is None:
+        if (reason := exclusion(identity, reading)) is None:
+            raise DataError(_unknown(identity))
         return {"id": text, "in short": reason, "upstream": upstream}
     problem, prefix = trajectory["problem"], trajectory["steps"][: step["step_index"]]
+    found = _branch(text, identity.trajectory)
     decision = _filter(text)
-    split = _split(text, trajectory, decision)
+    split = _split(identity.trajectory, found and found[0], decision)
     return {
         "id": text,
         "in short": _in_short(decision, split),
@@ -102,7 +95,7 @@ def trace_record(text: str) -> Trace:
         "filter": decision,
         "gates": {title: _gate(text, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
         "split": split,
-        "training example": _example(text, identity.trajectory),
+        "training example": _example(found),
         "contamination": _contamination(trajectory, step),
     }
 
@@ -126,7 +119,14 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     if not answers:
         return "not asked" if answers is not None and rows_of("labels/labels", "id", text) else NOT_YET
     preset = metrics_of("label").get("preset", "repaired")
-    digests = _prompt_digests(problem, prefix, step, preset)
+    model = ARTIFACTS / "raw/models/judge"
+    embedded = special_texts(model) if (model / "tokenizer.json").exists() else ()
+    # The prompt for an embedded judge differs if the text contains a special token that only its tokenizer has.
+    prompts = (
+        step_prompt(step["source"], problem, prefix, step["step"], specials, preset)
+        for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *embedded))
+    )
+    digests = [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
     return {
         "prompt digest": digests[0],
         "answers": [
@@ -141,25 +141,6 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
             for answer in sorted(answers, key=lambda answer: int(answer["attempt"]))
         ],
     }
-
-
-def _prompt_digests(problem: str, prefix: Sequence[str], step: dict[str, Any], preset: AnswerPreset) -> list[str]:
-    """sha256 of the rebuilt prompt, for a judge behind a server and for an embedded one.
-
-    They differ if the text contains a special token that only the embedded judge's tokenizer has.
-    """
-    prompts = (
-        step_prompt(step["source"], problem, prefix, step["step"], specials, preset)
-        for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *_tokenizer_specials()))
-    )
-    return [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
-
-
-def _tokenizer_specials() -> tuple[str, ...]:
-    path = ARTIFACTS / "raw/models/judge/tokenizer.json"
-    added = read_json(path).get("added_tokens", []) if path.exists() else []
-    special = {str(token["content"]) for token in added if token.get("special")} | set(LABEL_TOKENS)
-    return tuple(sorted(special, key=lambda token: (-len(token), token)))
 
 
 def _scores(answer: str | None, preset: AnswerPreset, outcome: str) -> Any:
@@ -193,63 +174,53 @@ def _gate(text: str, path: Path) -> Any:
     return {"failed": [gate["says"] for gate in failed], "with this record as an example": own}
 
 
-def _split(text: str, trajectory: dict[str, Any], decision: Any) -> Any:
+def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
+    """The side of the split, the tree and the branch of the record."""
+    for side in ("train", "test"):
+        tree = row_of(f"train/{side}", "tree_id", tree_id)
+        for branch in tree["branches"] if tree else ():
+            if branch["id"] == text:
+                return side, tree, branch
+    return None
+
+
+def _split(tree_id: str, side: str | None, decision: Any) -> Any:
     if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
         return NOT_YET
     if "reason" in decision:
         return "none: the filter dropped it"
-    tree_id = trajectory["trajectory_id"]
-    for side in ("train", "test"):
-        if _branch(side, text, tree_id) is not None:
-            return {"side": side, "tree": tree_id}
+    if side is not None:
+        return {"side": side, "tree": tree_id}
     if rows_of("overlap/removed", "tree_id", tree_id):
         return "none: build excluded its tree because a benchmark contains the same problem"
     reasons = list(metrics_of("build").get("dropped", {}))
     return f"none: build excluded its tree ({' or '.join(reasons) or 'no reason recorded'})"
 
 
-def _branch(side: str, text: str, tree_id: str) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The tree and the branch of the record."""
-    tree = row_of(f"train/{side}", "tree_id", tree_id)
-    return next(((tree, branch) for branch in tree["branches"] if branch["id"] == text), None) if tree else None
-
-
-def _example(text: str, tree_id: str) -> Any:
+def _example(found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> Any:
     """The two samples of the published training as texts; the tree stores them implicitly."""
-    found = _branch("train", text, tree_id) or _branch("test", text, tree_id)
     if found is None:
         return "none" if (ARTIFACTS / "train/train.parquet").exists() else NOT_YET
-    tree, branch = found
-    texts = [neutralise(part, LABEL_TOKENS) for part in (tree["problem"], *tree["steps"], branch["step"])]
-    prefix, step = texts[1 : 1 + branch["step_index"]], texts[-1]
-    first, second = (
-        [(mark.caption, GOOD if branch[mark.label] == 1 else BAD) for mark in marks]
-        for marks in (VARIANTS["full"].first, VARIANTS["full"].second)
+    _, tree, branch = found
+    problem, *steps, step = (
+        neutralise(text, LABEL_TOKENS) for text in (tree["problem"], *tree["steps"], branch["step"])
     )
-    samples = [
-        {
-            "inputs": assistant_turn(prefix, step, [*given, *((caption, MASK) for caption, _ in asked)]),
-            "labels": assistant_turn(prefix, step, [*given, *asked]),
-        }
-        for given, asked in (([], first), (first, second))
-    ]
-    labels = {name: branch[name] for name in STEP_LABELS}
-    return {"labels": labels, "user turn": user_turn(texts[0]), "samples": samples}
+    rows = paper_rows({**tree, "problem": problem, "steps": steps, "branches": [{**branch, "step": step}]})
+    samples = [{"inputs": inputs[1]["content"], "labels": labels[1]["content"]} for inputs, labels, _ in rows]
+    labels = {name: branch[name] for name in ("math", "consistency", "correctness")}
+    return {"labels": labels, "user turn": user_turn(problem), "samples": samples}
 
 
 def _contamination(trajectory: dict[str, Any], step: dict[str, Any]) -> Any:
-    digest = hashlib.sha256(normalise(step["step"]).encode()).hexdigest()[:16]
-    tables = {
-        "problem": ("overlap/overlap", "problem_id", trajectory["problem_id"]),
-        "step": ("overlap/steps", "step_digest", digest),
-        "removed": ("overlap/removed", "tree_id", trajectory["trajectory_id"]),
+    found = {
+        "problem": rows_of("overlap/overlap", "problem_id", trajectory["problem_id"]),
+        "step": rows_of("overlap/steps", "step_digest", digest(normalise(step["step"]))),
+        "removed": rows_of("overlap/removed", "tree_id", trajectory["trajectory_id"]),
     }
-    found = {name: rows_of(*where) for name, where in tables.items()}
     return {name: NOT_YET if rows is None else rows or "none" for name, rows in found.items()}
 
 
 def _trace_line(identity: Identity, trajectory: dict[str, Any] | None, upstream: Any, reading: Reading | None) -> Trace:
-    rows = rows_of("steps/steps", "trajectory_id", identity.text) or []
     quarantined = quarantined_line(identity, reading)
     if trajectory is None and reading is None and not quarantined:
         raise DataError(_unknown(identity))
@@ -257,30 +228,24 @@ def _trace_line(identity: Identity, trajectory: dict[str, Any] | None, upstream:
     if quarantined:
         return trace | {"quarantined": f"{quarantined[0]['reason']} ({quarantined[0]['detail']})"}
     if trajectory is None:
-        return trace | {"records": NOT_YET if not rows else []}
+        return trace | {"records": NOT_YET}
+    rows = rows_of("steps/steps", "trajectory_id", identity.text) or []
     fates = _fates([row["id"] for row in rows], identity.text)
-    return (
-        trace
-        | {key: trajectory[key] for key in ("source", "problem", "steps")}
-        | {
-            "records": [{"id": row["id"], "rating": row["rating"], "fate": fates[row["id"]]} for row in rows],
-            "quarantined": [
-                {key: row[key] for key in ("id", "reason")}
-                for row in rows_of("steps/quarantine", "file", trajectory["file"]) or []
-                if row["line"] == identity.line
-            ],
-        }
-    )
+    records = [{"id": row["id"], "rating": row["rating"], "fate": fates[row["id"]]} for row in rows]
+    others = rows_of("steps/quarantine", "file", trajectory["file"]) or []
+    quarantined = [{key: row[key] for key in ("id", "reason")} for row in others if row["line"] == identity.line]
+    about = {key: trajectory[key] for key in ("source", "problem", "steps")}
+    return trace | about | {"records": records, "quarantined": quarantined}
 
 
 def _fates(ids: Sequence[str], tree_id: str) -> dict[str, str]:
     """How far each record got in the pipeline."""
     fates = dict.fromkeys(ids, NOT_YET)
-    for table, fate in (("clean", "consistent"), ("drops", "")):
+    for table in ("clean", "drops"):
         path = ARTIFACTS / f"clean/{table}.parquet"
         if path.exists():
             for row in pl.scan_parquet(path).filter(pl.col("id").is_in(list(ids))).collect().iter_rows(named=True):
-                fates[row["id"]] = fate or f"dropped: {row['reason']}"
+                fates[row["id"]] = "consistent" if table == "clean" else f"dropped: {row['reason']}"
     for side in ("train", "test"):
         tree = row_of(f"train/{side}", "tree_id", tree_id)
         fates |= {branch["id"]: side for branch in tree["branches"]} if tree else {}

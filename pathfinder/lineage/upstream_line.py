@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from pathfinder.core.labels import HUMAN
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k
-from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, read_records
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_records
 
 NOT_YET = "not yet"
 ARTIFACTS = Path("artifacts")
@@ -77,7 +75,7 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
     path = _raw_file(identity, trajectory)
     if path is None:
         return f"{NOT_YET}: no file below {ARTIFACTS}/raw has a sha256 that begins with {identity.sha}", None
-    line = next((value for number, value in _lines_until(path, identity.line) if number == identity.line), None)
+    line = _read_line(path, identity.line)
     place = {"file": path.as_posix(), "sha256": sha256_file(path), "line": identity.line}
     if line is None:
         return place | {"raw": "the file has no such line"}, None
@@ -94,34 +92,29 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
 def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | None:
     """The raw file with the digest in the id: the one that the tables name if it matches, else any other."""
     raw = ARTIFACTS / "raw"
-    if trajectory is not None and _has_sha(trajectory["file"], identity.sha):
-        return raw / str(trajectory["file"])
-    manifest = raw / "manifest.json"
-    if manifest.exists():
-        for source, entry in read_json(manifest).items():
-            for name, about in entry["files"].items():
-                if about["sha256"].startswith(identity.sha) and (raw / source / name).is_file():
-                    return raw / str(source) / str(name)
-        return None
-    return next((path for path in data_files(raw) if sha256_file(path).startswith(identity.sha)), None)
+    named = [raw / trajectory["file"]] if trajectory else []
+    if (manifest := raw / "manifest.json").exists():
+        others = [
+            raw / source / name
+            for source, entry in read_json(manifest).items()
+            for name, about in entry["files"].items()
+            if about["sha256"].startswith(identity.sha)
+        ]
+    else:
+        others = data_files(raw)
+    return next((path for path in (*named, *others) if _has_sha(path, identity.sha)), None)
 
 
-def _has_sha(name: str, sha: str) -> bool:
-    path = ARTIFACTS / "raw" / name
+def _has_sha(path: Path, sha: str) -> bool:
     return path.is_file() and sha256_file(path).startswith(sha)
 
 
-def _lines_until(path: Path, line: int) -> Iterator[tuple[int, Any]]:
-    """Only this line if the file has one record per line (the others are not parsed), else the records up to it."""
+def _read_line(path: Path, line: int) -> Any:
+    """The content of a line, or ``None``; other lines of a file with one record per line are not parsed."""
     if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        yield from itertools.islice(read_records(path), line)
-        return
+        return next((value for number, value in read_records(path) if number == line), None)
     with open_bytes(path) as handle:
-        for raw in itertools.islice(handle, line - 1, line):
-            try:
-                yield line, json.loads(raw)
-            except (ValueError, RecursionError) as error:
-                yield line, UnreadableError("not_json", str(error))
+        return decoded(next(itertools.islice(handle, line - 1, line), None))
 
 
 def _excerpt(value: Any, identity: Identity) -> Any:
@@ -186,4 +179,4 @@ def exclusion(identity: Identity, reading: Reading | None) -> str | None:
 def quarantined_line(identity: Identity, reading: Reading | None) -> list[dict[str, Any]]:
     """The quarantine row of a line that was quarantined as a whole."""
     rows = [] if reading is not None else rows_of("steps/quarantine", "line", identity.line) or []
-    return [row for row in rows if row["id"] is None and _has_sha(row["file"], identity.sha)]
+    return [row for row in rows if row["id"] is None and _has_sha(ARTIFACTS / "raw" / row["file"], identity.sha)]
