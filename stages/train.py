@@ -13,7 +13,6 @@ resumes and ends with the same bytes. ``train.launch`` can start several process
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,36 +40,28 @@ _CURVE_TREES = 40
 """Held-out trees of the learning curve, evenly spaced. The figures after training cover all held-out trees."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """The share of the Monte-Carlo records to train on, and the seed of their order."""
-
-    share: float
-    seed: int
-
-
 @stage
 def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Train one run, in this process or in those that train.launch starts."""
     run = parse_run(name)
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
-    mix = Selection(mixes.share_of(params.mixes, run.mix), params.build.seed)
+    share = mixes.share_of(params.mixes, run.mix)
     if not launch.launched():
         footprint.require("train", params, {"base": BASE})
     if settings.launch and not launch.launched():
         launch.launch(settings.launch, ["stages.train", run.name])
     else:
-        train(run, settings, mix)
+        train(run, settings, share, params.build.seed)
 
 
-def train(run: Run, settings: Train, mix: Selection) -> None:
-    """Train ``run`` and write its model folder and metrics."""
+def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
+    """Train ``run`` and write its model folder and metrics; ``mix_seed`` orders the Monte-Carlo records."""
     if model.device() == "cpu":
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
     rank, _ = trainer.join_processes(cpu=model.device() == "cpu")
     base = model.resolve(BASE)
-    progress = PROGRESS / _identity(run, settings, mix, base)
+    progress = PROGRESS / _identity(run, settings, [share, mix_seed], base)
     tokenizer = tokens.load_tokenizer(base)
     network, added = _network(base, tokenizer, settings)
     variant, budget = VARIANTS[run.variant], settings.token_budget
@@ -78,7 +69,7 @@ def train(run: Run, settings: Train, mix: Selection) -> None:
 
     schema = records.SOFT_TREES if settings.soft_labels else records.TREES
     learn_trees, test_trees = (io.read_parquet(path, schema) for path in (TRAIN, TEST))
-    learn_trees = mixes.select(learn_trees, mix.share, mix.seed)  # the held-out trees are the same for every mix
+    learn_trees = mixes.select(learn_trees, share, mix_seed)  # the held-out trees are the same for every mix
     learn = read_examples(
         learn_trees, prompter, budget, settings.weighting, settings.records_per_tree, settings.soft_labels
     )
@@ -118,13 +109,13 @@ def _network(base: Path, tokenizer: Any, settings: Train, where: str | None = No
     return network, added
 
 
-def _identity(run: Run, settings: Train, mix: Selection, base: Path) -> str:
+def _identity(run: Run, settings: Train, mix: list[float], base: Path) -> str:
     """Digest of everything that determines the weights: data, base, parameters, code and library versions."""
     return io.digest_of(
         {
             "run": run.name,
             "settings": settings.model_dump(),
-            "data": [io.sha256_file(TRAIN), mix.share, mix.seed],
+            "data": [io.sha256_file(TRAIN), *mix],
             "base": {path.name: io.sha256_file(path) for path in sorted(base.iterdir()) if path.is_file()},
             "code": code_digest("train"),
             "launch": launch.configuration(settings.launch) if settings.launch else None,

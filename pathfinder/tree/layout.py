@@ -36,6 +36,8 @@ _SIMILAR = 15 / 16
 """An item shorter than this share of the longest one would be mostly padding in a full group."""
 
 _Numbers = npt.NDArray[np.int64]
+_Spans = npt.NDArray[np.int64]
+"""(2, slots): ``order`` and ``end`` of some slots, see ``attention``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +83,6 @@ class Suffix:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spans:
-    """``order`` and ``end`` of some slots (see ``attention``), int64 (slots,)."""
-
-    order: _Numbers
-    end: _Numbers
-
-    def __getitem__(self, part: slice) -> _Spans:
-        return _Spans(self.order[part], self.end[part])
-
-
-@dataclass(frozen=True, slots=True)
 class _Draft:
     """The size of a future bin, and the ranges of caches (``~number``) and of the row that may hold visible keys."""
 
@@ -129,20 +120,16 @@ def batch_below(
     cached = [int((slots < 0).sum()) for slots in batch.slots]
     # Node n gets order n * stride, which leaves as many orders below it as there are new slots.
     stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
-    before = [
-        _Spans(spans.order * stride, spans.end * stride)
-        for spans in (_row_spans(trees, batch.slots), *(_trunk_spans(trees, cached) if trunks else ()))
-    ]
+    before = [_row_spans(trees, batch.slots), *(_trunk_spans(trees, cached) if trunks else ())]
     bases = np.cumsum([0, *(len(tree) for tree in trees)])
     starts = np.cumsum([0, *(int((slots >= 0).sum()) for slots in batch.slots)])
-    order, end, positions, reads = [], [], [], list[int]()
+    spans, positions, reads = [], [], list[int]()
     drafts: list[_Draft] = []
     count, last = 0, -1
     for suffix in suffixes:
         size, tree = len(suffix.ids), suffix.tree
         first = (int(bases[tree]) + suffix.node) * stride + 1 + count
-        order.append(np.arange(first, first + size))
-        end.append(np.full(size, first + size))
+        spans.append(np.stack([np.arange(first, first + size), np.full(size, first + size)]))
         positions.append(np.arange(suffix.depth, suffix.depth + size))
         reads += [count + place for place in suffix.reads]
         if tree != last or drafts[-1].size + size > _BIN:
@@ -151,13 +138,8 @@ def batch_below(
             last = tree
         drafts[-1] = _Draft(drafts[-1].size + size, drafts[-1].scope)
         count += size
-    plan = _plan(
-        backend,
-        _Spans(np.concatenate(order), np.concatenate(end)),
-        drafts,
-        before,
-        (cache, *(trunk.cache for trunk in trunks)),
-    )
+    caches = (cache, *(trunk.cache for trunk in trunks))
+    plan = _plan(backend, np.concatenate(spans, axis=1), drafts, [stride * part for part in before], caches)
     return TreeBatch(_row([suffix.ids for suffix in suffixes]), _row(positions), torch.tensor(reads), plan, ())
 
 
@@ -247,15 +229,13 @@ def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:
 
 def _row_spans(trees: Sequence[Tree], slots: Sequence[_Numbers]) -> _Spans:
     """Spans of a row: node numbers, tree by tree."""
-    order = np.empty(sum(int((own >= 0).sum()) for own in slots), dtype=np.int64)
-    end = np.empty_like(order)
+    spans = np.empty((2, sum(int((own >= 0).sum()) for own in slots)), dtype=np.int64)
     base = 0
     for tree, own in zip(trees, slots, strict=True):
         new = np.flatnonzero(own >= 0)
-        order[own[new]] = base + new
-        end[own[new]] = base + tree.end[new]
+        spans[:, own[new]] = base + np.stack([new, tree.end[new]])
         base += len(tree)
-    return _Spans(order, end)
+    return spans
 
 
 def _trunk_spans(trees: Sequence[Tree], cached: Sequence[int]) -> list[_Spans]:
@@ -263,7 +243,7 @@ def _trunk_spans(trees: Sequence[Tree], cached: Sequence[int]) -> list[_Spans]:
     out, base = [], 0
     for tree, nodes in zip(trees, cached, strict=True):
         trunk = tree.split.trunk[:nodes]
-        out.append(_Spans(base + trunk, base + tree.end[trunk].astype(np.int64)))
+        out.append(base + np.stack([trunk, tree.end[trunk]]))
         base += len(tree)
     return out
 
@@ -272,29 +252,25 @@ def _plan(
     backend: Backend, row: _Spans, drafts: Sequence[_Draft], before: Sequence[_Spans], caches: tuple[KVCache, ...]
 ) -> Plan:
     if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
-        keys = (*before, row)
-        return FlexPlan(
-            torch.from_numpy(row.order),
-            torch.from_numpy(np.concatenate([spans.order for spans in keys])),
-            torch.from_numpy(np.concatenate([spans.end for spans in keys])),
-            tuple(
-                {layer: (k[:, : len(spans.order)], v[:, : len(spans.order)]) for layer, (k, v) in cache.items()}
-                for spans, cache in zip(before, caches, strict=True)
-            ),
+        keys = torch.from_numpy(np.concatenate([*before, row], axis=1))
+        known = tuple(
+            {layer: (k[:, : spans.shape[1]], v[:, : spans.shape[1]]) for layer, (k, v) in cache.items()}
+            for spans, cache in zip(before, caches, strict=True)
         )
+        return FlexPlan(torch.from_numpy(row[0]), keys[0], keys[1], known)
     starts = np.cumsum([0, *(draft.size for draft in drafts)]).tolist()
     return BinPlan(tuple(_bin(starts, at, draft.scope, row, before) for at, draft in enumerate(drafts)), caches)
 
 
 def _bin(starts: Sequence[int], at: int, scope: Sequence[KeyRange], row: _Spans, before: Sequence[_Spans]) -> Bin:
     """The bin of slots ``starts[at]`` to ``starts[at + 1]``: the keys in its scope that any slot sees, and its mask."""
-    own = row[starts[at] : starts[at + 1]]
-    size = len(own.order)
-    is_chain = int(own.end.min()) > int(own.order.max())
+    own = row[:, starts[at] : starts[at + 1]]
+    size = own.shape[1]
+    is_chain = int(own[1].min()) > int(own[0].max())
     keys: list[KeyRange] = []
     masks = []
     for source, start, stop in scope:
-        seen = _visibility(own, (row if source == _ROW else before[~source])[start:stop])
+        seen = _visibility(own, (row if source == _ROW else before[~source])[:, start:stop])
         for low, high in _ranges(np.flatnonzero(seen.any(axis=0))):
             masks.append(seen[:, low:high])
             if source == _ROW:
@@ -309,8 +285,9 @@ def _bin(starts: Sequence[int], at: int, scope: Sequence[KeyRange], row: _Spans,
 
 def _visibility(queries: _Spans, keys: _Spans) -> npt.NDArray[np.bool_]:
     """(queries, keys)"""
-    q = queries.order[:, None]
-    return (keys.order <= q) & (q < keys.end)
+    query = queries[0][:, None]
+    visible: npt.NDArray[np.bool_] = (keys[0] <= query) & (query < keys[1])
+    return visible
 
 
 def _ranges(numbers: _Numbers) -> list[tuple[int, int]]:

@@ -25,7 +25,12 @@ def test_only_the_first_mode_omits_the_last_pass() -> None:
 
 
 def test_the_expected_reward_weights_every_combination() -> None:
-    rewards = {(True, True): 1.0, (True, False): 0.5, (False, True): 0.2, (False, False): 0.0}
+    rewards: dict[tuple[bool, ...], float] = {
+        (True, True): 1.0,
+        (True, False): 0.5,
+        (False, True): 0.2,
+        (False, False): 0.0,
+    }
 
     def positive(given: tuple[bool, ...], mark: int) -> float:
         return rewards[given] if mark == 2 else (0.9, 0.5)[mark]
