@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pathfinder.core.io import DataError
+from pathfinder.lineage import history
 from pathfinder.lineage.graph import RAW, read_manifest
-from pathfinder.lineage.history import (
-    PRETRAINED,
-    SHIPPED_POINTER,
-    Locked,
-    Record,
-    ancestors,
-    as_shipped,
-    object_stores,
-    producers,
-    read_lock,
-    read_records,
-)
+from pathfinder.lineage.history import Locked, Record
 from pathfinder.provenance.hashing import Digest, digest_path
 from pathfinder.provenance.pipeline import MAIN, read_pipelines, read_yaml, value_at
 from pathfinder.provenance.record import RECORDS
@@ -34,9 +24,9 @@ Level = Literal["error", "note"]
 class Finding:
     """A difference (``error``), or a claim that cannot be verified on this machine (``note``)."""
 
-    level: Level
     where: str
     message: str
+    level: Level = "error"
 
     def __str__(self) -> str:
         return f"{self.level}: {self.where}: {self.message}"
@@ -49,8 +39,8 @@ def check(path: str | Path | None = None, root: Path = Path(".")) -> list[Findin
     with itself, dvc.yaml, params.yaml and the records; records with their names; source files with the sha256 in the
     manifest. Raises ``DataError`` if there is no dvc.lock or it does not contain ``path``.
     """
-    stages = read_lock(root)
-    chosen = stages if path is None else ancestors(stages, Path(path).as_posix())
+    stages = history.read_lock(root)
+    chosen = stages if path is None else history.ancestors(stages, Path(path).as_posix())
     checker = _Checker(root, stages)
     findings = [finding for stage in chosen.values() for finding in checker.stage(stage)]
     if any(RAW in stage.outs for stage in chosen.values()):
@@ -63,16 +53,17 @@ class _Checker:
         self.root, self.stages = root, stages
         self.digest = cache(self._digest)  # every path is read once
         self.damage = cache(self._damage)
-        self.stores = list(object_stores(root))
+        self.stores = list(history.object_stores(root))
         self.pipeline = read_pipelines(root)
         self.params = {file: read_yaml(root / file) for file in {s.params_file for s in self.pipeline.values()}}
 
     def stage(self, stage: Locked) -> Iterator[Finding]:
-        records = read_records(self.root, stage.name)
+        records = history.read_records(self.root, stage.name)
+        made = [record for record in records if record.made(stage)]
         if stage.cmd:
             yield from self._against_definition(stage)
-            yield from self._against_records(stage, records)
-        files = _files_of(next((r for r in records if r.is_intact and r.made(stage)), None))
+            yield from self._against_records(stage, records, made)
+        files = _files_of(made[0]) if made else {}
         # The dependencies of data.dvc are copies: their digests are compared below instead of their bytes.
         for path, md5 in [*(stage.deps if stage.cmd else {}).items(), *stage.outs.items()]:
             yield from self._against_bytes(stage, path, md5, files.get(path, {}))
@@ -86,98 +77,93 @@ class _Checker:
         try:
             manifest = read_manifest(self.root)
         except DataError as error:
-            yield Finding("error", RAW, str(error))
+            yield Finding(RAW, str(error))
             return
         if not manifest:
-            yield Finding("error", RAW, "manifest.json is missing; get it with `dvc pull` or `dvc repro`")
+            yield Finding(RAW, "manifest.json is missing; get it with `dvc pull` or `dvc repro`")
         for name, source in manifest.items():
             folders = [f"{RAW}/{name}", *([source["location"]] if source["kind"] == "shipped" else [])]
-            for folder in folders:
-                for file, entry in source["files"].items():
-                    found = self.digest(f"{folder}/{file}")
-                    if found is None:
-                        yield Finding("error", f"{folder}/{file}", "is missing, but the manifest lists it")
-                    elif found.sha256 != entry["sha256"]:
-                        message = f"sha256 is {found.sha256}, the manifest has {entry['sha256']}"
-                        yield Finding("error", f"{folder}/{file}", message)
+            for path, entry in ((f"{folder}/{file}", e) for folder in folders for file, e in source["files"].items()):
+                found = self.digest(path)
+                if found is None:
+                    yield Finding(path, "is missing, but the manifest lists it")
+                elif found.sha256 != entry["sha256"]:
+                    yield Finding(path, f"sha256 is {found.sha256}, the manifest has {entry['sha256']}")
 
     def _against_definition(self, stage: Locked) -> Iterator[Finding]:
         defined = self.pipeline.get(stage.name)
         if defined is None:
-            yield Finding("error", "dvc.lock", f"has stage {stage.name}, which dvc.yaml does not define")
+            yield Finding("dvc.lock", f"has stage {stage.name}, which dvc.yaml does not define")
             return
         if defined.cmd != stage.cmd:
-            yield Finding("error", "dvc.lock", f"{stage.name} ran {stage.cmd!r}, dvc.yaml has {defined.cmd!r}")
+            yield Finding("dvc.lock", f"{stage.name} ran {stage.cmd!r}, dvc.yaml has {defined.cmd!r}")
         for kind, stated, locked in (("deps", defined.deps, stage.deps), ("outs", defined.all_outs, stage.outs)):
             if differ := {Path(path).as_posix() for path in stated} ^ set(locked):
-                level: Level = "note" if kind == "deps" and self._may_have_moved_on(stage) else "error"
                 message = f"{stage.name}: {kind} differ from {defined.file}: {', '.join(sorted(differ))}"
-                yield Finding(level, "dvc.lock", message)
+                yield Finding("dvc.lock", message, self._level_of_input(stage) if kind == "deps" else "error")
         for key, value in stage.params.items():
             if value_at(self.params[defined.params_file], key) != value:
                 message = f"{key} differs from the value that {stage.name} ran with; see `dvc params diff`"
-                yield Finding("error", defined.params_file, message)
+                yield Finding(defined.params_file, message)
 
-    def _may_have_moved_on(self, stage: Locked) -> bool:
+    def _level_of_input(self, stage: Locked) -> Level:
         """The shipped data was made once, by older code: only a new run can tell whether today's makes the same."""
         defined = self.pipeline.get(stage.name)
-        return defined is not None and defined.file != MAIN.as_posix()
+        return "note" if defined is not None and defined.file != MAIN.as_posix() else "error"
 
-    def _against_records(self, stage: Locked, records: Sequence[Record]) -> Iterator[Finding]:
+    def _against_records(self, stage: Locked, records: list[Record], made: list[Record]) -> Iterator[Finding]:
         for record in records:
             if not record.is_intact:
                 where = record.path.relative_to(self.root).as_posix()
-                yield Finding("error", where, f"sha256 is {record.digest}, not the one in its name; it was edited")
-        same = [record for record in records if record.is_intact and record.has_inputs_of(stage)]
-        made = [record for record in same if record.made(stage)]
+                yield Finding(where, f"sha256 is {record.digest}, not the one in its name; it was edited")
+        same = [record for record in records if record.has_inputs_of(stage)]
         if same and not made:
             message = f"{len(same)} recorded runs with the same inputs made other outputs than those in dvc.lock"
-            yield Finding("error", stage.name, f"{message}: see {RECORDS.as_posix()}/{stage.name}/")
+            yield Finding(stage.name, f"{message}: see {RECORDS.as_posix()}/{stage.name}/")
         elif not same:
-            yield Finding("note", stage.name, "no record on this machine of the run in dvc.lock")
+            yield Finding(stage.name, "no record on this machine of the run in dvc.lock", "note")
         for record in made:
             for kind in ("inputs", "rooms", "code", "outputs"):
                 for path, entry in record.content[kind].items():
                     found = self.digest(path)
                     if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
                         message = f"sha256 is {found.sha256}, record {record.digest[:12]} has {entry['sha256']}"
-                        yield Finding("error", path, message)
+                        yield Finding(path, message)
 
     def _against_bytes(self, stage: Locked, path: str, md5: str, files: dict[str, str]) -> Iterator[Finding]:
         """Compare a path with dvc.lock; ``files``, the md5 by file from a record, tells which files differ."""
+        is_pretrained = path.startswith(f"{history.PRETRAINED}/")
         found, where = self.digest(path), path
-        if path.startswith(f"{PRETRAINED}/") and found is None:
-            where = as_shipped(path)
+        if found is None and is_pretrained:
+            where = history.as_shipped(path)
             found = self.digest(where)
-            if found is None:
-                yield Finding("note", path, f"is missing, but {stage.name} names it; make it with `make world`")
-                return
         if found is None:
-            yield Finding("error", path, f"is missing, but {stage.name} names it; get it with `dvc pull`")
+            remedy = "make it with `make world`" if is_pretrained else "get it with `dvc pull`"
+            message = f"is missing, but {stage.name} names it; {remedy}"
+            yield Finding(path, message, "note" if is_pretrained else "error")
         elif found.md5 != md5:
-            is_old = path not in stage.outs and not path.startswith(f"{PRETRAINED}/") and self._may_have_moved_on(stage)
-            level: Level = "note" if is_old else "error"
+            level = "error" if path in stage.outs or is_pretrained else self._level_of_input(stage)
             if not (files and found.is_folder):
-                yield Finding(level, where, f"md5 is {found.md5}, dvc.lock has {md5} ({stage.name})")
+                yield Finding(where, f"md5 is {found.md5}, dvc.lock has {md5} ({stage.name})", level)
                 return
             now = {name: digest.md5 for name, digest in found.files.items()}
             for name in sorted(now | files):
                 if now.get(name) != files.get(name):
                     state = f"md5 is {now[name]}" if name in now else "is missing"
                     then = f"has {files[name]}" if name in files else "does not list it"
-                    yield Finding(level, f"{where}/{name}", f"{state}, the record of {stage.name} {then}")
+                    yield Finding(f"{where}/{name}", f"{state}, the record of {stage.name} {then}", level)
 
     def _against_producers(self, stage: Locked) -> Iterator[Finding]:
         for path, md5 in stage.deps.items():
-            for maker in producers(self.stages, path):
-                if maker.outs.get(path, md5) == md5:
+            for maker in history.producers(self.stages, path):
+                if (made := maker.outs.get(path, md5)) == md5:
                     continue
-                if stage.name == SHIPPED_POINTER:
-                    message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {maker.outs[path]}"
-                    yield Finding("error", as_shipped(path), message)
+                if stage.name == history.SHIPPED_POINTER:
+                    yield Finding(
+                        history.as_shipped(path), f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
+                    )
                 else:
-                    message = f"{stage.name} read {path} as {md5}, {maker.name} made {maker.outs[path]}"
-                    yield Finding("error", "dvc.lock", message)
+                    yield Finding("dvc.lock", f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
 
     def _digest(self, path: str) -> Digest | None:
         try:
@@ -187,25 +173,22 @@ class _Checker:
 
     def _damage(self, store: Path, md5: str, path: str) -> tuple[Finding, ...]:
         """Objects of ``path`` in a cache or local remote whose bytes do not match their name; missing ones are fine."""
-        file = store / "files" / "md5" / md5[:2] / md5[2:]
-        where = file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else file.name
-        if not md5 or not file.is_file():
+        file = history.object_file(store, md5)
+        if not file.is_file():
             return ()
         found = digest_path(file).md5
         if found != md5.removesuffix(".dir"):
-            return (Finding("error", where, f"md5 is {found}, not the one in its name; it is of {path}. Delete it"),)
-        if not md5.endswith(".dir"):
-            return ()
-        listed: list[dict[str, Any]] = json.loads(file.read_bytes())
+            where = file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else file.name
+            return (Finding(where, f"md5 is {found}, not the one in its name; it is of {path}. Delete it"),)
+        listed: list[dict[str, Any]] = json.loads(file.read_bytes()) if md5.endswith(".dir") else []
         below = (self.damage(store, entry["md5"], f"{path}/{entry['relpath']}") for entry in listed)
         return tuple(finding for findings in below for finding in findings)
 
 
-def _files_of(record: Record | None) -> dict[str, dict[str, str]]:
+def _files_of(record: Record) -> dict[str, dict[str, str]]:
     """For each folder in the record, md5 by file."""
-    entries = [(record.content.get(kind, {}) if record else {}) for kind in ("inputs", "rooms", "outputs")]
     return {
         path: {name: file["md5"] for name, file in entry.get("files", {}).items()}
-        for kind in entries
-        for path, entry in kind.items()
+        for kind in ("inputs", "rooms", "outputs")
+        for path, entry in record.content.get(kind, {}).items()
     }

@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, digest_of, read_json
-from pathfinder.lineage.history import (
-    Locked,
-    Record,
-    ancestors,
-    as_pretrained,
-    overlap,
-    producers,
-    read_lock,
-    read_records,
-)
+from pathfinder.lineage import history
+from pathfinder.lineage.history import Locked, Record
 from pathfinder.provenance.identity import LOCKS, is_code
 
 RAW = "artifacts/raw"
@@ -48,9 +40,9 @@ def up(path: str | Path, root: Path = Path(".")) -> str:
 
     Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if dvc.lock does not contain the path.
     """
-    stages = read_lock(root)
+    stages = history.read_lock(root)
     name = Path(path).as_posix()
-    ancestors(stages, name)
+    history.ancestors(stages, name)  # an error if no stage makes it
     return "\n".join(_Writer(root, stages).path(name).lines()) + "\n"
 
 
@@ -78,7 +70,7 @@ class _Writer:
         self.named: set[tuple[str, str]] = set()  # code paths and their digests already in the text
 
     def path(self, path: str) -> Node:
-        makers = producers(self.stages, path)
+        makers = history.producers(self.stages, path)
         known = (files[path] for s in [*makers, *self.stages.values()] for files in (s.outs, s.deps) if path in files)
         digest = next(known, None)
         node = Node(f"{path}  md5 {digest}" if digest else path, self._sources(path))
@@ -92,16 +84,17 @@ class _Writer:
         if not stage.cmd:
             return self._shipped(stage, wanted)
         node = Node(f"{stage.name}  $ {stage.cmd}", self._run(stage))
-        node.children = [self.path(dep) for dep in stage.deps if producers(self.stages, dep)]
+        node.children = [self.path(dep) for dep in stage.deps if history.producers(self.stages, dep)]
         return node
 
     def _shipped(self, stage: Locked, wanted: str) -> Node:
         """A ``.dvc`` file, and the pretraining outs that the wanted part of it is a copy of."""
         node = Node(stage.name, ["tracked by DVC, shipped with the repository"])
-        origin = as_pretrained(wanted) if any(overlap(out, wanted) for out in stage.outs) else ""
+        is_part = any(history.overlap(out, wanted) for out in stage.outs)
+        origin = wanted.replace(history.SHIPPED, history.SHIPPED_LEVEL, 1) if is_part else ""
         for out, md5 in stage.deps.items():
-            if overlap(out, origin):
-                made = next(maker.outs[out] for maker in producers(self.stages, out) if out in maker.outs)
+            if history.overlap(out, origin):
+                made = next(maker.outs[out] for maker in history.producers(self.stages, out) if out in maker.outs)
                 same = "the same bytes as" if made == md5 else f"shipped as {md5 or 'nothing'}, which DIFFERS from"
                 node.notes.append(f"{same} {out}")
                 node.children.append(self.path(out))
@@ -110,17 +103,14 @@ class _Writer:
         return node
 
     def _run(self, stage: Locked) -> list[str]:
-        records = [record for record in read_records(self.root, stage.name) if record.is_intact and record.made(stage)]
+        made = (record for record in history.read_records(self.root, stage.name) if record.made(stage))
+        record = next(made, None)
         code = {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}
         new = sorted(code.items() - self.named)
         self.named.update(new)
         above = f", {len(code) - len(new)} of them listed above" if len(new) < len(code) else ""
         return [
-            *(
-                _record_lines(records[0])
-                if records
-                else ["record    none on this machine (restored, or run elsewhere)"]
-            ),
+            *(_record_lines(record) if record else ["record    none on this machine (restored, or run elsewhere)"]),
             *(_params_line(key, value) for key, value in stage.params.items()),
             f"code      {len(code)} files and folders with digest {digest_of(code)[:16]}{above}; md5 of each",
             *(f"            {md5}  {dep}" for dep, md5 in new),
@@ -130,13 +120,14 @@ class _Writer:
         lines = []
         for name, source in self.manifest.items():
             folder = f"{RAW}/{name}"
-            if path != folder and not path.startswith(f"{folder}/"):
-                continue
-            at = f" at {source['revision']}" if source.get("revision") else ""
-            lines.append(f"source    {source['kind']} {source['location']}{at}, licence {source['licence']}")
-            for file, entry in source["files"].items():
-                if path in (folder, f"{folder}/{file}"):
-                    lines.append(f"            sha256 {entry['sha256']}  {entry['bytes']} bytes  {file}")
+            if path == folder or path.startswith(f"{folder}/"):
+                at = f" at {source['revision']}" if source.get("revision") else ""
+                lines.append(f"source    {source['kind']} {source['location']}{at}, licence {source['licence']}")
+                lines += [
+                    f"            sha256 {entry['sha256']}  {entry['bytes']} bytes  {file}"
+                    for file, entry in source["files"].items()
+                    if path in (folder, f"{folder}/{file}")
+                ]
         return lines
 
 

@@ -49,18 +49,19 @@ class Record:
         """Whether the content has the digest in the file's name."""
         return bool(self.content) and self.path.stem == self.digest
 
-    def md5s(self, *kinds: str) -> dict[str, str]:
-        """md5 by path of these parts: ``inputs``, ``rooms``, ``code``, ``outputs``."""
-        return {path: entry["md5"] for kind in kinds for path, entry in self.content.get(kind, {}).items()}
-
     def has_inputs_of(self, stage: Locked) -> bool:
-        """Whether the run had the dependencies and parameters in dvc.lock."""
-        read = self.md5s("inputs", "rooms")
+        """Whether the record is intact and the run had the dependencies and parameters in dvc.lock."""
+        if not self.is_intact:
+            return False
+        read = self._md5s("inputs", "rooms")
         return {dep: read.get(dep) for dep in stage.deps} == stage.deps and self.content["params"] == stage.params
 
     def made(self, stage: Locked) -> bool:
-        """Whether the run had the inputs in dvc.lock and made the outs in dvc.lock."""
-        return self.has_inputs_of(stage) and self.md5s("outputs") == stage.outs
+        """Whether, in addition, the run made the outs in dvc.lock."""
+        return self.has_inputs_of(stage) and self._md5s("outputs") == stage.outs
+
+    def _md5s(self, *kinds: str) -> dict[str, str]:
+        return {path: entry["md5"] for kind in kinds for path, entry in self.content.get(kind, {}).items()}
 
 
 def read_lock(root: Path) -> dict[str, Locked]:
@@ -82,19 +83,19 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
 
 def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
-    """Pretraining out -> md5 of its copy in data/, from the listing that ``data.dvc`` names."""
+    """Pretraining out -> md5 of its copy in data/, if a store here has the listing that ``data.dvc`` names."""
     outs = [out for stage in stages.values() for out in stage.outs if out.startswith(f"{SHIPPED_LEVEL}/")]
-    files = _shipped_files(root, shipped.outs.get(SHIPPED, "")) if outs else {}
-    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs} if files else {}
+    listings = (object_file(store, shipped.outs.get(SHIPPED, "")) for store in object_stores(root))
+    listing = next((file for file in listings if file.is_file()), None)
+    if listing is None:
+        return {}
+    files = {entry["relpath"]: entry["md5"] for entry in json.loads(listing.read_bytes())}
+    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs}
 
 
-def _shipped_files(root: Path, md5: str) -> dict[str, str]:
-    """md5 by path of the files of data/, from its ``.dir`` object; empty if no store on this machine has it."""
-    for store in object_stores(root):
-        file = store / "files" / "md5" / md5[:2] / md5[2:]
-        if md5 and file.is_file():
-            return {entry["relpath"]: entry["md5"] for entry in json.loads(file.read_bytes())}
-    return {}
+def object_file(store: Path, md5: str) -> Path:
+    """Where a cache or a remote keeps the object with this md5."""
+    return store / "files" / "md5" / md5[:2] / md5[2:]
 
 
 def object_stores(root: Path) -> Iterator[Path]:
@@ -141,11 +142,6 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
             found.add(stage.name)
             waiting += [above for dep in stage.deps for above in producers(stages, dep)]
     return {name: stage for name, stage in stages.items() if name in found}
-
-
-def as_pretrained(path: str) -> str:
-    """The pretraining out that a part of data/ is a copy of."""
-    return path.replace(SHIPPED, SHIPPED_LEVEL, 1)
 
 
 def as_shipped(path: str) -> str:
