@@ -123,7 +123,7 @@ def test_stages_are_exactly_those_of_the_pipeline() -> None:
 def every_stage() -> list[Stage]:
     """The stages of dvc.yaml, those of empty lists in params.yaml included."""
     content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
-    return [Stage(stage, body["cmd"], "", (), (), ()) for stage, body in content["stages"].items()]
+    return [Stage(stage, body["cmd"], (), (), ()) for stage, body in content["stages"].items()]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name)

@@ -41,15 +41,11 @@ def digest_path(path: Path) -> Digest:
     """
     if not path.is_dir():
         return _digest_file(path)
-    files = {
-        file.relative_to(path).as_posix(): _digest_file(file)
-        for file in sorted(path.rglob("*"))
-        if file.is_file() and not file.is_symlink() and _CACHE not in file.parts
-    }
-    files = dict(sorted(files.items()))
+    found = (file for file in path.rglob("*") if file.is_file() and not file.is_symlink() and _CACHE not in file.parts)
+    files = dict(sorted((file.relative_to(path).as_posix(), _digest_file(file)) for file in found))
     md5 = _md5_of({name: digest.md5 for name, digest in files.items()})
-    sha_listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
-    sha256 = hashlib.sha256(json.dumps(sha_listing, sort_keys=True).encode()).hexdigest()
+    listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
+    sha256 = hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
     return Digest(md5, sha256, sum(file.size for file in files.values()), files)
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ class Stage:
 
     name: str
     cmd: str
-    desc: str
     deps: tuple[str, ...]
     outs: tuple[str, ...]
     params: tuple[str, ...]
@@ -57,11 +55,9 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
 
     Raises ``DataError`` if the file or the parameters that it refers to cannot be read or are not as expected.
     """
+    expander = _Expander(root, file)
     bodies = read_yaml(root / file).get("stages") or {}
-    params = file.with_name("params.yaml")
-    values = _Params(root / params)
-    stages = [stage for name, body in bodies.items() for stage in _expand(name, body, values)]
-    return {stage.name: replace(stage, file=file.as_posix(), params_file=params.as_posix()) for stage in stages}
+    return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -86,78 +82,77 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
     return content
 
 
-class _Params:
-    """The params.yaml of a pipeline, read only if an axis or a path refers to it."""
+class _Expander:
+    """Expands the stages of one dvc.yaml, with the parameters next to it."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, root: Path, file: Path) -> None:
+        self._file, self._params_file = file.as_posix(), file.with_name("params.yaml").as_posix()
+        path = root / self._params_file
+        self._params = read_yaml(path) if path.exists() else {}
 
-    @cached_property
-    def content(self) -> dict[str, Any]:
-        return read_yaml(self._path)
+    def stages(self, name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
+        pairs: list[tuple[str, Any]]
+        if "matrix" in body:
+            axes = {axis: self._axis(values) for axis, values in body["matrix"].items()}
+            items = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+            pairs = [("-".join(_label(axes, *entry) for entry in item.items()), item) for item in items]
+        elif "foreach" in body:
+            given, body = body["foreach"], body["do"]
+            pairs = list(given.items()) if isinstance(given, dict) else [(_text(item), item) for item in given]
+        else:
+            yield self._stage(name, body, {})
+            return
+        for key, item in pairs:
+            yield self._stage(f"{name}@{key}", body, {"item": item, "key": key})
 
-    def axis(self, values: Any) -> list[Any]:
+    def _axis(self, values: Any) -> list[Any]:
         """The values of a matrix axis; those of params.yaml must be plain words, as they enter commands and paths."""
         if not isinstance(values, str):
             return list(values)
         key = match[1] if (match := _ITEM.fullmatch(values)) else values
-        found = value_at(self.content, key)
+        found = value_at(self._params, key)
         if not isinstance(found, list):
-            raise DataError(f"{self._path}: no list `{key}`, which dvc.yaml expands into stages; add it")
+            raise DataError(f"{self._params_file}: no list `{key}`, which dvc.yaml expands into stages; add it")
         wrong = [value for value in found if not isinstance(value, str) or not _WORD.fullmatch(value)]
         if wrong:
-            raise DataError(f"{self._path}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
+            raise DataError(f"{self._params_file}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
         return found
 
+    def _stage(self, name: str, body: Mapping[str, Any], items: Mapping[str, Any]) -> Stage:
+        def fill(text: str, params: Mapping[str, Any] | None = None) -> str:
+            return _ITEM.sub(lambda match: _value(name, match[1], items, params), text)
 
-def _expand(name: str, body: Mapping[str, Any], params: _Params) -> Iterator[Stage]:
-    if "matrix" in body:
-        axes = {axis: params.axis(values) for axis, values in body["matrix"].items()}
-        for values in itertools.product(*axes.values()):
-            item = dict(zip(axes, values, strict=True))
-            # DVC numbers the values of an axis that are not scalars.
-            key = "-".join(
-                f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
-                for axis, value in item.items()
-            )
-            yield _stage(f"{name}@{key}", body, {"item": item, "key": key}, params)
-    elif "foreach" in body:
-        items = body["foreach"]
-        pairs = items.items() if isinstance(items, dict) else ((_text(item), item) for item in items)
-        for key, item in pairs:
-            yield _stage(f"{name}@{key}", body["do"], {"item": item, "key": key}, params)
-    else:
-        yield _stage(name, body, {}, params)
+        def paths(*keys: str) -> tuple[str, ...]:
+            entries = [entry for key in keys for entry in body.get(key, ())]
+            names = (str(next(iter(entry)) if isinstance(entry, dict) else entry) for entry in entries)
+            return tuple(fill(name, self._params) for name in names)
 
-
-def _stage(name: str, body: Mapping[str, Any], items: Mapping[str, Any], params: _Params) -> Stage:
-    def fill(text: str, given: _Params | None = None) -> str:
-        return _ITEM.sub(lambda match: _value(name, match[1], items, given), text)
-
-    def paths(*keys: str) -> tuple[str, ...]:
-        entries = [entry for key in keys for entry in body.get(key, ())]
-        return tuple(fill(str(next(iter(entry)) if isinstance(entry, dict) else entry), params) for entry in entries)
-
-    cmd = body["cmd"]
-    keys: list[str] = []
-    for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
-        keys += itertools.chain(*entry.values()) if isinstance(entry, dict) else [entry]
-    return Stage(
-        name,
-        fill("\n".join(cmd) if isinstance(cmd, list) else cmd),
-        body.get("desc", ""),
-        paths("deps"),
-        paths("outs", "plots"),
-        tuple(map(fill, keys)),
-        paths("metrics"),
-    )
+        keys: list[str] = []
+        for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
+            keys += itertools.chain(*entry.values()) if isinstance(entry, dict) else [entry]
+        cmd = body["cmd"]
+        return Stage(
+            name,
+            fill("\n".join(cmd) if isinstance(cmd, list) else cmd),
+            deps=paths("deps"),
+            outs=paths("outs", "plots"),
+            params=tuple(map(fill, keys)),
+            metrics=paths("metrics"),
+            file=self._file,
+            params_file=self._params_file,
+        )
 
 
-def _value(stage: str, expression: str, items: Mapping[str, Any], params: _Params | None) -> str:
+def _label(axes: Mapping[str, list[Any]], axis: str, value: Any) -> str:
+    """The part of a stage's name; DVC numbers the values of an axis that are not scalars."""
+    return f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
+
+
+def _value(stage: str, expression: str, items: Mapping[str, Any], params: Mapping[str, Any] | None) -> str:
     value = value_at(items, expression)
     if value is None:
         # Never fill a command from params.yaml: the shell would execute the value.
-        value = value_at(params.content, expression) if params else None
+        value = value_at(params, expression)
         if not isinstance(value, str) or not _PATH.fullmatch(value):
             raise DataError(
                 f"dvc.yaml: {stage} uses ${{{expression}}}; expected an item of matrix or foreach, or, in a path, "

@@ -40,34 +40,28 @@ def recorded(cmd: str) -> Iterator[None]:
     if _RECORDING in os.environ or int(os.environ.get("RANK", "0")) > 0:
         yield
         return
-    stage = _find_stage(cmd)
+    stages = read_pipelines() if MAIN.exists() else {}
+    stage = next((stage for stage in stages.values() if stage.cmd == cmd), None)
     if stage is None:
         print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
         yield
         return
-    before = _before(stage)
+    record = _before(stage)
     start, clock = datetime.now(UTC), time.monotonic()
     os.environ[_RECORDING] = cmd
     try:
         yield
     finally:
         del os.environ[_RECORDING]
-    seconds = time.monotonic() - clock
-    times = {
+    record["times"] = {
         "start": start.isoformat(timespec="seconds"),
         "end": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(seconds, 3),
+        "seconds": round(time.monotonic() - clock, 3),
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    after = {"outputs": _digests(stage, stage.all_outs), "environment": describe_environment(), "times": times}
-    _write(before | after)
-
-
-def _find_stage(cmd: str) -> Stage | None:
-    """The stage with this command in the dvc.yaml of the current folder."""
-    if not MAIN.exists():
-        return None
-    return next((stage for stage in read_pipelines().values() if stage.cmd == cmd), None)
+    record |= {"outputs": _digests(stage, stage.all_outs), "environment": describe_environment()}
+    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    write_text(RECORDS / stage.name / f"{hashlib.sha256(text.encode()).hexdigest()}.json", text)
 
 
 def _before(stage: Stage) -> dict[str, Any]:
@@ -100,14 +94,7 @@ def _params(stage: Stage) -> dict[str, Any]:
     content = read_yaml(Path(stage.params_file)) if stage.params else {}
     missing = object()
     values = {key: value_at(content, key, missing) for key in stage.params}
-    for key, value in values.items():
-        if value is missing:
-            remedy = "write one with `pathfinder profile NAME`" if stage.file == str(MAIN) else "restore it with git"
-            raise DataError(f"{stage.params_file}: no key {key}, which {stage.file} lists; {remedy}")
+    if absent := [key for key, value in values.items() if value is missing]:
+        remedy = "write one with `pathfinder profile NAME`" if stage.file == str(MAIN) else "restore it with git"
+        raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
     return values
-
-
-def _write(record: dict[str, Any]) -> None:
-    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    write_text(RECORDS / str(record["stage"]) / f"{digest}.json", text)

@@ -40,7 +40,7 @@ def test_unknown_interpolation_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [("other: []\n", "no list `runs`"), ("runs: [full, $(rm)]\n", "expected names of a-z"), (None, "no such file")],
+    [("other: []\n", "no list `runs`"), ("runs: [full, $(rm)]\n", "expected names of a-z"), (None, "no list `runs`")],
 )
 def test_an_axis_takes_only_a_list_of_plain_names(tmp_path: Path, params: str | None, message: str) -> None:
     if params is not None:
