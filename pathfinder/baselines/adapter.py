@@ -8,7 +8,7 @@ move a reading.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from pathfinder.baselines.backbone import Shards
 from pathfinder.core.io import DataError
 from pathfinder.models.tokens import Ids, neutralise, special_strings
 from pathfinder.prm.steps import Solution
@@ -108,24 +109,8 @@ class Text:
         return Encoded(np.asarray(found.ids, dtype=np.int32), tuple(reads))
 
 
-class Head(Protocol):
-    """Turns hidden states at readings into scores."""
-
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        """(readings, hidden size) -> (readings,): scores in [0, 1] in the same dtype, higher is better."""
-        ...
-
-
-class Weights(Protocol):
-    """The tensors of a model folder by their published names."""
-
-    def __call__(self, name: str, rows: Sequence[int] | None = None) -> torch.Tensor:
-        """A tensor or some of its rows, in float32; raises ``DataError`` if the folder has no such tensor."""
-        ...
-
-    def __contains__(self, name: str) -> bool:
-        """Whether the folder has the tensor."""
-        ...
+Head = Callable[[torch.Tensor], torch.Tensor]
+"""Hidden states at readings (readings, hidden size) -> scores (readings,) in [0, 1], higher is better."""
 
 
 class Adapter(Protocol):
@@ -140,7 +125,7 @@ class Adapter(Protocol):
         """The prompt with one reading per step."""
         ...
 
-    def head(self, text: Text, weights: Weights) -> Head:
+    def head(self, text: Text, weights: Shards) -> Head:
         """The head, in float32."""
         ...
 

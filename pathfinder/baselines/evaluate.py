@@ -19,6 +19,7 @@ from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluati
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Report, Score
 from pathfinder.core.progress import Progress
+from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.prm.steps import Solution
 
 Rewards = list[list[float] | None]
@@ -71,5 +72,5 @@ def _score(scorer: BaselineScorer, solutions: Sequence[Solution], title: str) ->
 def _step_rows(rewards: Mapping[Convention, Rewards], place: int) -> list[dict[str, float | None]]:
     keys = {convention: "reward" if convention == AUTHORS else f"reward_{convention}" for convention in rewards}
     scored = {keys[convention]: steps for convention, found in rewards.items() if (steps := found[place]) is not None}
-    labels: dict[str, float | None] = {"math": None, "consistency": None, "error_free": None}
+    labels: dict[str, float | None] = dict.fromkeys(FIRST_LABELS)
     return [labels | dict(zip(scored, step, strict=True)) for step in zip(*scored.values(), strict=True)]

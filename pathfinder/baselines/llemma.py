@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
-from pathfinder.baselines.heads import LM_HEAD, ScalarHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import LM_HEAD, scalar_head
 from pathfinder.prm.steps import Solution
 
 _BLANK = re.compile(r"\n\s*\n")
@@ -32,9 +33,9 @@ class Llemma:
             pieces += [Piece(_BLANK.sub("\n", text.safe(step.strip())) + "\n", read=True), Piece("\n")]
         return text.encode(pieces)
 
-    def head(self, text: Text, weights: Weights) -> ScalarHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """The mean of all rows of ``lm_head.weight``, which gives the mean logit without computing every logit."""
-        return ScalarHead(weights(LM_HEAD).double().mean(dim=0))
+        return scalar_head(weights(LM_HEAD).double().mean(dim=0))
 
 
 SYSTEM = System(

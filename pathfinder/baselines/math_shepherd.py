@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights
-from pathfinder.baselines.heads import TokenHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import token_head
 from pathfinder.prm.steps import Solution
 
 TAG = "ки"
@@ -32,10 +33,10 @@ class MathShepherd:
             pieces += [Piece(f"{numbered} "), Piece(TAG, read=True), Piece("\n")]
         return text.encode(pieces)
 
-    def head(self, text: Text, weights: Weights) -> TokenHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """Rows of ``+`` and ``-`` of the language model's head."""
         text.exact(TAG)
-        return TokenHead.of(weights, *text.exact("+ -", 2))
+        return token_head(weights, text.exact("+ -", 2))
 
 
 SYSTEM = System(

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
-from pathfinder.baselines.heads import ClassHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, unnumbered
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import class_head
 from pathfinder.prm.steps import Solution
 
 MARKER = "<extra_0>"
@@ -36,11 +37,11 @@ class Qwen:
             pieces += [Piece(body), Piece(MARKER, read=True)]
         return text.encode([*pieces, Piece(after)])
 
-    def head(self, text: Text, weights: Weights) -> ClassHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """Two linear layers, ``score.0`` and ``score.2``."""
         text.exact(MARKER)
-        layers = tuple((weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2))
-        return ClassHead(layers, good=(1,))
+        layers = [(weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2)]
+        return class_head(layers, good=[1])
 
 
 def _system(name: str, title: str) -> System:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
-from pathfinder.baselines.heads import ClassHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, unnumbered
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import class_head
 from pathfinder.core.io import DataError
 from pathfinder.prm.steps import Solution
 
@@ -52,10 +53,10 @@ class ReasonEval:
         reads = (places - 1 - np.arange(len(places)))[extra:]
         return Encoded(ids, tuple(reads.tolist()))
 
-    def head(self, text: Text, weights: Weights) -> ClassHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """``score_head``: wrong, neutral, right."""
         bias = weights("score_head.bias") if "score_head.bias" in weights else None
-        return ClassHead(((weights("score_head.weight"), bias),), good=(1, 2))
+        return class_head([(weights("score_head.weight"), bias)], good=[1, 2])
 
 
 SYSTEM = System(

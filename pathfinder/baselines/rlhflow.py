@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Piece, System, Text, Weights, unnumbered
-from pathfinder.baselines.heads import TokenHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, unnumbered
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import token_head
 from pathfinder.prm.steps import Solution
 
 
@@ -38,9 +39,9 @@ class RLHFlow:
             pieces += [Piece(turn), Piece(frame[2 * number + 1], read=True), Piece("+"), Piece(frame[2 * number + 2])]
         return text.encode(pieces, begin=False)  # the template writes the beginning token itself
 
-    def head(self, text: Text, weights: Weights) -> TokenHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """Rows of ``+`` and ``-`` of the language model's head, or all of them."""
-        return TokenHead.of(weights, *text.exact("+"), *text.exact("-"), self.full)
+        return token_head(weights, text.exact("+") + text.exact("-"), self.full)
 
 
 def _system(name: str, title: str, data: str) -> System:

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Method, Rule, System, Text, Weights, unnumbered
-from pathfinder.baselines.heads import ScalarHead
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text, unnumbered
+from pathfinder.baselines.backbone import Shards
+from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.io import DataError
 from pathfinder.prm.steps import Solution
 
@@ -31,9 +32,9 @@ class Skywork:
         lines = [text.safe(step.strip()).split("\n") for step in solution.steps]
         return _joined(text, solution.problem, lines, "\n")
 
-    def head(self, text: Text, weights: Weights) -> ScalarHead:
+    def head(self, text: Text, weights: Shards) -> Head:
         """``v_head.summary``."""
-        return ScalarHead(weights("v_head.summary.weight")[0], weights("v_head.summary.bias")[0])
+        return scalar_head(weights("v_head.summary.weight")[0], weights("v_head.summary.bias")[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
 from pathfinder.benchmarks import prmbench, processbench
@@ -31,16 +32,18 @@ Answer = TypeVar("Answer")
 class Evaluation(ABC, Generic[Item, Answer]):
     """The items of one benchmark and everything that is computed from a system's answers to them.
 
-    ``answers`` arguments hold one answer per item, in the order of ``items``.
+    ``answers`` arguments have one answer per item, in the order of ``items``.
     """
 
     benchmark: ClassVar[BenchmarkName]
     headline_key: ClassVar[str]
     """The metric that sums up a result."""
     _headline_title: ClassVar[str]
+    _metric: ClassVar[ModuleType]
+    """The benchmark's module: ``evaluate``, ``with_interval`` and ``trivial_predictors``."""
 
     def __init__(self, loaded: Loaded[Item]) -> None:
-        self.loaded = loaded
+        self.loaded: Loaded[Item] = loaded
 
     @property
     def items(self) -> list[Item]:
@@ -57,12 +60,12 @@ class Evaluation(ABC, Generic[Item, Answer]):
         """Build one prediction row per item, in the form that ``pathfinder grade`` reads.
 
         ``rules`` maps decision rules to their answers. The first rule fills the standard key, the others the same key
-        with ``_<rule>`` appended. ``columns`` holds further columns of each row.
+        with ``_<rule>`` appended. ``columns`` are further columns of each row.
         """
         main = next(iter(rules))
-        suffixes = {rule: "" if rule == main else f"_{rule}" for rule in rules}
+        suffixed = {"" if rule == main else f"_{rule}": answers for rule, answers in rules.items()}
         return [
-            self._row(item, {suffixes[rule]: answers[number] for rule, answers in rules.items()}, more)
+            self._row(item, {suffix: answers[number] for suffix, answers in suffixed.items()}, more)
             for number, (item, more) in enumerate(zip(self.items, columns, strict=True))
         ]
 
@@ -73,24 +76,25 @@ class Evaluation(ABC, Generic[Item, Answer]):
         """
         figures = {rule: self._figures(answers, report) for rule, answers in rules.items()}
         main, answers = next(iter(rules.items()))
-        return self._summary(figures[main], answers) | {"rules": figures, "baselines": self._trivial(report)}
+        trivial = self._metric.trivial_predictors(self.items, report)
+        return self._summary(figures[main], answers) | {"rules": figures, "baselines": trivial}
 
     def summary(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
         """Compute the metrics of a system with a single rule: figures, interval, accounting and defects."""
         return self._summary(self._figures(answers, report), answers)
 
-    @abstractmethod
     def official(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
         """Compute the figures with the published evaluator's arithmetic, without details."""
+        figures: dict[str, Any] = self._metric.evaluate(self.items, self._by_key(answers), "official")
+        return {name: value for name, value in figures.items() if name != "details"}
 
     def headline(self, system: str, metrics: Mapping[str, Any]) -> str:
         """Format the main metric, its interval, and the other rules' and the paper's values as one line."""
-        low, high = metrics["interval"]
-        other_rules = list(metrics.get("rules", {}).items())[1:]
-        others = [*other_rules, ("paper", metrics.get("published", {}))]
-        note = ", ".join(f"{name} {figs[self.headline_key]:.1f}" for name, figs in others if self.headline_key in figs)
-        line = f"{self.benchmark} {system}: {self._headline_title} {metrics[self.headline_key]:.1f}"
-        return f"{line} [{low:.1f}, {high:.1f}]" + (f" ({note})" if note else "")
+        key, (low, high) = self.headline_key, metrics["interval"]
+        others = [*list(metrics.get("rules", {}).items())[1:], ("paper", metrics.get("published", {}))]
+        note = ", ".join(f"{name} {figures[key]:.1f}" for name, figures in others if key in figures)
+        line = f"{self.benchmark} {system}: {self._headline_title} {metrics[key]:.1f} [{low:.1f}, {high:.1f}]"
+        return f"{line} ({note})" if note else line
 
     def write(self, system: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> None:
         """Write the predictions and the metrics of a system."""
@@ -99,6 +103,10 @@ class Evaluation(ABC, Generic[Item, Answer]):
 
     def _by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Answer | None]:
         return {item.key: answer for item, answer in zip(self.items, answers, strict=True)}
+
+    def _figures(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
+        figures: dict[str, Any] = self._metric.with_interval(self.items, self._by_key(answers), report)
+        return figures
 
     def _summary(self, figures: dict[str, Any], answers: Sequence[Answer | None]) -> dict[str, Any]:
         del answers
@@ -111,21 +119,14 @@ class Evaluation(ABC, Generic[Item, Answer]):
     def _row(self, item: Item, answers: Mapping[str, Answer | None], columns: Mapping[str, Any]) -> dict[str, Any]:
         """``answers`` maps the suffixes of keys to answers; the main one has the suffix ""."""
 
-    @abstractmethod
-    def _figures(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]: ...
-
-    @abstractmethod
-    def _trivial(self, report: Report) -> dict[str, Any]: ...
-
 
 class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
     """ProcessBench: the first incorrect step of every solution."""
 
-    benchmark, headline_key, _headline_title = "processbench", "mean_f1", "mean F1"
-
-    def official(self, answers: Sequence[int | None]) -> dict[str, Any]:
-        """Compute the figures as published; an F1 over nothing is ``None``."""
-        return processbench.evaluate(self.items, self._by_key(answers), "official")
+    benchmark = "processbench"
+    headline_key = "mean_f1"
+    _headline_title = "mean F1"
+    _metric = processbench
 
     def _answer(self, verdicts: list[bool]) -> int:
         return processbench.first_error(verdicts)
@@ -136,26 +137,18 @@ class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
         predictions = {f"prediction{suffix}": answer for suffix, answer in answers.items()}
         return {"subset": item.subset, "id": item.id} | predictions | {"label": item.label, **columns}
 
-    def _figures(self, answers: Sequence[int | None], report: Report) -> dict[str, Any]:
-        return processbench.with_interval(self.items, self._by_key(answers), report)
-
     def _summary(self, figures: dict[str, Any], answers: Sequence[int | None]) -> dict[str, Any]:
         generators = processbench.by_generator(self.items, self._by_key(answers))
         return super()._summary(figures, answers) | {"generators": generators}
-
-    def _trivial(self, report: Report) -> dict[str, Any]:
-        return processbench.trivial_predictors(self.items, report)
 
 
 class PRMBenchEvaluation(Evaluation[PRMBenchItem, prmbench.Labels]):
     """PRMBench: a label for every step of every solution."""
 
-    benchmark, headline_key, _headline_title = "prmbench", "overall", "PRMScore"
-
-    def official(self, answers: Sequence[prmbench.Labels | None]) -> dict[str, Any]:
-        """Compute the figures as published; a share over nothing is -1."""
-        figures = prmbench.evaluate(self.items, self._by_key(answers), "official")
-        return {name: value for name, value in figures.items() if name != "details"}
+    benchmark = "prmbench"
+    headline_key = "overall"
+    _headline_title = "PRMScore"
+    _metric = prmbench
 
     def _answer(self, verdicts: list[bool]) -> prmbench.Labels:
         return verdicts
@@ -163,17 +156,11 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, prmbench.Labels]):
     def _row(
         self, item: PRMBenchItem, answers: Mapping[str, prmbench.Labels | None], columns: Mapping[str, Any]
     ) -> dict[str, Any]:
-        labels = {
-            f"step_level_validity_labels{suffix}": given for suffix, given in answers.items() if given is not None
+        given = {
+            f"step_level_validity_labels{suffix}": labels for suffix, labels in answers.items() if labels is not None
         }
-        row = {"idx": item.idx, "classification": item.classification, "scores": labels, **columns}
+        row = {"idx": item.idx, "classification": item.classification, "scores": given, **columns}
         return row | ({"validity": False} if answers[""] is None else {})
-
-    def _figures(self, answers: Sequence[prmbench.Labels | None], report: Report) -> dict[str, Any]:
-        return prmbench.with_interval(self.items, self._by_key(answers), report)
-
-    def _trivial(self, report: Report) -> dict[str, Any]:
-        return prmbench.trivial_predictors(self.items, report)
 
 
 def read_evaluation(

@@ -104,7 +104,7 @@ class Grader:
     def close(self) -> None:
         """End the worker process."""
         with self._lock:
-            self._pool.stop()
+            self._pool.stop()  # type: ignore[no-untyped-call]
             self._pool.join()
 
     def is_right(self, gold: Sequence[str], answer: str | None, preset: GradingPreset = "repaired") -> bool:
@@ -182,7 +182,7 @@ def _compare(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple
     """In the worker: the verdict and the kind of failure."""
     try:
         return _verdict(preset, gold, answer)
-    except Exception:  # whatever sympy raises is a failure to count
+    except Exception:  # sympy raises almost anything; the parent counts it
         return False, "error"
 
 

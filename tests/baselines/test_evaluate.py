@@ -65,7 +65,9 @@ def test_prmbench_under_both_conventions(project: Path) -> None:
     assert metrics["overall"] == metrics["rules"]["authors"]["overall"]
     for row in rows:
         authors, benchmark = ([step[key] for step in row["steps"]] for key in ("reward", "reward_benchmark"))
-        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.verdicts(authors)
+        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.verdicts(
+            authors
+        )
         theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
         assert row["scores"]["step_level_validity_labels_benchmark"] == theirs
     assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
@@ -166,7 +168,7 @@ MINE = """
 from dataclasses import dataclass
 
 from pathfinder.baselines.adapter import AUTHORS, Method, Piece, System
-from pathfinder.baselines.heads import TokenHead
+from pathfinder.baselines.heads import token_head
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,7 @@ class Mine:
         return text.encode([Piece(text.safe(solution.problem)), *steps])
 
     def head(self, text, weights):
-        return TokenHead.of(weights, *text.exact("+ -", 2))
+        return token_head(weights, text.exact("+ -", 2))
 
 
 SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Method(Mine())}, "")

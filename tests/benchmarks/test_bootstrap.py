@@ -105,7 +105,7 @@ def test_a_system_with_one_seed_varies_as_much_as_those_beside_it() -> None:
 
 @pytest.mark.parametrize("others", [2, 4])
 def test_borrowed_spread_covers_new_seeds_too(others: int) -> None:
-    """A system with three seeds beside ``others``-seeded ones of its kind and a rival with one; the truth is zero."""
+    """A system with three seeds, another with ``others`` seeds, and a rival with one; the true difference is zero."""
     rng = np.random.default_rng(29)
     hits, trials = 0, 300
     for _ in range(trials):

@@ -156,7 +156,7 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "row", "said"),
+    ("kind", "row", "message"),
     [
         ("processbench", {"subset": "math", "id": "x", "prediction": "1"}, "row 1"),
         ("processbench", {"subset": "math", "id": "x", "prediction": True}, "row 1"),
@@ -171,8 +171,8 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
         ("prmbench", {"idx": "other_1", "scores": {"step_level_validity_labels": [1]}}, "no row's idx"),
     ],
 )
-def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
         grade(kind, write(tmp_path / "p.jsonl", [row]), mirror / kind)
 
 

@@ -1,4 +1,4 @@
-"""Any prediction file, graded as official, against the published definitions written down again, row by row."""
+"""Any prediction file, graded as official, against the published definitions rewritten row by row."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def prmbench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def items_of(folder: Path) -> dict[str, tuple[str, list[int]]]:
-    """As the published loader: the first of an id; each redundancy row also gives its original as correct."""
+    """As the published loader: the first row of an id; each redundancy row also yields its original as correct."""
     found: dict[str, tuple[str, list[int]]] = {}
     for line in (folder / "a.jsonl").read_text().splitlines():
         row = json.loads(line)
@@ -62,7 +62,7 @@ def items_of(folder: Path) -> dict[str, tuple[str, list[int]]]:
 
 
 def published(items: dict[str, tuple[str, list[int]]], rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Figures of each class and of "total" by the published evaluator's rules, the -1 among them."""
+    """Figures of each class and of "total" by the published evaluator's rules, including -1."""
     first: dict[str, dict[str, Any]] = {}
     for row in rows:
         if row["idx"] in items:

@@ -1,4 +1,4 @@
-"""How often intervals of four kinds hold the truth, beside each other on the same simulated trainings.
+"""Coverage of four kinds of intervals on the same simulated trainings.
 
 ``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of docs/statistics.md.
 """
@@ -28,13 +28,13 @@ Interval = Callable[[Array, np.random.Generator], tuple[float, float]]
 
 
 def by_problem(part: Array, rng: np.random.Generator) -> tuple[float, float]:
-    """The bootstrap over problems of the mean over seeds: as if no other seed could come."""
+    """The bootstrap over problems of the mean over seeds: new seeds are ignored."""
     low, high = np.quantile(part.mean(0)[1:], [0.025, 0.975])
     return float(low), float(high)
 
 
 def both_resampled(part: Array, rng: np.random.Generator) -> tuple[float, float]:
-    """Seeds and problems drawn anew at once, percentiles (Owen's pigeonhole bootstrap)."""
+    """Percentiles of seeds and problems resampled together (Owen's pigeonhole bootstrap)."""
     seeds, columns = part.shape
     shares = rng.multinomial(seeds, [1 / seeds] * seeds, size=columns - 1) / seeds
     low, high = np.quantile((shares * part[:, 1:].T).sum(1), [0.025, 0.975])
@@ -42,7 +42,7 @@ def both_resampled(part: Array, rng: np.random.Generator) -> tuple[float, float]
 
 
 def over_seeds(part: Array, rng: np.random.Generator) -> tuple[float, float]:
-    """Student's t over the seeds' figures: as if no other problem could come."""
+    """Student's t over the seeds' figures: new problems are ignored."""
     values = part[:, 0]
     half = float(stdtrit(len(values) - 1, 0.975)) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean() - half), float(values.mean() + half)
@@ -81,7 +81,7 @@ def coverage(seeds: int, world: tuple[float, float, float]) -> dict[str, tuple[f
 
 @pytest.mark.benchmarks
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_only_the_interval_of_both_covers_whatever_seeds_do(seeds: int) -> None:
+def test_only_the_interval_over_both_covers_in_every_world(seeds: int) -> None:
     found = {name: coverage(seeds, world) for name, world in WORLDS.items()}
     print(f"\n| {seeds} seeds | " + " | ".join(METHODS) + " |\n| --- " + "| ---: " * len(METHODS) + "|")
     for name, row in found.items():

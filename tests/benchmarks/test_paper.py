@@ -1,4 +1,4 @@
-"""The paper's own averages tie the numbers that were copied together."""
+"""The paper's own averages check the numbers that were copied."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from pathfinder.benchmarks.paper import PRMBENCH, PROCESSBENCH, PROCESSBENCH_FULL, SCALE, SEARCH, PaperTable, ours
 from pathfinder.benchmarks.prmbench import CATEGORIES
 
-# rows whose printed average is not the mean of their printed numbers, beyond rounding: as the paper has them
+# rows whose printed average differs from the mean of their printed numbers by more than rounding, in the paper itself
 KNOWN_GAPS = {"tab:process_bench_full": {"Qwen2.5-Math-7B-PRM800K": 2.05}}
 
 

@@ -21,14 +21,14 @@ def item(name: str, idx: str, steps: int, errors: tuple[int, ...]) -> PRMBenchIt
 
 
 def test_by_hand() -> None:
-    """circular: steps 1-4, wrong 2 and 3; said sound, wrong, sound, wrong: TP 1, FP 1, TN 1, FN 1, both F1 1/2."""
+    """circular: steps 2 and 3 of 4 are wrong, 2 and 4 predicted so: TP 1, FP 1, TN 1, FN 1, both F1 1/2."""
     items = [item("circular", "a", 4, (2, 3)), item("multi_solutions", "b", 3, ())]
-    said = {"circular_a": [True, False, True, False], "multi_solutions_b": [True, True, False]}
-    found = evaluate(items, said)
+    predictions = {"circular_a": [True, False, True, False], "multi_solutions_b": [True, True, False]}
+    found = evaluate(items, predictions)
     assert found["classes"] == pytest.approx({"circular": 50.0, "multi_solutions": 80.0})  # 2 * 2 / (2 * 2 + 1)
     # pooled TP 3, FP 1, TN 1, FN 2: F1 6/9, negative F1 2/5
     assert found["overall"] == pytest.approx(100 * (6 / 9 + 2 / 5) / 2)
-    assert found["categories"] == {}  # redundency lacks, so there is no mean of simplicity
+    assert found["categories"] == {}  # no redundency, so no mean of simplicity
     total = found["details"]["total"]
     assert (total["TP"], total["FP"], total["TN"], total["FN"]) == (3, 1, 1, 2)
     assert total["first_error_acc"] == 1.0
@@ -46,10 +46,10 @@ def test_categories_are_plain_means() -> None:
 
 def test_always_wrong_is_0_and_as_published_minus_100() -> None:
     items = [item("deception", str(i), 3, (2,)) for i in range(6)]
-    said = {i.idx: [False, True, False] for i in items}
-    assert evaluate(items, said)["classes"]["deception"] == 0.0
-    assert evaluate(items, said)["overall"] == 0.0
-    assert evaluate(items, said, "official")["classes"]["deception"] == -100.0
+    predictions = {i.idx: [False, True, False] for i in items}
+    assert evaluate(items, predictions)["classes"]["deception"] == 0.0
+    assert evaluate(items, predictions)["overall"] == 0.0
+    assert evaluate(items, predictions, "official")["classes"]["deception"] == -100.0
 
 
 def test_a_class_over_nothing() -> None:
@@ -64,8 +64,8 @@ def test_a_class_over_nothing() -> None:
 
 def test_defects_are_counted() -> None:
     items = [item("deception", "a", 3, (2, 7)), item("deception", "b", 3, (1,)), item("deception", "c", 1, ())]
-    said = {"deception_a": [True] * 5, "deception_b": [False], "deception_x": [True]}
-    found = evaluate(items, said)
+    predictions = {"deception_a": [True] * 5, "deception_b": [False], "deception_x": [True]}
+    found = evaluate(items, predictions)
     assert found["details"]["defects"] == {
         "without_prediction": 1,
         "invalid": 0,
@@ -74,9 +74,9 @@ def test_defects_are_counted() -> None:
         "labels_without_step": 2,
         "error_step_past_end": 1,
     }
-    # repaired: labels 4 and 5 of a belong to no step; official: they count as sound steps
+    # repaired: labels 4 and 5 of a belong to no step; official: they count as correct steps
     assert found["details"]["total"]["TP"] == 2
-    assert evaluate(items, said, "official")["details"]["total"]["TP"] == 4
+    assert evaluate(items, predictions, "official")["details"]["total"]["TP"] == 4
 
 
 def test_official_refuses_a_file_with_gaps() -> None:
@@ -88,7 +88,7 @@ def test_official_refuses_a_file_with_gaps() -> None:
 
 
 def published(items: list[PRMBenchItem], rows: dict[str, list[bool] | None]) -> dict[str, Any]:
-    """The published evaluator, written down again from its definitions, step by step, sentinels included."""
+    """The published evaluator, rewritten from its definitions step by step, including its sentinels."""
     lists: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     matrix: dict[str, dict[str, int]] = defaultdict(lambda: {"TP": 0, "FP": 0, "TN": 0, "FN": 0})
     response: dict[str, float] = {}

@@ -39,7 +39,7 @@ SAID = {
 
 
 def test_by_hand() -> None:
-    """gsm8k: 1 of 3 with an error, 1 of 2 without: 2 * 100/3 * 50 / (100/3 + 50) = 40. math: all right."""
+    """gsm8k: 1 of 3 with an error, 1 of 2 without: 2 * 100/3 * 50 / (100/3 + 50) = 40. math: all hit."""
     found = evaluate(ITEMS, SAID)
     assert found["subsets"]["gsm8k"] == pytest.approx(
         {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
@@ -49,7 +49,7 @@ def test_by_hand() -> None:
     assert evaluate(ITEMS, SAID, "official") == found
 
 
-def test_nothing_said_is_a_miss() -> None:
+def test_no_answer_is_a_miss() -> None:
     silent = evaluate(ITEMS, dict.fromkeys(SAID))
     assert silent == evaluate(ITEMS, {})
     assert silent["mean_f1"] == 0.0
@@ -77,15 +77,15 @@ def test_official_is_the_published_arithmetic(seed: int) -> None:
         for subset in ("gsm8k", "math", "olympiadbench", "omnimath")
         for i in range(rng.randint(8, 60))
     ]
-    said = {
+    predictions = {
         (i.subset, i.id): i.label if i.id in "01" or rng.random() < 0.4 else rng.choice([None, -1, 0, 1, 2, 3])
         for i in items
     }
-    found = evaluate(items, said, "official")
+    found = evaluate(items, predictions, "official")
     for subset in ("gsm8k", "math", "olympiadbench", "omnimath"):
         mine = [i for i in items if i.subset == subset]
-        error = np.mean([said[i.subset, i.id] == i.label for i in mine if i.label != -1]) * 100
-        correct = np.mean([said[i.subset, i.id] == i.label for i in mine if i.label == -1]) * 100
+        error = np.mean([predictions[i.subset, i.id] == i.label for i in mine if i.label != -1]) * 100
+        correct = np.mean([predictions[i.subset, i.id] == i.label for i in mine if i.label == -1]) * 100
         expected = 2 * error * correct / (error + correct)
         assert found["subsets"][subset]["error_acc"] == pytest.approx(error, abs=1e-9)
         assert found["subsets"][subset]["correct_acc"] == pytest.approx(correct, abs=1e-9)
@@ -94,14 +94,14 @@ def test_official_is_the_published_arithmetic(seed: int) -> None:
 
 def test_interval_holds_the_figure_and_repeats() -> None:
     items = [item("math", str(i), i % 4 - 1) for i in range(200)]
-    said = {(i.subset, i.id): i.label if int(i.id) % 3 else 0 for i in items}
-    found = with_interval(items, said, REPORT)
+    predictions = {(i.subset, i.id): i.label if int(i.id) % 3 else 0 for i in items}
+    found = with_interval(items, predictions, REPORT)
     low, high = found["interval"]
     assert low < found["mean_f1"] < high
-    assert with_interval(items, said, REPORT) == found
+    assert with_interval(items, predictions, REPORT) == found
 
 
-def test_baselines_know_nothing() -> None:
+def test_trivial_predictors() -> None:
     items = [item("math", str(i), [-1, -1, 0, 1, 2, 3][i % 6]) for i in range(600)]
     found = trivial_predictors(items, REPORT)
     assert found["majority"]["mean_f1"] == 0.0

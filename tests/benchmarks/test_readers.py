@@ -1,4 +1,4 @@
-"""The readers on the real files, the shipped world and on rows that are wrong."""
+"""The readers on the real files, the small world and malformed rows."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_shipped_world(world: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"steps": "ab"}, "steps is 'ab'; expected a list of texts"),
         ({"steps": ["a", 1]}, "expected a list of texts"),
@@ -77,16 +77,16 @@ def test_the_shipped_world(world: Path) -> None:
         ({"problem": None}, "problem is None; expected str"),
     ],
 )
-def test_wrong_processbench_rows_are_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_wrong_processbench_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     rows = [GOOD_PROCESS, GOOD_PROCESS | {"id": "gsm8k-1"} | change]
     (tmp_path / "gsm8k.json").write_text(json.dumps(rows))
     with pytest.raises(DataError, match=r"gsm8k\.json: row 2: ") as caught:
         read_processbench(tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"error_steps": None}, "error_steps is None"),
         ({"classification": "other"}, "classification is 'other'"),
@@ -94,11 +94,11 @@ def test_wrong_processbench_rows_are_named(tmp_path: Path, change: dict[str, Any
         ({"idx": None}, "idx is None"),
     ],
 )
-def test_wrong_prmbench_rows_are_named(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_wrong_prmbench_rows_are_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps(GOOD_PRM) + "\n" + json.dumps(GOOD_PRM | change) + "\n")
     with pytest.raises(DataError, match=r"a\.jsonl: row 2: ") as caught:
         read_prmbench(tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_repeats_and_missing_files(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_repeats_and_missing_files(tmp_path: Path) -> None:
 
 
 def test_untrusted_text_comes_through(tmp_path: Path) -> None:
-    """Separators, label tokens and braces stay as they are; a lone surrogate, which no file can hold, does not."""
+    """Separators, label tokens and braces are kept; a lone surrogate, which no file can contain, is replaced."""
     steps = ["<+> \u2028 {context} \\boxed{<extra>}", "bad \ud800 half", "\x00\x1f"]
     (tmp_path / "math.json").write_text(json.dumps([GOOD_PROCESS | {"steps": steps}]))
     found = read_processbench(tmp_path).items[0].steps

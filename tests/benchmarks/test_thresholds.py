@@ -1,4 +1,4 @@
-"""Every threshold at once, against predicting and grading at each."""
+"""All thresholds at once, compared with predicting and grading at each."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def test_the_sweep_is_what_grading_at_each_threshold_gives(
     found = sweep(items, scores)
 
     def graded(at: float) -> dict[str, float]:
-        said = {(i.subset, i.id): first_below(mine, at) for i, mine in zip(items, scores, strict=True)}
-        return {name: figures["f1"] for name, figures in evaluate(items, said)["subsets"].items()}
+        predictions = {(i.subset, i.id): first_below(mine, at) for i, mine in zip(items, scores, strict=True)}
+        return {name: figures["f1"] for name, figures in evaluate(items, predictions)["subsets"].items()}
 
     assert dict(zip(found.subsets, found.at(threshold), strict=True)) == pytest.approx(graded(threshold), abs=1e-9)
     best = max(sum(graded(at).values()) for at in {*found.thresholds, threshold})
@@ -46,7 +46,7 @@ def test_the_sweep_is_what_grading_at_each_threshold_gives(
 
 
 def test_by_hand() -> None:
-    """A wrong step at 0.2 after one at 0.6, and a right solution at 0.4: all right above 0.2 and up to 0.4."""
+    """An incorrect step at 0.2 after one at 0.6, and a correct solution at 0.4: both hit above 0.2, up to 0.4."""
     items = [item("gsm8k", 0, 2, 1), item("gsm8k", 1, 1, -1), item("math", 0, 1, 0), item("math", 1, 1, -1)]
     found = sweep(items, [[0.6, 0.2], [0.4], [0.7], [0.8]])
     assert found.at(0.2).tolist() == [0.0, 0.0]
@@ -54,10 +54,10 @@ def test_by_hand() -> None:
     assert found.at(0.75).tolist() == [0.0, 100.0]
     assert found.best("gsm8k") == 0.4
     assert found.best("math") == 0.8
-    said = found.summary()
-    assert said["fixed"] == {"threshold": 0.5, "mean_f1": 0.0, "subsets": {"gsm8k": 0.0, "math": 0.0}}
-    assert said["chosen_on_gsm8k"]["mean_f1"] == said["oracle_upper_bound"]["mean_f1"] == 50.0
-    assert said["curve"][8] == [0.4, 50.0]
+    summary = found.summary()
+    assert summary["fixed"] == {"threshold": 0.5, "mean_f1": 0.0, "subsets": {"gsm8k": 0.0, "math": 0.0}}
+    assert summary["chosen_on_gsm8k"]["mean_f1"] == predictions["oracle_upper_bound"]["mean_f1"] == 50.0
+    assert summary["curve"][8] == [0.4, 50.0]
 
 
 def test_degenerate_sets() -> None:

@@ -1,10 +1,10 @@
-"""ProcessBench and PRMBench, whole and real, beside the straightforward way: each step's own prompts, one at a time.
+"""The real ProcessBench and PRMBench in full, against the straightforward way: each step's prompts, one at a time.
 
 Run: pytest -m benchmarks -s tests/benchmarks/test_whole_sets_speed.py
 
-The model is the shipped tiny one. Ours scores everything. The straightforward way would take hours, so a random sample
-of solutions is timed one by one, and the whole is the number of solutions times their mean, with its standard error.
-Processor seconds of one thread.
+The model is the small world's. Our engine scores everything. The straightforward way would take hours, so a random
+sample of solutions is timed one by one; the total is the number of solutions times their mean, with its standard error.
+Times are processor seconds of one thread.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_whole_sets(tmp_path: Path, mirror: Path, world: Path) -> None:
     shutil.copytree(world / "models" / "base", tmp_path, dirs_exist_ok=True)
     write_json(tmp_path / MODEL_FILE, {"variant": "full"})
     tokenizer: Any = AutoTokenizer.from_pretrained(tmp_path)
-    prompter = Prompter(tokenizer, VARIANTS["full"])  # adds the label tokens where they lack
+    prompter = Prompter(tokenizer, VARIANTS["full"])  # adds missing label tokens
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path, attn_implementation="sdpa")
     model.eval()
     model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size))
