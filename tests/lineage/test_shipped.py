@@ -134,6 +134,18 @@ def test_code_changed_since_is_a_note_and_not_an_error(copied: Path) -> None:
     assert {(finding.level, finding.where) for finding in findings} == {("note", "pathfinder/world/pretrain.py")}
 
 
+def test_code_moved_since_is_a_note_and_not_an_error(copied: Path) -> None:
+    (copied / "pathfinder/world").rename(copied / "pathfinder/worlds")
+    path = copied / "infra/pretraining/dvc.yaml"
+    path.write_text(path.read_text().replace("pathfinder.world.", "pathfinder.worlds.").replace("/world,", "/worlds,"))
+    findings = check(None, copied)
+    assert {(finding.level, finding.where) for finding in findings} == {("note", "dvc.lock")}
+    texts = [finding.message for finding in findings]
+    assert any("corpus@other ran 'python -m pathfinder.world.pretrain other'" in text for text in texts)
+    moved = "corpus@other: deps differ from infra/pretraining/dvc.yaml: pathfinder/world, pathfinder/worlds"
+    assert moved in texts
+
+
 def test_the_listing_of_a_part_has_the_digest_of_dvc(tmp_path: Path) -> None:
     for name in ("b-side", "b/two", "b/c/three", "b.x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
