@@ -14,15 +14,17 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from pathfinder.benchmarks.grading import boxes
 from pathfinder.benchmarks.processbench import NO_ERROR
 from pathfinder.judge.parsing import AnswerPreset
 
+_Vote = TypeVar("_Vote", int, str)
 _BOX = "\\boxed{"
 _NUMBER = re.compile(r"-?[0-9]{1,6}")
 _MARKUP = re.compile(r"\\text(?:bf|rm|it)?|\\math(?:bf|rm)|</?paragraph_|paragraph_?|index|[{}<>$]", re.IGNORECASE)
+_BRACE = re.compile(r"[{}]")
 _OBJECT = re.compile(r'\{\s*"(?:validity|redundancy)"\s*:')
 _COMMENT = re.compile(r"//.*?$|#.*?$", re.MULTILINE)
 _DECODER = json.JSONDecoder()
@@ -42,43 +44,32 @@ class StepScores:
 
 def official_box(text: str) -> str | None:
     r"""Return the text of the last ``\boxed{`` up to its first ``}``, the last match of ``\\boxed\{([^}]*)\}``."""
-    last = None
-    start = text.find(_BOX)
-    while start >= 0 and (end := text.find("}", start)) >= 0:
-        last = text[start + len(_BOX) : end].strip()
-        start = text.find(_BOX, end)
-    return last
+    for before_brace in reversed(text.split("}")[:-1]):
+        _, box, inside = before_brace.partition(_BOX)
+        if box:
+            return inside.strip()
+    return None
 
 
 def paragraph(text: str, paragraphs: int, cut: bool) -> int | None:
     """Read the paragraph (from 0) named in the last box, -1 for no error, under the rules of ``repaired``."""
-    answer = without_thinking(text)
-    if cut or answer is None:
-        return None
-    found = boxes(answer)
-    if not found:
-        return None
-    number = _MARKUP.sub(" ", found[-1].replace("\u2212", "-")).strip()
-    if not _NUMBER.fullmatch(number):
-        return None
-    return int(number) if NO_ERROR <= int(number) < paragraphs else None
+    found = boxes(_complete_answer(text, cut))
+    number = _MARKUP.sub(" ", found[-1].replace("\u2212", "-")).strip() if found else ""
+    return int(number) if _NUMBER.fullmatch(number) and NO_ERROR <= int(number) < paragraphs else None
+
+
+def vote(votes: Sequence[_Vote | None]) -> _Vote | None:
+    """The most frequent vote, ties to the earliest; ``None`` without votes."""
+    counted = Counter(vote for vote in votes if vote is not None)
+    return counted.most_common(1)[0][0] if counted else None
 
 
 def official_vote(texts: Sequence[str]) -> int | None:
-    """Apply the published majority vote: over the texts in the boxes, ties to the earliest, then read as a number."""
-    votes = [box for text in texts if (box := official_box(text)) is not None]
-    if not votes:
-        return None
+    """Apply the published majority vote over the texts in the boxes; the winner is then read as a number."""
     try:
-        return int(Counter(votes).most_common(1)[0][0])
+        return int(vote([official_box(text) for text in texts]) or "")
     except ValueError:
         return None
-
-
-def vote(votes: Sequence[int | None]) -> int | None:
-    """The most frequent paragraph, ties to the earliest vote; ``None`` without votes."""
-    counted = Counter(vote for vote in votes if vote is not None)
-    return counted.most_common(1)[0][0] if counted else None
 
 
 def step_scores(text: str, steps: int, cut: bool, preset: AnswerPreset) -> StepScores | None:
@@ -89,9 +80,7 @@ def step_scores(text: str, steps: int, cut: bool, preset: AnswerPreset) -> StepS
     """
     if preset == "official":
         return _official_scores(text)
-    answer = without_thinking(text)
-    if cut or answer is None:
-        return None
+    answer = _complete_answer(text, cut)
     for start in reversed([match.start() for match in _OBJECT.finditer(answer)][-_TRIES:]):
         found = _read(answer[start:]) or _read(_COMMENT.sub("", answer[start:]))
         if found is not None and {"validity", "redundancy"} <= set(found):
@@ -104,37 +93,38 @@ def mean_scores(answers: Sequence[StepScores]) -> StepScores | None:
     """Average the scores of each step over answers, for as many steps as all answers have."""
     if not answers:
         return None
-    steps = min(len(answer.validity) for answer in answers), min(len(answer.redundancy) for answer in answers)
-    return StepScores(
-        tuple(sum(a.validity[at] for a in answers) / len(answers) for at in range(steps[0])),
-        tuple(sum(a.redundancy[at] for a in answers) / len(answers) for at in range(steps[1])),
-    )
+    return StepScores(_mean([a.validity for a in answers]), _mean([a.redundancy for a in answers]))
 
 
-def without_thinking(text: str) -> str | None:
-    """The answer after its thinking section; ``None`` if that section is unfinished."""
+def _mean(scores: Sequence[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(sum(step) / len(step) for step in zip(*scores, strict=False))
+
+
+def _complete_answer(text: str, cut: bool) -> str:
+    """The answer after its thinking section; empty if it was cut or that section is unfinished."""
     after = text.rpartition("</think>")[2]
-    return None if "<think>" in after else after
+    return "" if cut or "<think>" in after else after
 
 
 def _official_scores(text: str) -> StepScores | None:
     """Like ``extract_nested_json`` and its callers; an exception means no answer."""
     depth, start = 0, 0
-    for at, character in enumerate(text):
-        if character == "{":
-            start = at if not depth else start
+    for brace in _BRACE.finditer(text):
+        if brace[0] == "{":
+            start = start if depth else brace.start()
             depth += 1
-        elif character == "}":
-            if not depth:
-                return None
+        elif depth > 1:
             depth -= 1
-            if not depth:
-                try:
-                    return _loose(json.loads(_COMMENT.sub("", text[start : at + 1])))
-                except json.JSONDecodeError:
-                    continue
-                except (ValueError, RecursionError):
-                    return None
+        elif depth:
+            depth = 0
+            try:
+                return _loose(json.loads(_COMMENT.sub("", text[start : brace.end()])))
+            except json.JSONDecodeError:
+                continue
+            except (ValueError, RecursionError):
+                return None
+        else:
+            return None
     return None
 
 

@@ -1,18 +1,12 @@
 """Parse the judge's answer into three binary scores or a named reason, without ever guessing.
 
-The last block "Score A … Score B … Score C …" outside thinking sections counts, and it must be complete: after a block
-that starts and breaks off, an earlier draft does not count. Formatting around the digits (bold, bullets, braces,
-quotes, blank lines, a caption in brackets) is ignored. Digits other than 0 and 1, fractions and an echo of the template
-are not scores. See docs/parser.md.
-
-Source: paper appendix "Data Annotation Prompt"; ``official_scores`` uses the expression of the published
-``run_inference.py``.
+Source: paper appendix "Data Annotation Prompt"; the preset "official" uses the expression of the published
+``run_inference.py``. The rules are in docs/parser.md.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Literal
 
 from pathfinder.core.labels import Scores
@@ -42,13 +36,6 @@ _BEGINNING = re.compile(
 _OFFICIAL = re.compile(r"Score A:\s*(\d)\s*Score B:\s*(\d)\s*Score C:\s*([01](?:\.\d+)?)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Mention:
-    letter: str
-    value: int | None
-    end: int
-
-
 def outside_thinking(text: str) -> tuple[str, bool]:
     """Return ``text`` without its thinking sections, and whether the last section is unfinished.
 
@@ -57,32 +44,40 @@ def outside_thinking(text: str) -> tuple[str, bool]:
     kept: list[str] = []
     start, thinking = 0, False
     for tag in _THINKING.finditer(text):
-        if not tag.group(1):
-            if not thinking:
-                kept.append(text[start : tag.start()])
-            thinking = True
-        else:
-            if not thinking:
-                kept.clear()
-            thinking, start = False, tag.end()
+        closes = bool(tag[1])
+        if closes and not thinking:
+            kept.clear()
+        elif not thinking:
+            kept.append(text[start : tag.start()])
+        thinking, start = not closes, tag.end()
     if not thinking:
         kept.append(text[start:])
     return "\n".join(kept), thinking
 
 
 def parse_scores(text: str) -> Scores | Reason:
-    """Parse the scores of a judge answer, or return the reason why it has none."""
+    """Parse the scores of a judge answer, or return the reason why it has none.
+
+    The last block "Score A … Score B … Score C …" outside thinking sections counts. If a later block starts and breaks
+    off, no block counts.
+    """
     visible, unfinished = outside_thinking(text)
-    mentions = [_read(match) for match in _MENTION.finditer(visible)]
-    if not mentions:
-        return "unfinished_thinking" if unfinished else "no_scores"
-    for at in range(len(mentions) - 3, -1, -1):
-        block = mentions[at : at + 3]
-        if [mention.letter for mention in block] == ["A", "B", "C"]:
-            later = mentions[at + 3 :]
-            broken_off = any(mention.letter == "A" for mention in later) or _BEGINNING.search(visible, block[-1].end)
-            return _settle(block, later, broken_off=bool(broken_off))
-    return "unfinished_thinking" if unfinished else "incomplete"
+    mentions = list(_MENTION.finditer(visible))
+    letters = [mention["letter"].upper() for mention in mentions]
+    values = [(mention["value"] or "")[:1] for mention in mentions]
+    at = "".join(letters).rfind("ABC")
+    if at < 0:
+        return "unfinished_thinking" if unfinished else "incomplete" if mentions else "no_scores"
+    end = at + 3
+    block, later = values[at:end], list(zip(letters[end:], values[end:], strict=True))
+    if "" in block:
+        return "not_binary"
+    stated = dict(zip("ABC", block, strict=True))
+    if any(value not in ("", stated[letter]) for letter, value in later):
+        return "contradicted"
+    if "A" in letters[end:] or _BEGINNING.search(visible, mentions[end - 1].end()):
+        return "incomplete"
+    return Scores(*map(int, block))
 
 
 def official_scores(text: str) -> tuple[int, int, float] | None:
@@ -111,20 +106,3 @@ def read_scores(text: str, preset: AnswerPreset, cut: bool) -> tuple[Scores | No
         return None, CUT
     scores = parse_scores(text)
     return (scores, "") if isinstance(scores, Scores) else (None, scores)
-
-
-def _read(match: re.Match[str]) -> _Mention:
-    value = match["value"]
-    return _Mention(match["letter"].upper(), None if value is None else int(value[0]), match.end())
-
-
-def _settle(block: list[_Mention], later: list[_Mention], broken_off: bool) -> Scores | Reason:
-    math, consistency, optimality = (mention.value for mention in block)
-    if math is None or consistency is None or optimality is None:
-        return "not_binary"
-    stated = {mention.letter: mention.value for mention in block}
-    if any(mention.value is not None and mention.value != stated[mention.letter] for mention in later):
-        return "contradicted"
-    if broken_off:
-        return "incomplete"
-    return Scores(math, consistency, optimality)

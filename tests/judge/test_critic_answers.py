@@ -17,7 +17,6 @@ from pathfinder.judge.critic_answers import (
     paragraph,
     step_scores,
     vote,
-    without_thinking,
 )
 
 PIECES = st.sampled_from(
@@ -128,7 +127,6 @@ def test_only_official_accepts_scores_that_are_not_finite() -> None:
 def test_any_answer_is_read_without_an_error(text: str, more: str) -> None:
     for answer in (text + more, more + text, text + more + text):
         paragraph(answer, 3, False)
-        without_thinking(answer)
         step_scores(answer, 2, False, "official")
         assert step_scores(answer, 2, False, "repaired") in (None, READ)
 
