@@ -10,58 +10,44 @@ Files arrive in .pathfinder/download/ and move to artifacts/raw together. An int
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import atomic_folder, digest_of, write_json
-from pathfinder.core.params import Download, Source, load_params
+from pathfinder.core.params import load_params
 from pathfinder.provenance.stage import stage
-from pathfinder.sources.catalogue import MIRROR_VARIABLE, Destination, fetch_source
+from pathfinder.sources.catalogue import fetch_source
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
-
-
-def fetch_all(params: Download, mirror: Path | None) -> dict[str, Any]:
-    """Fetch every source into its work folder; returns the manifest."""
-    manifest: dict[str, Any] = {}
-    for source in params.sources:
-        fetched = fetch_source(source, Destination(work_folder(source), params, mirror))
-        manifest[source.name] = described(source) | {"revision": fetched.revision, "files": fetched.files}
-        if source.kind == "hub" and fetched.revision != source.revision:
-            print(
-                f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
-                f"revision: {fetched.revision} pins this download",
-                file=sys.stderr,
-            )
-    return manifest
-
-
-def described(source: Source) -> dict[str, Any]:
-    """The fields of the catalogue that the manifest repeats."""
-    return source.model_dump(include={"kind", "location", "revision", "licence"})
-
-
-def work_folder(source: Source) -> Path:
-    """The folder to collect a source in; another location or revision has another folder."""
-    return WORK / digest_of(described(source) | {"name": source.name})[:16]
 
 
 @stage
 def main() -> None:
     """Run the stage."""
     params = load_params().download
-    root = os.environ.get(MIRROR_VARIABLE)
-    manifest = fetch_all(params, Path(root) if root else None)
+    manifest: dict[str, Any] = {}
+    folders: dict[str, Path] = {}
+    for source in params.sources:
+        described = source.model_dump(include={"kind", "location", "revision", "licence"})
+        # another location or revision has another work folder
+        folders[source.name] = folder = WORK / digest_of(described | {"name": source.name})[:16]
+        fetched = fetch_source(source, folder, params)
+        manifest[source.name] = described | {"revision": fetched.revision, "files": fetched.files}
+        if source.kind == "hub" and fetched.revision != source.revision:
+            print(
+                f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
+                f"revision: {fetched.revision} pins this download",
+                file=sys.stderr,
+            )
     with atomic_folder(RAW) as raw:
-        for source in params.sources:
-            for name in manifest[source.name]["files"]:
-                target = raw / source.name / name
+        for name, folder in folders.items():
+            for file in manifest[name]["files"]:
+                target = raw / name / file
                 target.parent.mkdir(parents=True, exist_ok=True)
-                (work_folder(source) / name).replace(target)
+                (folder / file).replace(target)
         write_json(raw / "manifest.json", manifest)
     shutil.rmtree(WORK)
 

@@ -6,26 +6,23 @@ variables and are never written. DVC transfers the artefacts; this module transf
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from pathfinder.core.io import DataError, TransientError, atomic_file, write_bytes
 
 ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
-_TRANSIENT_CODES = frozenset(
-    {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "InternalError", "ServiceUnavailable", "Throttling"}
-)
-_SERVER_ERROR = 500
+_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling"}  # and every 5xx
+_EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 T = TypeVar("T")
 
 
@@ -42,41 +39,6 @@ class Commit:
     exclusive: bool
 
 
-class Store(Protocol):
-    """A flat space of objects; keys are relative POSIX paths."""
-
-    url: str
-
-    def keys(self, prefix: str = "") -> list[str]:
-        """The keys that start with ``prefix``, sorted."""
-
-    def read(self, key: str) -> bytes:
-        """The bytes of an object; raises ``DataError`` if it does not exist."""
-
-    def fetch(self, key: str, path: Path) -> None:
-        """Copy an object to ``path``, atomically; raises ``DataError`` if it does not exist."""
-
-    def put(self, key: str, content: bytes) -> None:
-        """Write an object, replacing an earlier one."""
-
-    def create(self, key: str, content: bytes) -> bool:
-        """Write a new object; False, without writing, if it exists already."""
-
-    def delete(self, key: str) -> None:
-        """Remove an object, if it exists."""
-
-
-def open_store(url: str) -> Store:
-    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme == "file":
-        return _FolderStore(Path(rest if separator else url))
-    if scheme == "s3" and rest.strip("/"):
-        bucket, _, prefix = rest.partition("/")
-        return _S3Store(bucket, prefix.strip("/"))
-    raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
-
-
 class _FolderStore:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -88,12 +50,11 @@ class _FolderStore:
         return [key for key in keys if key.startswith(prefix)]
 
     def read(self, key: str) -> bytes:
-        with self._known(key) as path:
-            return path.read_bytes()
+        return self._existing(key).read_bytes()
 
     def fetch(self, key: str, path: Path) -> None:
-        with self._known(key) as source, atomic_file(path) as temporary:
-            shutil.copyfile(source, temporary)
+        with atomic_file(path) as temporary:
+            shutil.copyfile(self._existing(key), temporary)
 
     def put(self, key: str, content: bytes) -> None:
         write_bytes(self._path(key), content)
@@ -119,19 +80,27 @@ class _FolderStore:
             raise DataError(f"{key!r}: leaves {self.url}; keys are relative paths without `..`")
         return self.folder / key
 
-    @contextlib.contextmanager
-    def _known(self, key: str) -> Iterator[Path]:
-        try:
-            yield self._path(key)
-        except FileNotFoundError as error:
-            raise DataError(f"{self.url}/{key}: no such file") from error
+    def _existing(self, key: str) -> Path:
+        path = self._path(key)
+        if not path.is_file():
+            raise DataError(f"{self.url}/{key}: no such file")
+        return path
 
 
 class _S3Store:
     def __init__(self, bucket: str, prefix: str) -> None:
+        import boto3
+        from botocore.config import Config
+
         self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
-        self._client = _client()
+        endpoint = os.environ.get(ENDPOINT) or None
+        style = {"addressing_style": "path" if endpoint else "auto"}
+        # the mode "standard" makes three attempts; AWS_MAX_ATTEMPTS changes that
+        config = Config(retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style)
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        session = boto3.session.Session()
+        self._client: Any = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
 
     def keys(self, prefix: str = "") -> list[str]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
@@ -156,7 +125,7 @@ class _S3Store:
             try:
                 self._client.put_object(Body=content, IfNoneMatch="*", **self._at(key))
             except ClientError as error:
-                if error.response["Error"]["Code"] in {"PreconditionFailed", "ConditionalRequestConflict", "412"}:
+                if error.response["Error"]["Code"] in _EXISTS_CODES:
                     return False
                 raise
             return True
@@ -174,34 +143,36 @@ class _S3Store:
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
 
-        where = f"{self.url}/{key}" if key else self.url
+        where = f"{self.url}/{key}".rstrip("/")
         try:
             return action()
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code", ""))
-            status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-            if status >= _SERVER_ERROR or code in _TRANSIENT_CODES:
-                raise TransientError(f"{where}: the store answered {code or status} ({error})") from error
-            raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
         except (ConnectionError, HTTPClientError, Boto3Error) as error:
             raise TransientError(f"{where}: no answer from the store ({error})") from error
-        except BotoCoreError as error:
-            raise DataError(f"{where}: {error}. Check {ENDPOINT} and the AWS_* credentials") from error
+        except (ClientError, BotoCoreError) as error:
+            response = getattr(error, "response", {})
+            code = response.get("Error", {}).get("Code")
+            if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+                raise TransientError(f"{where}: the store cannot answer now ({error})") from error
+            raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
 
 
-def _client() -> Any:
-    import boto3
-    from botocore.config import Config
+Store = _FolderStore | _S3Store
+"""A flat space of objects with relative POSIX paths as keys.
 
-    endpoint = os.environ.get(ENDPOINT) or None
-    config = Config(
-        retries={"mode": "standard"},  # three attempts; AWS_MAX_ATTEMPTS changes that
-        connect_timeout=10,
-        read_timeout=60,
-        s3={"addressing_style": "path" if endpoint else "auto"},
-    )
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    return boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
+``read`` and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
+object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object.
+"""
+
+
+def open_store(url: str) -> Store:
+    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "file":
+        return _FolderStore(Path(rest if separator else url))
+    if scheme == "s3" and rest.strip("/"):
+        bucket, _, prefix = rest.partition("/")
+        return _S3Store(bucket, prefix.strip("/"))
+    raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:
@@ -221,18 +192,17 @@ def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool
     return True
 
 
-def commit_manifest(store: Store, manifest: Any, exclusive: bool | None = None) -> Commit:
+def commit_manifest(store: Store, manifest: Any) -> Commit:
     """Store ``manifest`` under its sha256 and append it to the store's log, unless it is the newest entry already.
 
-    ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry.
-    ``exclusive`` says whether the store creates objects exclusively; None finds out with ``creates_exclusively``. Such
-    a store serialises the writers. In another store the entry is read back, to notice a simultaneous writer. Raises
-    ``TransientError`` if other writers keep coming first.
+    ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry. A store that
+    ``creates_exclusively`` serialises the writers; in another one the entry is read back, to notice a simultaneous
+    writer. Raises ``TransientError`` if other writers keep coming first.
     """
     content = _canonical(manifest)
     digest = hashlib.sha256(content).hexdigest()
     store.put(f"manifests/{digest}.json", content)
-    exclusive = creates_exclusively(store) if exclusive is None else exclusive
+    exclusive = creates_exclusively(store)
     for _ in range(_COMMIT_ATTEMPTS):
         entries = store.keys("log/")
         before = store.read(entries[-1]) if entries else b""

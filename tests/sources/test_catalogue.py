@@ -12,7 +12,7 @@ import pytest
 
 from pathfinder.core.io import DataError, write_json
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.catalogue import Destination, Fetched, fetch_source
+from pathfinder.sources.catalogue import MIRROR_VARIABLE, Fetched, fetch_source
 from tests.support.servers import FileServer, file_server
 
 BODY = bytes(range(256)) * 5000
@@ -26,7 +26,9 @@ def source(kind: str, location: str, files: dict[str, str | None] | None = None,
 
 def fetch(entry: Source, folder: Path, mirror: Path | None = None, retries: int = 3) -> Fetched:
     settings = Download(world="data", retries=retries, timeout_s=5.0, sources=[entry])
-    return fetch_source(entry, Destination(folder, settings, mirror))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MIRROR_VARIABLE, str(mirror or ""))
+        return fetch_source(entry, folder, settings)
 
 
 @pytest.fixture(autouse=True)
@@ -115,10 +117,10 @@ HUB = """
 import json, sys
 from pathlib import Path
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.catalogue import Destination, fetch_source
+from pathfinder.sources.catalogue import fetch_source
 source = Source.model_validate(json.loads(sys.argv[1]))
 download = Download(world="data", retries=1, timeout_s=5.0, sources=[source])
-fetched = fetch_source(source, Destination(Path(sys.argv[2]), download, None))
+fetched = fetch_source(source, Path(sys.argv[2]), download)
 print(json.dumps({"revision": fetched.revision, "files": fetched.files}))
 """
 COMMIT = "c" * 40

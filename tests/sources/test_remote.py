@@ -12,13 +12,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.sources.remote import (
-    ENDPOINT,
-    Store,
-    commit_manifest,
-    creates_exclusively,
-    open_store,
-)
+from pathfinder.sources.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +82,9 @@ def test_a_store_that_lets_every_writer_win_is_detected(tmp_path: Path, monkeypa
 
 
 def test_the_log_numbers_manifests_and_does_not_repeat_the_newest(store: Store) -> None:
-    first = commit_manifest(store, {"outs": {"a": 1}}, exclusive=True)
-    again = commit_manifest(store, {"outs": {"a": 1}}, exclusive=True)
-    second = commit_manifest(store, {"outs": {"a": 2}}, exclusive=True)
+    first = commit_manifest(store, {"outs": {"a": 1}})
+    again = commit_manifest(store, {"outs": {"a": 1}})
+    second = commit_manifest(store, {"outs": {"a": 2}})
     assert (first.number, again, second.number) == (1, first, 2)
     assert hashlib.sha256(store.read(f"manifests/{second.manifest}.json")).hexdigest() == second.manifest
     previous = hashlib.sha256(store.read("log/00000001.json")).hexdigest()
@@ -99,7 +93,7 @@ def test_the_log_numbers_manifests_and_does_not_repeat_the_newest(store: Store) 
 
 def test_simultaneous_writers_all_enter_the_log(store: Store) -> None:
     with ThreadPoolExecutor(4) as pool:
-        commits = list(pool.map(lambda run: commit_manifest(store, {"run": run}, exclusive=True), range(4)))
+        commits = list(pool.map(lambda run: commit_manifest(store, {"run": run}), range(4)))
     assert sorted(commit.number for commit in commits) == [1, 2, 3, 4]
     assert len(store.keys("log/")) == 4
 
