@@ -99,7 +99,7 @@ class _Checker:
         if defined.cmd != stage.cmd:
             yield Finding("dvc.lock", f"{stage.name} ran {stage.cmd!r}, {defined.file} has {defined.cmd!r}", level)
         for kind, stated, locked in (("deps", defined.deps, stage.deps), ("outs", defined.all_outs, stage.outs)):
-            if differ := {Path(path).as_posix() for path in stated} ^ set(locked):
+            if differ := set(stated) ^ set(locked):
                 message = f"{stage.name}: {kind} differ from {defined.file}: {', '.join(sorted(differ))}"
                 yield Finding("dvc.lock", message, level if kind == "deps" else "error")
         for key, value in stage.params.items():

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
@@ -125,7 +125,7 @@ class _Expander:
         def paths(*keys: str) -> tuple[str, ...]:
             entries = [entry for key in keys for entry in body.get(key, ())]
             names = (str(next(iter(entry)) if isinstance(entry, dict) else entry) for entry in entries)
-            return tuple(fill(name, self._params) for name in names)
+            return tuple(PurePosixPath(fill(name, self._params)).as_posix() for name in names)
 
         keys: list[str] = []
         for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys

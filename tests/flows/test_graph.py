@@ -74,4 +74,4 @@ def test_longest_chain_first_and_order(tmp_path: Path) -> None:
 def test_a_cycle_is_named(tmp_path: Path) -> None:
     text = "stages: {a: {cmd: x, deps: [b], outs: [a]}, b: {cmd: x, deps: [a], outs: [b]}}"
     with pytest.raises(DataError, match="depend on each other: a, b"):
-        list(graph_of(tmp_path, text).ordered())
+        graph_of(tmp_path, text).ordered()
