@@ -204,3 +204,21 @@ def test_no_parameter_is_spliced_into_a_command(file: Path) -> None:
 def test_files_are_short_enough_to_hold_one_idea() -> None:
     lengths = {name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
     assert {file: lines for file, lines in lengths.items() if lines > 400} == {}
+
+
+def test_public_functions_that_raise_document_it() -> None:
+    """The commands of the CLI and the ``main`` of a module report errors to people, not to callers."""
+    public = [
+        (name(path), node)
+        for path in SOURCES
+        if path.name != "cli.py"
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_") and node.name != "main"
+    ]
+    raising = [(file, node) for file, node in public if any(isinstance(n, ast.Raise) and n.exc for n in ast.walk(node))]
+    assert len(raising) > 60
+    assert [
+        f"{file}: {node.name}"
+        for file, node in raising
+        if not re.search(r"\b[Rr]ais|[Rr]efus", ast.get_docstring(node) or "")
+    ] == []

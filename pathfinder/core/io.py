@@ -131,12 +131,17 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
     Only ``\\n`` ends a line, so separators inside the JSON text never split a record.
     """
     with open_bytes(path) as handle:
-        for number, line in enumerate(handle, start=1):
-            if line.strip():
-                try:
-                    yield number, json.loads(line)
-                except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                    raise DataError(f"{path}:{number}: not valid JSON ({error}); correct or remove the line") from error
+        yield from parse_jsonl(handle, str(path))
+
+
+def parse_jsonl(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
+    """Parse lines like ``read_jsonl``; raises ``DataError`` with ``name`` in place of the path."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except (json.JSONDecodeError, UnicodeDecodeError) as error:
+                raise DataError(f"{name}:{number}: not valid JSON ({error}); correct or remove the line") from error
 
 
 def write_parquet(path: Path, frame: pl.DataFrame) -> None:
