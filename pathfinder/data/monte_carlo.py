@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, text_problem
+from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, step_problem, text_problem
 
 RLHFLOW = "rlhflow_mistral"
 SHEPHERD = "math_shepherd"
@@ -72,8 +72,7 @@ def clean_step(text: str, preset: ConversionPreset) -> str:
 
 
 def _split_question(first: Any, preset: ConversionPreset) -> tuple[str, str]:
-    reason = text_problem(first)
-    if reason is not None:
+    if reason := text_problem(first):
         raise UnreadableError(f"problem_{reason}", repr(first))
     match = (_FIRST_STEP_OFFICIAL if preset == "official" else _FIRST_STEP).match(first)
     if match is None:
@@ -88,11 +87,8 @@ def _split_question(first: Any, preset: ConversionPreset) -> tuple[str, str]:
 
 def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: ConversionPreset) -> None:
     for position, (text, mark) in enumerate(zip(texts, marks, strict=True)):
-        reason = text_problem(text)
-        step = clean_step(text, preset) if isinstance(text, str) else ""
-        if reason is None and not step:
-            reason = "empty_text"
-        if reason is not None and not (preset == "official" and reason == "empty_text"):
+        step = clean_step(text, preset) if isinstance(text, str) else text
+        if reason := step_problem(step, preset):
             reading.refuse(position, 0, reason, repr(text))
             if preset == "official":
                 continue

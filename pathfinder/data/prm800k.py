@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, text_problem
+from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, step_problem, text_problem
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
@@ -22,19 +22,17 @@ def read_prm800k(value: Any, preset: ConversionPreset) -> Reading:
     """
     problem, steps = _frame(value)
     reading = Reading(SOURCE, problem)
-    for flag in ("is_quality_control_question", "is_initial_screening_question"):
-        if value.get(flag):
-            reading.notes[flag.removeprefix("is_").removesuffix("_question")] += 1
+    notes = reading.notes
+    for flag in ("quality_control", "initial_screening"):
+        notes[flag] += bool(value.get(f"is_{flag}_question"))
     finish = value["label"].get("finish_reason")
-    reading.notes[f"finish_{finish}" if finish in _FINISHES else "finish_unknown"] += 1
+    notes[f"finish_{finish}" if finish in _FINISHES else "finish_unknown"] += 1
     ended = False
-    flagged = human = unchosen = 0
     for position, step in enumerate(steps):
         completions = _completions(step, position)
-        for completion in completions:
-            flagged += isinstance(completion, dict) and completion.get("flagged") is True
-        human += step.get("human_completion") is not None
-        unchosen += step.get("chosen_completion") is None
+        notes["flagged"] += sum(isinstance(c, dict) and c.get("flagged") is True for c in completions)
+        notes["human_completions"] += step.get("human_completion") is not None
+        notes["unchosen_steps"] += step.get("chosen_completion") is None
         if ended:
             reading.dropped["after_unchosen_step"] += len(completions)
             continue
@@ -43,13 +41,10 @@ def read_prm800k(value: Any, preset: ConversionPreset) -> Reading:
         text = _followed(step, completions, preset, position)
         if text is not None:
             reading.trunk.append(text)
-        elif preset == "repaired":
-            # The prefix of later steps is unknown.
-            ended = True
-            reading.notes["ended_by_unchosen_step"] += position + 1 < len(steps)
-        elif position + 1 < len(steps):
-            reading.notes["skipped_unchosen_step"] += 1
-    reading.notes.update(flagged=flagged, human_completions=human, unchosen_steps=unchosen)
+        else:
+            ended = preset == "repaired"  # the prefix of later steps is unknown
+            note = "ended_by_unchosen_step" if ended else "skipped_unchosen_step"
+            notes[note] += position + 1 < len(steps)
     return reading
 
 
@@ -59,37 +54,30 @@ def _frame(value: Any) -> tuple[str, list[Any]]:
     question, label = value.get("question"), value.get("label")
     if not isinstance(question, dict) or not isinstance(label, dict):
         raise UnreadableError("missing_field", "expected question.problem and label.steps")
-    problem: Any = question.get("problem")
-    steps = label.get("steps")
-    reason = text_problem(problem)
-    if reason is not None:
+    problem, steps = question.get("problem"), label.get("steps")
+    if reason := text_problem(problem):
         raise UnreadableError(f"problem_{reason}", repr(problem))
     if not isinstance(steps, list):
         raise UnreadableError("missing_field", f"label.steps is {type(steps).__name__}, expected a list")
-    return problem, steps
+    return str(problem), steps
 
 
 def _completions(step: Any, position: int) -> list[Any]:
     if not isinstance(step, dict):
         raise UnreadableError("bad_step", f"step {position} is {type(step).__name__}, expected an object")
     completions = step.get("completions")
-    if completions is None:
-        return []
-    if not isinstance(completions, list):
+    if not isinstance(completions, list | None):
         raise UnreadableError("bad_step", f"step {position}: completions is {type(completions).__name__}")
-    return completions
+    return completions or []
 
 
 def _add_record(reading: Reading, preset: ConversionPreset, position: int, index: int, completion: Any) -> None:
     if not isinstance(completion, dict):
         reading.refuse(position, index, "not_an_object", type(completion).__name__)
         return
-    text: Any = completion.get("text")
+    text: Any = completion.get("text", "" if preset == "official" else None)
     rating = completion.get("rating")
-    if preset == "official" and "text" not in completion:
-        text = ""
-    reason = text_problem(text)
-    if reason is not None and not (preset == "official" and reason == "empty_text"):
+    if reason := step_problem(text, preset):
         reading.refuse(position, index, reason, repr(text))
     elif rating is not None and (isinstance(rating, bool) or rating not in _RATINGS):
         reading.refuse(position, index, "bad_rating", repr(rating))
@@ -100,14 +88,12 @@ def _add_record(reading: Reading, preset: ConversionPreset, position: int, index
 
 def _followed(step: dict[str, Any], completions: list[Any], preset: ConversionPreset, position: int) -> str | None:
     """The text that the next step continues: the chosen completion, else the human one, else ``None``."""
-    chosen, human = step.get("chosen_completion"), step.get("human_completion")
+    chosen = step.get("chosen_completion")
     if chosen is not None and (isinstance(chosen, bool) or not isinstance(chosen, int)):
         raise UnreadableError("bad_choice", f"step {position}: chosen_completion is {chosen!r}, expected an integer")
-    followed = completions[chosen] if chosen is not None and 0 <= chosen < len(completions) else human
+    is_listed = chosen is not None and 0 <= chosen < len(completions)
+    followed = completions[chosen] if is_listed else step.get("human_completion")
     if not isinstance(followed, dict):
         return None
     text = followed.get("text", "" if preset == "official" else None)
-    reason = text_problem(text)
-    if reason is None or (preset == "official" and reason == "empty_text"):
-        return str(text)
-    return None
+    return None if step_problem(text, preset) else str(text)

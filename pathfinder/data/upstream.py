@@ -24,6 +24,7 @@ ConversionPreset = Literal["repaired", "official"]
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 _CHUNK = 1 << 20
 _DETAIL_CHARS = 200
+_DECODER = json.JSONDecoder()
 
 
 class UnreadableError(ValueError):
@@ -32,7 +33,7 @@ class UnreadableError(ValueError):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = printable(detail)
+        self.detail = _printable(detail)
 
 
 class Rated(NamedTuple):
@@ -45,8 +46,7 @@ class Rated(NamedTuple):
     rating: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(NamedTuple):
     """An unusable record of a readable line."""
 
     position: int
@@ -67,12 +67,12 @@ class Reading:
     dropped: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
-    def refuse(self, position: int, completion: int, reason: str, detail: Any = "") -> None:
+    def refuse(self, position: int, completion: int, reason: str, detail: str) -> None:
         """Set one record aside."""
-        self.set_aside.append(SetAside(position, completion, reason, printable(str(detail))))
+        self.set_aside.append(SetAside(position, completion, reason, _printable(detail)))
 
 
-def printable(text: str) -> str:
+def _printable(text: str) -> str:
     """The start of a text, with lone surrogates escaped."""
     return text.encode("utf-8", "backslashreplace").decode()[:_DETAIL_CHARS]
 
@@ -92,6 +92,12 @@ def text_problem(value: Any) -> str | None:
     except UnicodeEncodeError:
         return "not_unicode"
     return None
+
+
+def step_problem(value: Any, preset: ConversionPreset) -> str | None:
+    """``text_problem`` of a step; the official preset keeps empty steps."""
+    reason = text_problem(value)
+    return None if preset == "official" and reason == "empty_text" else reason
 
 
 def data_files(folder: Path) -> list[Path]:
@@ -123,10 +129,8 @@ def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
 
 def decoded(value: Any) -> Any:
     """Parse ``value`` if it is JSON text; returns an ``UnreadableError`` if that fails."""
-    if not isinstance(value, bytes):
-        return value
     try:
-        return json.loads(value)
+        return json.loads(value) if isinstance(value, bytes) else value
     except (ValueError, RecursionError) as error:
         return UnreadableError("not_json", str(error))
 
@@ -134,39 +138,17 @@ def decoded(value: Any) -> Any:
 def _read(path: Path) -> Iterator[tuple[int, Any]]:
     try:
         if path.suffix == ".parquet":
-            yield from _parquet_rows(path)
-        else:
-            with open_bytes(path) as handle:
-                if path.name.endswith((".json", ".json.gz")):
-                    yield from enumerate(_list_items(path, handle), start=1)
-                else:
-                    yield from ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
+            with pyarrow.parquet.ParquetFile(path) as file:
+                rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+                yield from enumerate(rows, start=1)
+            return
+        with open_bytes(path) as handle:
+            if path.name.endswith((".json", ".json.gz")):
+                yield from enumerate(_JsonStream(path, handle).items(), start=1)
+            else:
+                yield from ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
     except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    with pyarrow.parquet.ParquetFile(path) as file:
-        rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
-        yield from enumerate(rows, start=1)
-
-
-def _list_items(path: Path, handle: IO[bytes]) -> Iterator[Any]:
-    """The items of a JSON list, decoded one by one; a single object is one item."""
-    text = _JsonStream(path, handle)
-    if text.peek() != "[":
-        yield text.decode()
-    else:
-        text.skip()
-        while text.peek() != "]":
-            yield text.decode()
-            if text.peek() == ",":
-                text.skip()
-            elif text.peek() != "]":
-                raise DataError(f"{path}: expected a comma or the end of the list after an item; fetch or fix the file")
-        text.skip()
-    if text.peek():
-        raise DataError(f"{path}: text follows the end of the JSON value; fetch or fix the file")
 
 
 class _JsonStream:
@@ -175,34 +157,44 @@ class _JsonStream:
     def __init__(self, path: Path, handle: IO[bytes]) -> None:
         self._path = path
         self._reader = io.TextIOWrapper(handle, "utf-8-sig", newline="")
-        self._decoder = json.JSONDecoder()
         self._text, self._at = "", 0
+
+    def items(self) -> Iterator[Any]:
+        """The items of a list, decoded one by one; a single object is one item."""
+        if self._peek() == "[":
+            self._at += 1
+            while self._peek() != "]":
+                yield self._decode()
+                if self._peek() not in (",", "]"):
+                    raise DataError(
+                        f"{self._path}: expected a comma or the end of the list after an item; fetch or fix the file"
+                    )
+                self._at += self._peek() == ","
+            self._at += 1
+        else:
+            yield self._decode()
+        if self._peek():
+            raise DataError(f"{self._path}: text follows the end of the JSON value; fetch or fix the file")
 
     def _more(self, amount: int) -> bool:
         chunk = self._reader.read(amount)
         self._text, self._at = self._text[self._at :] + chunk, 0
         return bool(chunk)
 
-    def peek(self) -> str:
+    def _peek(self) -> str:
         """The next character that is not white space; empty at the end."""
-        while True:
-            while self._at < len(self._text) and self._text[self._at] in " \t\r\n":
-                self._at += 1
-            if self._at < len(self._text):
+        while self._at < len(self._text) or self._more(_CHUNK):
+            if self._text[self._at] not in " \t\r\n":
                 return self._text[self._at]
-            if not self._more(_CHUNK):
-                return ""
+            self._at += 1
+        return ""
 
-    def skip(self) -> None:
-        """Skip one character."""
-        self._at += 1
-
-    def decode(self) -> Any:
+    def _decode(self) -> Any:
         """Read one value. The window grows by doubling, so the work stays linear in the size of the item."""
         amount = _CHUNK
         while True:
             try:
-                value, end = self._decoder.raw_decode(self._text, self._at)
+                value, end = _DECODER.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
                 if isinstance(error, RecursionError) or not self._more(amount):
                     raise DataError(f"{self._path}: not valid JSON ({error}); fetch or fix the file") from error
