@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from pathfinder.cli import PIPELINE, PIPELINE_VERBS, plain_errors
+from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
+from pathfinder.core.io import DataError
 
-app = typer.Typer()
+app = typer.Typer(cls=Verbs)
 Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (default: all).")]
 
 
@@ -45,66 +47,53 @@ def plan(
     if gpu:
         _memory_plan(memory)
         return
-    from rich.text import Text
-
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
     from flows.plan import missing_data, planned
     from pathfinder.lineage.history import read_lock
 
     root = Path.cwd()
-    with plain_errors():
-        require_project(root)
-        graph = load_graph(root)
-        selected = graph.select(targets or [])
-        locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()
-        stages = planned(graph, Dvc(root).status(), locked, selected)
+    require_project(root)
+    graph = load_graph(root)
+    selected = graph.select(targets or [])
+    locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()
+    stages = planned(graph, Dvc(root).status(), locked, selected)
     for pointer in missing_data(root):
         typer.echo(f"{pointer}: its content is fetched first")
     if not stages:
         typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
         return
-    rows = [
-        (Text(stage.name), "yes" if stage.certain else "if its input changes", Text("\n".join(stage.reasons)))
-        for stage in stages
-    ]
+    rows = [(s.name, "yes" if s.certain else "if its input changes", "\n".join(s.reasons)) for s in stages]
     _print_table(("stage", "runs", "why"), rows)
 
 
 def _memory_plan(memory: float) -> None:
-    from rich.text import Text
-
     from pathfinder.core.params import load_params
-    from pathfinder.models import footprint
+    from pathfinder.models.footprint import GIB, STAGES, Device, describe, this_device, verdict
 
-    with plain_errors():
-        params = load_params()
-        device = footprint.Device("cuda", memory * footprint.GIB) if memory else footprint.this_device()
-        found = {stage: footprint.verdict(stage, params, device) for stage in footprint.STAGES}
-    rows: list[tuple[str | Text, ...]] = []
-    for stage, verdict in found.items():
-        if verdict is None:
+    params, device = load_params(), Device("cuda", memory * GIB) if memory else this_device()
+    found = {stage: verdict(stage, params, device) for stage in STAGES}
+    rows = []
+    for stage, each in found.items():
+        if each is None:
             rows.append((stage, "0.0", "", "its model runs elsewhere", ""))
-            continue
-        fits = "fits" if verdict.fits else f"does not fit; {verdict.remedy}"
-        need = verdict.need
-        total = f"{need.total / footprint.GIB:.1f}"
-        rows.append((stage, total, Text(footprint.describe(need)), Text(fits), Text(need.model)))
+        else:
+            fits = "fits" if each.fits else f"does not fit; {each.remedy}"
+            rows.append((stage, f"{each.need.total / GIB:.1f}", describe(each.need), fits, each.need.model))
     place = "a GPU" if device.kind == "cuda" else "the CPU"
-    size = f"{device.memory / footprint.GIB:.0f} GiB"
-    _print_table(("stage", "GiB", "of which", f"on {place} with {size}", "model"), rows)
-    if not all(verdict.fits for verdict in found.values() if verdict is not None):
+    _print_table(("stage", "GiB", "of which", f"on {place} with {device.memory / GIB:.0f} GiB", "model"), rows)
+    if not all(each is None or each.fits for each in found.values()):
         raise typer.Exit(1)
 
 
-def _print_table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(*header)
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(markup=False, emoji=False).print(table)
 
 
 @app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
@@ -116,19 +105,16 @@ def profile(
     from flows import profiles
 
     root = Path.cwd()
-    with plain_errors():
-        if name is None:
-            active = _active(root)
-            for known in profiles.names(root):
-                typer.echo(f"{'*' if known == active else ' '} {known}")
-            return
-        written = profiles.write(root, name, force)
-    state = "now holds" if written else "already held"
-    typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")
+    if name is None:
+        active = _active(root)
+        for known in profiles.names(root):
+            typer.echo(f"{'*' if known == active else ' '} {known}")
+    else:
+        state = "now holds" if profiles.write(root, name, force) else "already held"
+        typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")
 
 
 def _active(root: Path) -> str:
-    from pathfinder.core.io import DataError
     from pathfinder.core.params import load_params
 
     try:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
 from pathfinder.core.io import DataError, PathfinderError
 
@@ -22,8 +21,22 @@ PIPELINE_VERBS = {
 }
 """Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 
+
+class Verbs(TyperGroup):
+    """Verbs that print a ``PathfinderError`` as one red line, without a traceback, and exit with its status."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        try:
+            return super().invoke(ctx)
+        except PathfinderError as error:
+            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+            raise typer.Exit(error.exit_status) from error
+
+
 app = typer.Typer(
     name="pathfinder",
+    cls=Verbs,
     help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
     f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder.",
     no_args_is_help=True,
@@ -65,23 +78,20 @@ def score(
     from pathfinder.baselines.opening import open_prm
     from pathfinder.core.progress import Progress
     from pathfinder.prm.opening import DEFAULTS
-    from pathfinder.prm.score_lines import read_solutions, render_scores, score_lines
+    from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
     from pathfinder.tree.passes import Mode
 
-    settings = DEFAULTS.model_copy(update={"preset": preset, "dtype": dtype, "base_url": url or ""})
-    if url is not None:
-        settings = settings.model_copy(update={"engine": "vllm"})
-    with plain_errors():
-        solutions = read_solutions(file)
-        with open_prm(model, settings, system, Mode(mode)) as scorer:
-            if pretty:
-                for solution, scores in zip(solutions, scorer.score(solutions), strict=True):
-                    typer.echo(render_scores(solution, scores, colour=sys.stdout.isatty()))
-                return
-            with Progress("score", len(solutions), "solution") as progress:
-                rows = score_lines(scorer, solutions, progress.advance)
-    for row in rows:
-        typer.echo(json.dumps(row, ensure_ascii=True, allow_nan=False))
+    server = {"engine": "vllm", "base_url": url} if url else {}
+    settings = DEFAULTS.model_copy(update={"preset": preset, "dtype": dtype, **server})
+    solutions = read_solutions(file)
+    with (
+        open_prm(model, settings, system, Mode(mode)) as scorer,
+        Progress("score", len(solutions), "solutions") as progress,
+    ):
+        scored = scorer.score(solutions, progress.advance)
+    for solution, scores in zip(solutions, scored, strict=True):
+        row = render_scores(solution, scores) if pretty else json.dumps(score_row(solution, scores), allow_nan=False)
+        typer.echo(row)
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -100,9 +110,8 @@ def evaluate(
     from pathfinder.baselines.registry import system as system_named
     from pathfinder.core.params import load_params
 
-    with plain_errors():
-        published, params, folder = system_named(system), load_params(), _folder(data, benchmark)
-        typer.echo(evaluate(published, model, benchmark, folder, params.score, params.report, limit))
+    published, params, folder = system_named(system), load_params(), _folder(data, benchmark)
+    typer.echo(evaluate(published, model, benchmark, folder, params.score, params.report, limit))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -131,21 +140,20 @@ def critic(
     from pathfinder.core.params import CriticSettings, load_params
     from pathfinder.judge.critics import critic_named, criticise
 
-    with plain_errors():
-        settings = CriticSettings(
-            base_urls=url,
-            votes=votes,
-            preset=preset,
-            concurrency=concurrency,
-            timeout_s=timeout,
-            retries=retries,
-            max_calls=max_calls,
-            max_tokens_total=max_tokens,
-            max_hours=max_hours,
-            price_per_million_tokens=price,
-        )
-        judge, report = critic_named(model, answer_tokens), load_params().report
-        typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, report, limit, served))
+    settings = CriticSettings(
+        base_urls=url,
+        votes=votes,
+        preset=preset,
+        concurrency=concurrency,
+        timeout_s=timeout,
+        retries=retries,
+        max_calls=max_calls,
+        max_tokens_total=max_tokens,
+        max_hours=max_hours,
+        price_per_million_tokens=price,
+    )
+    judge, report = critic_named(model, answer_tokens), load_params().report
+    typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, report, limit, served))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -163,12 +171,11 @@ def grade(
     """Grade a prediction file as the benchmark does."""
     from pathfinder.benchmarks.grade import grade, notes, render
 
-    with plain_errors():
-        result = grade(benchmark, file, _folder(data, benchmark), preset)
-        typer.echo(render(benchmark, result, output).rstrip("\n"))
-        if output != "json":  # whose details hold these counts
-            for note in notes(benchmark, result, preset):
-                typer.echo(f"note: {note}", err=True)
+    result = grade(benchmark, file, _folder(data, benchmark), preset)
+    typer.echo(render(benchmark, result, output).rstrip("\n"))
+    if output != "json":  # whose details hold these counts
+        for note in notes(benchmark, result, preset):
+            typer.echo(f"note: {note}", err=True)
 
 
 @app.command(rich_help_panel=AUDIT)
@@ -197,22 +204,11 @@ def lineage_check(path: Annotated[str | None, typer.Argument(help="An output (de
 def _audit(*words: str) -> None:
     from pathfinder.lineage.__main__ import main
 
-    with plain_errors():
-        main(words)
+    main(words)
 
 
 def _folder(data: Path | None, benchmark: str) -> Path:
     return data or Path("artifacts/raw") / benchmark
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """Print a ``PathfinderError`` as one red line, without a traceback, and exit with its status."""
-    try:
-        yield
-    except PathfinderError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        raise typer.Exit(error.exit_status) from error
 
 
 def pipeline_verbs(root: Path) -> typer.Typer:
@@ -229,11 +225,10 @@ def pipeline_verbs(root: Path) -> typer.Typer:
 
 
 def _needs_clone(context: typer.Context) -> None:
-    with plain_errors():
-        raise DataError(
-            f"{Path.cwd()} is no clone of the project (no dvc.yaml and flows/); pathfinder {context.info_name} works "
-            "only in the root folder of one: clone the repository and change to it"
-        )
+    raise DataError(
+        f"{Path.cwd()} is no clone of the project (no dvc.yaml and flows/); pathfinder {context.info_name} works "
+        "only in the root folder of one: clone the repository and change to it"
+    )
 
 
 def main() -> None:

@@ -11,7 +11,6 @@ The published evaluator reads the predictions.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -47,7 +46,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
         rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in scores)
         for rule in RULES
     }
-    rows = evaluation.rows(answers, [{"steps": [asdict(step) for step in steps]} for steps in scores])
+    rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
     metrics = evaluation.metrics(answers, params.report)
     evaluation.write(run, rows, metrics)
     print(evaluation.headline(run, metrics))
@@ -55,8 +54,8 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
 
 def is_correct(step: StepScore, rule: str, threshold: float) -> bool:
     """Whether the decision rule calls the step correct; without first-pass labels the reward decides in both."""
-    first = [p for p in (step.math, step.consistency, step.error_free) if p is not None]
-    return all(p >= threshold for p in (first if rule == "pass1" and first else [step.reward]))
+    probabilities = step.first.values() if rule == "pass1" and step.first else (step.reward,)
+    return all(p >= threshold for p in probabilities)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,6 @@ steps have no scores, so the metrics hold ``early_stop`` (steps in all, steps sc
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +25,7 @@ from pathfinder.core.progress import Progress
 from pathfinder.core.runs import parse_run
 from pathfinder.models.footprint import require
 from pathfinder.prm.opening import open_pathfinder
+from pathfinder.prm.readings import Stop
 from pathfinder.prm.steps import Solution, StepScore
 from pathfinder.provenance.stage import stage
 
@@ -46,14 +45,12 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
         open_pathfinder(model, params.score) as scorer,
         Progress(f"processbench {run}", len(solutions), "solutions") as progress,
     ):
-        if params.processbench.early_stop:
-            scores = scorer.score_until(solutions, until_both(len(solutions)), progress.advance)
-        else:
-            scores = scorer.score(solutions, on_done=progress.advance)
+        stop = until_both(len(solutions)) if params.processbench.early_stop else None
+        scores = scorer.score(solutions, progress.advance, stop)
     answers = {
         rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in RULES
     }
-    rows = evaluation.rows(answers, [{"steps": [asdict(step) for step in steps]} for steps in scores])
+    rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
     metrics = evaluation.metrics(answers, params.report)
     if params.processbench.early_stop:
         metrics["early_stop"] = {"steps": sum(len(s.steps) for s in solutions), "scored": sum(map(len, scores))}
@@ -69,12 +66,11 @@ def is_correct(step: StepScore, rule: str) -> bool:
     return not step.has_error if rule == "pass1" else step.reward >= 0.5
 
 
-def until_both(count: int) -> Callable[[int, int, StepScore], bool]:
+def until_both(count: int) -> Stop:
     """Make the callback that stops each of ``count`` solutions once every rule has called a step incorrect."""
     waiting = [set(RULES) for _ in range(count)]
 
-    def stop(solution: int, place: int, step: StepScore) -> bool:
-        del place  # steps come in order
+    def stop(solution: int, step: StepScore) -> bool:
         waiting[solution] -= {rule for rule in RULES if not is_correct(step, rule)}
         return not waiting[solution]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pathfinder.baselines.backbone import Shards, load_backbone, longest
 from pathfinder.core.io import DataError
 from pathfinder.models.model import DTYPES, resolve
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.scoring import chunks
+from pathfinder.prm.scoring import chunks, split
 from pathfinder.prm.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
 from pathfinder.tree.tree import build_tree
@@ -62,7 +62,7 @@ class BaselineScorer:
             groups = [
                 part
                 for _, group in groupby(with_steps, key=lambda index: solutions[index].problem)
-                for part in self._parts(group, encoded)
+                for part in split({index: len(encoded[index].ids) for index in group}, self._budget)
             ]
             trees = [
                 build_tree(
@@ -74,7 +74,7 @@ class BaselineScorer:
             for batch in pack([len(tree) for tree in trees], self._budget):
                 scores = iter(self._read(batch_trees([trees[item] for item in batch], self._backend)))
                 for index in (index for item in batch for index in groups[item]):
-                    out[index] = [StepScore(None, None, None, next(scores)) for _ in encoded[index].reads]
+                    out[index] = [StepScore({}, next(scores)) for _ in encoded[index].reads]
             if on_done is not None:
                 on_done(len(encoded))
         return out
@@ -90,18 +90,6 @@ class BaselineScorer:
                 f"{solution.id}: the prompt has {len(encoded.ids)} tokens, over the model's {self._longest}; drop it"
             )
         return encoded
-
-    def _parts(self, group: Iterable[int], encoded: Mapping[int, Encoded]) -> list[list[int]]:
-        """Split the solutions of a problem into trees within the token budget."""
-        parts: list[list[int]] = []
-        size = self._budget
-        for index in group:
-            if size + len(encoded[index].ids) > self._budget:
-                parts.append([])
-                size = 0
-            parts[-1].append(index)
-            size += len(encoded[index].ids)
-        return parts
 
     @torch.inference_mode()
     def _read(self, batch: TreeBatch) -> list[float]:
@@ -134,5 +122,5 @@ class BaselineScorer:
         ]
         fits = [self.fits(solution) for solution in solutions]
         scored = iter(self.score([solution for solution, fit in zip(solutions, fits, strict=True) if fit]))
-        last = iter([next(scored)[-1] if fit else StepScore(None, None, None, 0.0) for fit in fits])
+        last = iter([next(scored)[-1] if fit else StepScore({}, 0.0) for fit in fits])
         return {key: [next(last) for _ in candidates.steps] for key, candidates in rounds.items()}

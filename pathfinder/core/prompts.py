@@ -140,6 +140,11 @@ VARIANTS: dict[str, Variant] = {
 """The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
 ``no_error_categories`` is ours, the published code does not contain it)."""
 
+FIRST_LABELS: tuple[Label, ...] = tuple(
+    dict.fromkeys(mark.label for v in VARIANTS.values() for mark in v.first if mark is not _CORRECTNESS)
+)
+"""Every error label of any variant, in the order of the keys in prediction files."""
+
 
 def user_turn(problem: str, system: str = SYSTEM_TRAINING) -> str:
     """The PRM's user turn; the space before "Question" is the published one (``build_dataset.py``)."""

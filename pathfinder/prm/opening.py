@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pathfinder.core.io import read_json
-from pathfinder.core.params import Score, Vllm
+from pathfinder.core.params import Score
 from pathfinder.models.model import resolve
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode
@@ -17,26 +17,9 @@ if TYPE_CHECKING:
     from pathfinder.prm.served_scoring import ServedScorer
 
 LOGS = Path(".pathfinder/vllm")
-DEFAULTS = Score(
-    engine="local",
-    base_url="",
-    concurrency=32,
-    vllm=Vllm(
-        command=["vllm", "serve"],
-        replicas=1,
-        dtype="float32",
-        tensor_parallel=1,
-        gpu_memory_utilization=0.9,
-        max_num_batched_tokens=16384,
-        max_num_seqs=256,
-        options=["--enable-prefix-caching"],
-        start_timeout_s=1800.0,
-    ),
-    preset="default",
-    dtype="float32",
-    token_budget=16384,
-)
-"""Settings for scoring without a ``params.yaml``."""
+_LOCAL: dict[str, Any] = {"engine": "local", "preset": "default", "dtype": "float32", "token_budget": 16384}
+DEFAULTS = Score.model_construct(**_LOCAL, base_url="", concurrency=32)
+"""Settings for scoring without a ``params.yaml``. They cannot start a server, so they have no ``vllm``."""
 
 
 @contextmanager

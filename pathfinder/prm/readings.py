@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,13 @@ from pathfinder.models.description import variant_of
 from pathfinder.models.model import resolve
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.steps import Candidates, Solution, StepScore
-from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, expected_reward, passes_for
+from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
 
 WAVE = 2
 """Steps of a solution's first wave when scoring stops early; each wave is twice as long as the one before."""
 
-FoundAt = tuple[int, tuple[bool, ...], int]
-"""A reading: the query's number, the labels that its prompt gives, and the mark that it reads."""
+Stop = Callable[[int, StepScore], bool]
+"""Receives a solution's number and the score of its next step; True ends the scoring of that solution."""
 
 
 def open_prompter(folder: Path, preset: str) -> Prompter:
@@ -48,7 +48,7 @@ def candidate_queries(rounds: Mapping[str, Candidates]) -> dict[str, list[Query]
 
 
 def step_score(
-    prompter: Prompter, name: str, number: int, found: Mapping[FoundAt, Iterable[float]], mode: Mode = Mode.BOTH
+    prompter: Prompter, name: str, number: int, found: Mapping[Reading, Iterable[float]], mode: Mode = Mode.BOTH
 ) -> StepScore:
     """The score of query ``number`` from the log-probabilities of ``<+>``, ``<->`` and the likeliest token.
 
@@ -57,7 +57,7 @@ def step_score(
     preset, labels = prompter.preset, prompter.labels
 
     def positive(given: tuple[bool, ...], mark: int) -> float:
-        good, bad, _ = map(float, found[number, given, mark])
+        good, bad, _ = map(float, found[Reading(number, given, mark)])
         return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
 
     predicted: list[bool] = []
@@ -65,18 +65,12 @@ def step_score(
     for step in passes_for(mode, prompter.passes):
         given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
-            good, bad, top = map(float, found[number, given, mark])
+            good, bad, top = map(float, found[Reading(number, given, mark)])
             if preset.strict and not step.given and top > max(good, bad):
                 raise DataError(
                     f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->; use preset default"
                 )
             predicted.append(good >= bad)
             probabilities[labels[mark]] = positive(given, mark)
-    if mode is Mode.ALL:
-        probabilities["correctness"] = expected_reward(prompter.passes, positive)
-    return StepScore(
-        probabilities.get("math"),
-        probabilities.get("consistency"),
-        probabilities.get("error_free"),
-        probabilities.get("correctness", math.nan),
-    )
+    reward = probabilities.pop("correctness", math.nan)
+    return StepScore(probabilities, expected_reward(prompter.passes, positive) if mode is Mode.ALL else reward)

@@ -6,18 +6,18 @@ algorithm 1). Trees of prompts share what the prompts share: the system text, th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from pathfinder.models.model import DTYPES, load_model, resolve
-from pathfinder.prm.readings import WAVE, candidate_queries, open_prompter, queries_of
+from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of
 from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 from pathfinder.prm.tree_reader import TreeReader
 from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
-from pathfinder.tree.passes import Encoded, Mode, Query
+from pathfinder.tree.passes import Mode, Query
 
 _CHUNK = 256
 """Solutions whose prompts are held at once."""
@@ -46,66 +46,52 @@ class Scorer:
         self._budget = token_budget
 
     def score(
-        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
+        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
     ) -> list[list[StepScore]]:
         """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
 
-        Raises ``DataError`` naming a solution that is longer than the model's context.
+        With ``stop``, score the steps of a solution up to and including the first one that it holds for, in waves that
+        grow and reuse the trunks of the wave before. Raises ``DataError`` naming a solution that is longer than the
+        model's context.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
-        for chunk in chunks(solutions):
+        for chunk in chunks(solutions, _CHUNK if stop is None else OPEN):
             queries = {index: queries_of(solutions[index]) for index in chunk}
-            encoded = {index: self._reader.encode(mine) for index, mine in queries.items() if mine}
-            parts = _parts(encoded, min(self._budget, _SHARED))
-            trees = [
-                self._reader.tree(
-                    [query for index in part for query in queries[index]],
-                    [prompt for index in part for prompt in encoded[index]],
-                )
-                for part in parts
-            ]
-            for batch in pack([len(tree) for tree in trees], self._budget):
-                for item, scores in zip(batch, self._reader.scores([trees[item] for item in batch]), strict=True):
-                    rest = iter(scores)
-                    for index in parts[item]:
-                        out[index] = [next(rest) for _ in queries[index]]
+            for count in self._whole(queries, out) if stop is None else self._waves(queries, out, stop):
                 if on_done is not None:
-                    on_done(sum(len(parts[item]) for item in batch))
-            if on_done is not None:
-                on_done(len(queries) - len(encoded))
+                    on_done(count)
         return out
 
-    def score_until(
-        self,
-        solutions: Sequence[Solution],
-        stop: Callable[[int, int, StepScore], bool],
-        on_done: Callable[[int], None] | None = None,
-    ) -> list[list[StepScore]]:
-        """Score the steps of every solution up to and including the first one that ``stop`` holds for.
+    def _whole(self, queries: Mapping[int, list[Query]], out: list[list[StepScore]]) -> Iterator[int]:
+        """Fill ``out`` at the keys of ``queries``; yield the number of solutions that each batch finishes."""
+        prompts = {index: self._reader.encode(mine) for index, mine in queries.items() if mine}
+        yield len(queries) - len(prompts)
+        # every step occurs twice: in a prefix and as current step
+        longest = {index: 2 * max(len(ids) for _, (ids, _) in mine) for index, mine in prompts.items()}
+        parts = split(longest, min(self._budget, _SHARED))
+        trees = [self._reader.tree([prompt for index in part for prompt in prompts[index]]) for part in parts]
+        for batch in pack([len(tree.tree) for tree in trees], self._budget):
+            for item, scores in zip(batch, self._reader.scores([trees[item] for item in batch]), strict=True):
+                rest = iter(scores)
+                for index in parts[item]:
+                    out[index] = [next(rest) for _ in prompts[index]]
+            yield sum(len(parts[item]) for item in batch)
 
-        ``stop`` receives the solution's number, the step's number and its score. Steps are scored in waves that grow;
-        each wave reuses the trunks of the one before.
-        """
-        out: list[list[StepScore]] = [[] for _ in solutions]
-        for chunk in chunks(solutions, OPEN):
-            trunks: dict[int, Trunk] = {}
-            waiting = {index: queries_of(solutions[index]) for index in chunk}
-            size = WAVE
-            while waiting:
-                before = len(waiting)
-                scored = self._score_onto(trunks, {index: rest[:size] for index, rest in waiting.items()})
-                for index, scores in scored.items():
-                    waiting[index] = waiting[index][size:]
-                    for score in scores:
-                        out[index].append(score)
-                        if stop(index, len(out[index]) - 1, score):
-                            waiting[index] = []
-                            break
-                waiting = {index: rest for index, rest in waiting.items() if rest}
-                size *= 2
-                if on_done is not None:
-                    on_done(before - len(waiting))
-        return out
+    def _waves(self, queries: dict[int, list[Query]], out: list[list[StepScore]], stop: Stop) -> Iterator[int]:
+        """Like ``_whole``, up to where ``stop`` ends each solution; yield the number that each wave finishes."""
+        trunks: dict[int, Trunk] = {}
+        size = WAVE
+        while queries:
+            for index, scores in self._score_onto(trunks, {i: rest[:size] for i, rest in queries.items()}).items():
+                queries[index] = queries[index][size:]
+                for score in scores:
+                    out[index].append(score)
+                    if stop(index, score):
+                        queries[index] = []
+                        break
+            size *= 2
+            yield sum(not rest for rest in queries.values())
+            queries = {index: rest for index, rest in queries.items() if rest}
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search: each round reuses the trunks of the round before.
@@ -118,12 +104,12 @@ class Scorer:
     @torch.inference_mode()
     def _score_onto(self, trunks: dict[K, Trunk], groups: Mapping[K, list[Query]]) -> dict[K, list[StepScore]]:
         """Scores of every group's queries. ``trunks`` holds the known trunks; those of these groups replace them."""
-        trees = {key: self._reader.tree(mine, self._reader.encode(mine)) for key, mine in groups.items() if mine}
+        trees = {key: self._reader.tree(self._reader.encode(mine)) for key, mine in groups.items() if mine}
         keys = list(trees)
         before = {key: trunks.get(key) or self._reader.opening for key in keys}
         trunks.clear()
         out: dict[K, list[StepScore]] = {key: [] for key in groups}
-        sizes = [len(trees[key]) - cached_nodes(trees[key].tree, before[key].ids) for key in keys]
+        sizes = [len(tree.tree) - cached_nodes(tree.tree, before[key].ids) for key, tree in trees.items()]
         for batch in pack(sizes, self._budget):
             chosen = [keys[item] for item in batch]
             onto = [before[key] for key in chosen]
@@ -138,23 +124,19 @@ def chunks(solutions: Sequence[Solution], size: int = _CHUNK) -> list[list[int]]
     for index, solution in enumerate(solutions):
         by_problem.setdefault(solution.problem, []).append(index)
     length = [len(solution.problem) + sum(map(len, solution.steps)) for solution in solutions]
-    found: list[list[int]] = []
-    for group in sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0])):
-        if not found or len(found[-1]) + len(group) > size:
-            found.append([])
-        found[-1] += group
-    return found
+    groups = sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0]))
+    parts = split({place: len(group) for place, group in enumerate(groups)}, size)
+    return [[index for place in part for index in groups[place]] for part in parts]
 
 
-def _parts(encoded: Mapping[int, list[Encoded]], budget: int) -> list[list[int]]:
-    """Solutions per tree, in their order: as many as surely fit into the budget."""
+def split(sizes: Mapping[int, int], budget: int) -> list[list[int]]:
+    """The keys in their order, in as few parts as surely fit into the budget; a larger key is a part of its own."""
     parts: list[list[int]] = []
-    size = budget
-    for index, prompts in encoded.items():
-        longest = 2 * max(len(ids) for ids, _ in prompts)  # every step occurs twice: in a prefix and as current step
-        if size + longest > budget:
+    free = 0
+    for key, size in sizes.items():
+        if not parts or size > free:
             parts.append([])
-            size = 0
-        parts[-1].append(index)
-        size += longest
+            free = budget
+        parts[-1].append(key)
+        free -= size
     return parts

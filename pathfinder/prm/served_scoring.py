@@ -7,19 +7,17 @@ are the same code. Only the PRM's tokenizer and ``pathfinder.json`` are read her
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.engines.openai_client import Ask, Chain, connect
 from pathfinder.engines.sampling import Failure
-from pathfinder.prm.readings import WAVE, FoundAt, candidate_queries, open_prompter, queries_of, step_score
+from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, step_score
 from pathfinder.prm.steps import RoundScorer, Solution, StepScore
-from pathfinder.tree.passes import Mode, Query, passes_for
-
-_TIMEOUT_S = 600.0
-_RETRIES = 8
+from pathfinder.tree.passes import Mode, Query, Reading, passes_for
 
 
 class ServedScorer:
@@ -38,24 +36,17 @@ class ServedScorer:
         mode: Mode = Mode.BOTH,
     ) -> None:
         self._prompter, self._mode = open_prompter(folder, preset), mode
-        self._client = connect(base_urls, concurrency, _TIMEOUT_S, _RETRIES)
+        self._client = connect(base_urls, concurrency, timeout_s=600.0, retries=8)
 
     def score(
-        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
+        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
     ) -> list[list[StepScore]]:
-        """Like ``Scorer.score``; raises ``TransientError`` if the server is down."""
-        groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        return list(self._score(groups, on_done=on_done).values())
+        """Like ``Scorer.score``, but every solution advances from wave to wave by itself.
 
-    def score_until(
-        self,
-        solutions: Sequence[Solution],
-        stop: Callable[[int, int, StepScore], bool],
-        on_done: Callable[[int], None] | None = None,
-    ) -> list[list[StepScore]]:
-        """Like ``Scorer.score_until``; every solution advances from wave to wave by itself."""
+        Raises ``DataError`` if the server refuses a prompt and ``TransientError`` if it is down.
+        """
         groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        return list(self._score(groups, lambda key, place, score: stop(int(key), place, score), on_done).values())
+        return list(self._score(groups, on_done, stop).values())
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search; the server's prefix cache holds the trunks."""
@@ -64,10 +55,10 @@ class ServedScorer:
     def _score(
         self,
         groups: Mapping[str, list[Query]],
-        stop: Callable[[str, int, StepScore], bool] | None = None,
         on_done: Callable[[int], None] | None = None,
+        stop: Stop | None = None,
     ) -> dict[str, list[StepScore]]:
-        """Scores of every group's queries, in the order of the groups."""
+        """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers."""
         out: dict[str, list[StepScore]] = {}
 
         def take(key: str, result: list[StepScore] | Failure) -> None:
@@ -80,28 +71,20 @@ class ServedScorer:
             if on_done is not None:
                 on_done(1)
 
-        ids = self._prompter.ids
-        chains = (self._chain(key, queries, stop) for key, queries in groups.items())
-        self._client.read(chains, (ids.good, ids.bad), take)
-        return {key: out[key] for key in groups}
-
-    def _chain(
-        self, key: str, queries: list[Query], stop: Callable[[str, int, StepScore], bool] | None
-    ) -> Chain[list[StepScore]]:
-        """One group's steps: all at once, or in waves up to the one that ``stop`` holds for."""
-
-        async def work(ask: Ask) -> list[StepScore]:
-            out: list[StepScore] = []
+        async def waves(key: str, ask: Ask) -> list[StepScore]:
+            queries, scores = groups[key], list[StepScore]()
             size = WAVE if stop is not None else len(queries)
-            while len(out) < len(queries):
-                for score in await self._wave(ask, queries[len(out) : len(out) + size]):
-                    out.append(score)
-                    if stop is not None and stop(key, len(out) - 1, score):
-                        return out
+            while len(scores) < len(queries):
+                for score in await self._wave(ask, queries[len(scores) : len(scores) + size]):
+                    scores.append(score)
+                    if stop is not None and stop(int(key), score):
+                        return scores
                 size *= 2
-            return out
+            return scores
 
-        return Chain(key, work)
+        ids = self._prompter.ids
+        self._client.read((Chain(key, partial(waves, key)) for key in groups), (ids.good, ids.bad), take)
+        return {key: out[key] for key in groups}
 
     async def _wave(self, ask: Ask, queries: list[Query]) -> list[StepScore]:
         """All readings of some steps, pass by pass if a later pass depends on the labels that an earlier one predicts.
@@ -110,29 +93,20 @@ class ServedScorer:
         """
         prompter, mode = self._prompter, self._mode
         encoded, passes = prompter.encode(queries), passes_for(mode, prompter.passes)
-        numbers = range(len(queries))
-        found: dict[FoundAt, list[float]] = {}
-
-        async def read(wanted: Sequence[FoundAt]) -> None:
-            prompts = [prompter.prompt(*encoded[number], given, (mark,)).tolist() for number, given, mark in wanted]
-            found.update(zip(wanted, await ask(prompts), strict=True))
-
-        if mode in (Mode.BOTH, Mode.FIRST):
-            predicted: list[tuple[bool, ...]] = [()] * len(queries)
-            for step in passes:
-                wanted = [(n, predicted[n][: len(step.given)], mark) for n in numbers for mark in step.asked]
-                await read(wanted)
-                for at in wanted:
-                    predicted[at[0]] += (found[at][0] >= found[at][1],)
-        else:
-            labels = (True,) if mode is Mode.POSITIVE else (True, False)
-            await read(
-                [
-                    (n, given, mark)
-                    for n in numbers
-                    for step in passes
-                    for given in itertools.product(labels, repeat=len(step.given))
-                    for mark in step.asked
-                ]
-            )
+        labels = {Mode.POSITIVE: (True,), Mode.ALL: (True, False)}.get(mode)
+        predicted: list[tuple[bool, ...]] = [()] * len(queries)
+        found: dict[Reading, list[float]] = {}
+        for together in [passes] if labels else [[step] for step in passes]:
+            wanted = [
+                Reading(number, given, mark)
+                for number, known in enumerate(predicted)
+                for step in together
+                for given in (product(labels, repeat=len(step.given)) if labels else [known[: len(step.given)]])
+                for mark in step.asked
+            ]
+            prompts = [prompter.prompt(*encoded[r.query], r.given, (r.mark,)).tolist() for r in wanted]
+            found |= zip(wanted, await ask(prompts), strict=True)
+            for reading in wanted:
+                good, bad, _ = found[reading]
+                predicted[reading.query] += (good >= bad,)
         return [step_score(prompter, query.name, number, found, mode) for number, query in enumerate(queries)]

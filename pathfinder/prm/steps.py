@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from pathfinder.core.prompts import FIRST_LABELS
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
@@ -27,23 +29,24 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """Probabilities of ``<+>``; None where the variant has no such label. Mode ``pass1`` leaves the reward NaN."""
+    """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN."""
 
-    math: float | None
-    consistency: float | None
-    error_free: float | None
+    first: Mapping[str, float]
     reward: float
 
     @property
     def labels(self) -> dict[str, bool]:
         """The first-pass labels (empty for a variant without subtasks)."""
-        probabilities = {"math": self.math, "consistency": self.consistency, "error_free": self.error_free}
-        return {name: p >= 0.5 for name, p in probabilities.items() if p is not None}
+        return {name: p >= 0.5 for name, p in self.first.items()}
 
     @property
     def has_error(self) -> bool:
         """Whether any first-pass label is negative or, without subtasks, the reward is below one half."""
-        return not all(self.labels.values()) if self.labels else self.reward < 0.5
+        return not all(self.labels.values()) if self.first else self.reward < 0.5
+
+    def row(self) -> dict[str, float | None]:
+        """The score in prediction files; None for a label that the variant does not have."""
+        return {**dict.fromkeys(FIRST_LABELS), **self.first, "reward": self.reward}
 
 
 RoundScorer = Callable[[Mapping[str, Candidates]], dict[str, list[StepScore]]]

@@ -15,39 +15,28 @@ import numpy.typing as npt
 import torch
 
 from pathfinder.core.io import DataError
-from pathfinder.prm.readings import FoundAt, step_score
+from pathfinder.prm.readings import step_score
 from pathfinder.prm.steps import StepScore
+from pathfinder.tree import layout
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.inference import KVCache
-from pathfinder.tree.layout import (
-    Backend,
-    Suffix,
-    TreeBatch,
-    Trunk,
-    batch_below,
-    batch_onto,
-    batch_trees,
-    extend_trunks,
-)
+from pathfinder.tree.layout import Backend, TreeBatch, Trunk
 from pathfinder.tree.passes import Encoded, Mode, Prompter, Query, Reading, passes_for
 from pathfinder.tree.tree import Tree, build_tree, shared_prefix
 
-_Found = dict[FoundAt, npt.NDArray[np.float64]]
+Prompt = tuple[str, Encoded]
+"""A query's name and its prompt."""
+_Found = dict[Reading, npt.NDArray[np.float64]]
 """Per reading float64 (3,): see ``TreeReader._log_probabilities``."""
 
 
 @dataclass(frozen=True, slots=True)
-class QueryTree:
-    """Queries whose prompts share one tree, and the readings that the tree answers."""
+class PromptTree:
+    """Prompts that share one tree, and the readings that the tree answers."""
 
-    queries: Sequence[Query]
-    encoded: Sequence[Encoded]
+    prompts: Sequence[Prompt]
     tree: Tree
     readings: list[Reading]
-
-    def __len__(self) -> int:
-        """Nodes of the tree."""
-        return len(self.tree)
 
 
 class TreeReader:
@@ -63,20 +52,21 @@ class TreeReader:
         self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
         self._longest = int(getattr(model.config, "max_position_embeddings", 2**31))
 
-    def encode(self, queries: list[Query]) -> list[Encoded]:
+    def encode(self, queries: list[Query]) -> list[Prompt]:
         """The queries' prompts; raises ``DataError`` naming the first that is longer than the model's context."""
-        encoded = self.prompter.encode(queries)
-        for query, (_, slots) in zip(queries, encoded, strict=True):
+        prompts = [*zip((query.name for query in queries), self.prompter.encode(queries), strict=True)]
+        for name, (_, slots) in prompts:
             if slots[-1] > self._longest:
                 raise DataError(
-                    f"{query.name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
+                    f"{name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
                 )
-        return encoded
+        return prompts
 
-    def tree(self, queries: Sequence[Query], encoded: Sequence[Encoded]) -> QueryTree:
-        """One tree of the queries' prompts."""
+    def tree(self, prompts: Sequence[Prompt]) -> PromptTree:
+        """One tree of the prompts."""
         given = (True,) if self._mode is Mode.POSITIVE else (True, False)
-        return QueryTree(queries, encoded, *self.prompter.tree_of(encoded, self._first, given=given))
+        encoded = [prompt for _, prompt in prompts]
+        return PromptTree(prompts, *self.prompter.tree_of(encoded, self._first, given=given))
 
     @cached_property
     def opening(self) -> Trunk:
@@ -88,58 +78,62 @@ class TreeReader:
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
         empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
         tree = build_tree([ids], [(0, len(ids) - 1)])
-        batch = batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
+        batch = layout.batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
         cache: KVCache = {}
         read_logits(self._model, batch, cache)
-        return extend_trunks([tree], [empty], batch, cache)[0]
+        return layout.extend_trunks([tree], [empty], batch, cache)[0]
 
     @torch.inference_mode()
-    def scores(self, trees: Sequence[QueryTree], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
+    def scores(self, trees: Sequence[PromptTree], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
         """Scores of every tree's queries, from one batch per pass.
 
         ``trunks`` holds what earlier batches computed of each tree; this batch's trunks replace it.
         """
         plain = [tree.tree for tree in trees]
         cache: KVCache | None = {} if self._has_second or trunks is not None else None
-        batch = batch_trees(plain, self._backend) if trunks is None else batch_onto(plain, trunks, self._backend)
-        batch = batch.to(self._model.device, self._dtype)
+        onto = (
+            layout.batch_trees(plain, self._backend)
+            if trunks is None
+            else layout.batch_onto(plain, trunks, self._backend)
+        )
+        batch = onto.to(self._model.device, self._dtype)
         rows = iter(self._log_probabilities(batch, cache))
-        found: list[_Found] = [{(r.query, r.given, r.mark): next(rows) for r in tree.readings} for tree in trees]
+        found: list[_Found] = [{reading: next(rows) for reading in tree.readings} for tree in trees]
         if self._has_second and cache is not None:
             self._second_pass(trees, found, batch, cache, trunks or ())
         if trunks is not None and cache is not None:
-            trunks[:] = extend_trunks(plain, trunks, batch, cache)
+            trunks[:] = layout.extend_trunks(plain, trunks, batch, cache)
         return [
-            [
-                step_score(self.prompter, query.name, number, mine, self._mode)
-                for number, query in enumerate(tree.queries)
-            ]
+            [step_score(self.prompter, name, i, mine, self._mode) for i, (name, _) in enumerate(tree.prompts)]
             for tree, mine in zip(trees, found, strict=True)
         ]
 
     def _second_pass(
-        self, trees: Sequence[QueryTree], found: list[_Found], batch: TreeBatch, cache: KVCache, trunks: Sequence[Trunk]
+        self,
+        trees: Sequence[PromptTree],
+        found: list[_Found],
+        batch: TreeBatch,
+        cache: KVCache,
+        trunks: Sequence[Trunk],
     ) -> None:
         """Read the second pass given the predicted labels, below the nodes where its prompts leave the first pass."""
         first, second = self.prompter.passes
-        suffixes: list[Suffix] = []
-        wanted: list[tuple[int, FoundAt]] = []
-        for index, tree in enumerate(trees):
-            node_of = {
-                r.query: int(node)
-                for r, node in zip(tree.readings, tree.tree.reads, strict=True)
-                if r.mark == first.asked[0]
-            }
-            for number, (ids, slots) in enumerate(tree.encoded):
-                given = tuple(good >= bad for good, bad, _ in (found[index][number, (), mark] for mark in first.asked))
+        suffixes: list[layout.Suffix] = []
+        wanted: list[tuple[_Found, Reading]] = []
+        for index, (tree, mine) in enumerate(zip(trees, found, strict=True)):
+            reads_of = zip(tree.readings, tree.tree.reads, strict=True)
+            node_of = {reading.query: int(node) for reading, node in reads_of if reading.mark == first.asked[0]}
+            for number, (_, (ids, slots)) in enumerate(tree.prompts):
+                labels = (mine[Reading(number, (), mark)] for mark in first.asked)
+                given = tuple(good >= bad for good, bad, _ in labels)
                 tail = self.prompter.prompt(ids, slots, given, second.asked)[slots[0] :]
                 reads = tuple(slots[mark] - 1 - slots[0] for mark in second.asked)
-                suffixes.append(Suffix(index, node_of[number], tail, slots[0], reads))
-                wanted += [(index, (number, given, mark)) for mark in second.asked]
-        below = batch_below([tree.tree for tree in trees], batch, cache, suffixes, trunks, self._backend)
+                suffixes.append(layout.Suffix(index, node_of[number], tail, slots[0], reads))
+                wanted += [(mine, Reading(number, given, mark)) for mark in second.asked]
+        below = layout.batch_below([tree.tree for tree in trees], batch, cache, suffixes, trunks, self._backend)
         rows = self._log_probabilities(below.to(self._model.device, self._dtype))
-        for (index, at), row in zip(wanted, rows, strict=True):
-            found[index][at] = row
+        for (mine, reading), row in zip(wanted, rows, strict=True):
+            mine[reading] = row
 
     def _log_probabilities(self, batch: TreeBatch, cache: KVCache | None = None) -> npt.NDArray[np.float64]:
         """float64 (readings, 3): log-probabilities of ``<+>``, ``<->`` and the likeliest token of the vocabulary."""

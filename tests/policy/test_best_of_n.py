@@ -26,7 +26,7 @@ class Scripted:
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
         self.asked += solutions
-        return [[StepScore(1.0, 1.0, None, float(step.split()[0])) for step in one.steps] for one in solutions]
+        return [[StepScore({}, float(step.split()[0])) for step in one.steps] for one in solutions]
 
     def rounds(self) -> RoundScorer:
         raise AssertionError("whole solutions have no rounds")

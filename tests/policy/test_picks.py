@@ -28,8 +28,8 @@ class Scripted:
         return score
 
     def _step(self, step: str) -> StepScore:
-        known = {"good": StepScore(0.9, 0.9, None, 0.8), "doubtful": StepScore(0.9, 0.2, None, 0.95)}
-        return known.get(step, StepScore(0.6, 0.6, None, 0.1))
+        consistency, reward = {"good": (0.9, 0.8), "doubtful": (0.2, 0.95)}.get(step, (0.6, 0.1))
+        return StepScore({"math": 0.9, "consistency": consistency}, reward)
 
 
 ROUNDS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.prm.score_lines import read_solutions, render_scores, score_lines
+from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.steps import Solution, StepScore
 from tests.prm.test_scoring import save_prm
@@ -19,7 +19,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     source.write_text('{"id": 7, "problem": "P", "steps": ["a", "b"]}\n\n{"id": "x", "problem": "Q", "steps": ["c"]}\n')
     scorer = Scorer(tmp_path / "model")
     solutions = read_solutions(str(source))
-    rows = score_lines(scorer, solutions)
+    rows = [score_row(solution, scores) for solution, scores in zip(solutions, scorer.score(solutions), strict=True)]
     assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
     assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "labels"}
     assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
@@ -27,7 +27,8 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
         with pytest.raises(DataError, match=rf"in\.jsonl:2: .*{what}"):
             read_solutions(str(source))
-    drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [StepScore(0.2, 0.9, None, 0.1)], colour=False)
+    score = StepScore({"math": 0.2, "consistency": 0.9}, 0.1)
+    drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [score])
     assert "math error" in drawn
     assert "consistency error" not in drawn
-    assert "\x1b" not in drawn
+    assert "P\\x1b[2J" in drawn, "no text may control the terminal"

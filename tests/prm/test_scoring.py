@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +18,9 @@ from pathfinder.core.io import DataError, write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
-from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Candidates, Solution
+from pathfinder.prm.readings import Stop
+from pathfinder.prm.scoring import Scorer, split
+from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
@@ -166,7 +167,7 @@ def test_scores_follow_the_two_passes(variant: str, preset: str, backend: Any, t
                     full = preset == "official-prmbench"
                     p = (row.softmax(-1)[prompter.ids.good] if full else two.softmax(-1)[0]).item()
                     label = prompter.labels[mark]
-                    got = score.reward if label == "correctness" else getattr(score, label)
+                    got = score.reward if label == "correctness" else score.first[label]
                     assert got == pytest.approx(p, abs=1e-5)
                     predicted.append(bool(two[0] >= two[1]))
 
@@ -188,7 +189,7 @@ def test_other_modes_ask_less_or_more(variant: str, tmp_path: Path) -> None:
     for number, (problem, steps) in enumerate(PROBLEMS[1:2]):
         for place, query in enumerate(queries_of(problem, steps)):
             both, first, sure, every = (by_mode[mode][number][place] for mode in Mode)
-            assert (first.math, first.consistency) == pytest.approx((both.math, both.consistency), abs=1e-6)
+            assert first.first == pytest.approx(both.first, abs=1e-6)
             assert math.isnan(first.reward) == bool(both.labels)
             given = {mark: len(one.given) for one in prompter.passes for mark in one.asked}
             yes = (True,) * given[marks[-1]]
@@ -203,6 +204,17 @@ def test_other_modes_ask_less_or_more(variant: str, tmp_path: Path) -> None:
             assert every.reward == pytest.approx(total, abs=1e-5)
 
 
+def stop_at(places: Sequence[int]) -> Stop:
+    """End each solution after the step at its place; -1 scores all steps."""
+    left = [place + 1 for place in places]
+
+    def stop(number: int, _: StepScore) -> bool:
+        left[number] -= 1
+        return left[number] == 0
+
+    return stop
+
+
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
     save_prm(tmp_path, variant)
@@ -212,7 +224,7 @@ def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
     whole = scorer.score(solutions)
     middle = sorted(score.reward for scores in whole for score in scores)[6]
     heard: list[int] = []
-    found = scorer.score_until(solutions, lambda _number, _place, score: score.reward <= middle + 1e-6, heard.append)
+    found = scorer.score(solutions, heard.append, lambda _, score: score.reward <= middle + 1e-6)
     assert sum(heard) == len(solutions)
     cut = 0
     for mine, scores in zip(found, whole, strict=True):
@@ -271,7 +283,7 @@ def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend
             for step, score in zip(one.steps, scored[key], strict=True):
                 alone = scorer.score([Solution("x", one.problem, (*one.prefix, step))])[0][-1]
                 assert score.reward == pytest.approx(alone.reward, abs=1e-5)
-                assert score.math == pytest.approx(alone.math, abs=1e-5)
+                assert score.first == pytest.approx(alone.first, abs=1e-5)
         for key, steps in prefixes.items():
             if (turn, key) != (1, "0"):  # a round without a choice repeats the prefix
                 steps.append(PROBLEMS[int(key)][1][turn] if turn < len(PROBLEMS[int(key)][1]) else asked[key].steps[-1])
@@ -360,6 +372,11 @@ def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
     save_prm(tmp_path)  # a label token is hardly ever the likeliest of a random model
     with pytest.raises(DataError, match="neither"):
         Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
+
+
+def test_parts_fit_into_the_budget_and_keep_the_order() -> None:
+    assert split({3: 4, 1: 6, 7: 1, 2: 30, 5: 9}, 10) == [[3, 1], [7], [2], [5]]
+    assert split({}, 10) == []
 
 
 def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:

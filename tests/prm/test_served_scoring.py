@@ -30,7 +30,7 @@ from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.passes import Mode
 from stages import processbench
 from tests.engines.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)
-from tests.prm.test_scoring import PROBLEMS, WAYS, save_prm
+from tests.prm.test_scoring import PROBLEMS, WAYS, save_prm, stop_at
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 from tests.support.models import plain_tokenizer
 from tests.support.prm_server import PRMServer, prm_server
@@ -49,10 +49,8 @@ def largest_difference(mine: Sequence[Sequence[StepScore]], other: Sequence[Sequ
     for left, right in zip(mine, other, strict=True):
         for a, b in zip(left, right, strict=True):
             assert (a.labels, a.reward >= 0.5) == (b.labels, b.reward >= 0.5), "a decision differs"
-            pairs = ((a.math, b.math), (a.consistency, b.consistency), (a.error_free, b.error_free))
-            for p, q in (*pairs, (a.reward, b.reward)):
-                assert (p is None) == (q is None)
-                found = max(found, abs((p or 0.0) - (q or 0.0)))
+            assert a.first.keys() == b.first.keys()
+            found = max(found, abs(a.reward - b.reward), *(abs(p - b.first[label]) for label, p in a.first.items()))
     return found
 
 
@@ -82,7 +80,7 @@ def test_every_mode(variant: str, mode: Mode, tmp_path: Path) -> None:
     local = Scorer(tmp_path, mode=mode).score(SOLUTIONS)
     for mine, other in zip(local, served, strict=True):
         for a, b in zip(mine, other, strict=True):
-            assert [b.math, b.consistency] == pytest.approx([a.math, a.consistency], abs=1e-5)
+            assert b.first == pytest.approx(a.first, abs=1e-5)
             assert b.reward == pytest.approx(a.reward, abs=1e-5, nan_ok=True)
 
 
@@ -92,14 +90,11 @@ def test_waves_end_where_the_caller_stops(tmp_path: Path) -> None:
     long = Solution("long", "P", tuple(f"step {i}" for i in range(9)))
     other = Solution("other", "P", ("a", "b", "c"))
 
-    def stop(number: int, place: int, _: StepScore) -> bool:
-        return (number, place) == (0, 2)
-
     with prm_server(PRMServer(model)) as server:
         scorer = ServedScorer(tmp_path, [server.url])
-        found = scorer.score_until([long, other], stop)
+        found = scorer.score([long, other], stop=stop_at([2, -1]))
         prompts = len(server.prompts)
-    local = Scorer(tmp_path).score_until([long, other], stop)
+    local = Scorer(tmp_path).score([long, other], stop=stop_at([2, -1]))
     assert [len(scores) for scores in found] == [3, 3]
     assert largest_difference(local, found) < 1e-5
     assert prompts == 3 * (2 + 4 + 3), (

@@ -36,10 +36,10 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_rules() -> None:
-    step = StepScore(0.6, 0.8, None, 0.3)
+    step = StepScore({"math": 0.6, "consistency": 0.8}, 0.3)
     assert is_correct(step, "pass1", 0.5)
     assert not is_correct(step, "pass1", 0.7)
     assert not is_correct(step, "both", 0.5)
-    bare = StepScore(None, None, None, 0.6)
+    bare = StepScore({}, 0.6)
     assert is_correct(bare, "pass1", 0.5)
     assert is_correct(bare, "both", 0.5)

@@ -65,15 +65,15 @@ def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatc
             assert stopped_step["reward"] == pytest.approx(step["reward"], abs=1e-5)
 
 
-CORRECT = StepScore(0.9, 0.9, None, 0.8)
-MATH_ERROR = StepScore(0.4, 0.9, None, 0.7)
-LOW_REWARD = StepScore(0.9, 0.9, None, 0.2)
+CORRECT = StepScore({"math": 0.9, "consistency": 0.9}, 0.8)
+MATH_ERROR = StepScore({"math": 0.4, "consistency": 0.9}, 0.7)
+LOW_REWARD = StepScore({"math": 0.9, "consistency": 0.9}, 0.2)
 
 
 def test_a_solution_ends_when_both_rules_have_found_an_error() -> None:
     stop = until_both(2)
-    first = [stop(0, place, step) for place, step in enumerate((CORRECT, MATH_ERROR, MATH_ERROR, LOW_REWARD))]
-    second = [stop(1, place, step) for place, step in enumerate((LOW_REWARD, CORRECT, MATH_ERROR))]
+    first = [stop(0, step) for step in (CORRECT, MATH_ERROR, MATH_ERROR, LOW_REWARD)]
+    second = [stop(1, step) for step in (LOW_REWARD, CORRECT, MATH_ERROR)]
     assert (first, second) == ([False, False, False, True], [False, False, True])
 
 
@@ -81,5 +81,5 @@ def test_rules() -> None:
     steps = [CORRECT, MATH_ERROR, LOW_REWARD]
     assert [is_correct(step, "pass1") for step in steps] == [True, False, True]
     assert [is_correct(step, "both") for step in steps] == [True, True, False]
-    assert is_correct(StepScore(None, None, None, 0.5), "both")
-    assert is_correct(StepScore(None, None, None, 0.5), "pass1")
+    assert is_correct(StepScore({}, 0.5), "both")
+    assert is_correct(StepScore({}, 0.5), "pass1")

@@ -27,6 +27,7 @@ from pathfinder.pages.svg import line_chart, standalone
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.steps import Candidates, Solution
 from pathfinder.tree.passes import Mode, Prompter, Query
+from tests.prm.test_scoring import stop_at
 from tests.support.models import model_256, plain_tokenizer, published_rewards, queries_of, separate_logits
 
 pytestmark = pytest.mark.benchmarks
@@ -148,9 +149,7 @@ def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tupl
     ways: dict[str, Callable[[], object]] = {
         "both passes": both,
         "pass 1": lambda: scorers[Mode.FIRST].score(solutions),
-        "pass 1, early stop": lambda: scorers[Mode.FIRST].score_until(
-            solutions, lambda number, place, _: place == gold[number]
-        ),
+        "pass 1, early stop": lambda: scorers[Mode.FIRST].score(solutions, stop=stop_at(gold)),
         "pass 1 and `<+>`, `<+>`": lambda: scorers[Mode.POSITIVE].score(solutions),
         "all combinations": lambda: scorers[Mode.ALL].score(solutions),
     }
