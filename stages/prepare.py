@@ -13,10 +13,12 @@ from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
 
+import polars as pl
+
 from pathfinder.core.io import write_json
 from pathfinder.core.params import load_params
 from pathfinder.core.tables import table_writer
-from pathfinder.data.conversion import READERS, SCHEMAS, Counts, Repeats, convert_folder
+from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_folder, repeat_figures
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
@@ -27,22 +29,21 @@ METRICS = Path("metrics/prepare.json")
 @stage
 def main() -> None:
     """Run the stage."""
-    every = load_params()
-    preset, limit = every.prepare.preset, every.prepare.max_quarantined_share
-    catalogue = {source.name for source in every.download.sources}
+    params = load_params()
+    catalogue = {source.name for source in params.download.sources}
     counts: defaultdict[str, Counts] = defaultdict(Counts)
-    repeats = Repeats()
+    keys: list[pl.DataFrame] = []
     with ExitStack() as stack:
         tables = {
             name: stack.enter_context(table_writer(STEPS_FOLDER / f"{name}.parquet", schema))
             for name, schema in SCHEMAS.items()
         }
-        for folder in READERS:
-            if folder in catalogue:
-                for source, found in convert_folder(RAW, folder, preset, limit, tables, repeats).items():
+        for name in READERS:
+            if name in catalogue:
+                for source, found in convert_folder(RAW / name, params.prepare, tables, keys).items():
                     counts[source] += found
-    total = sum(counts.values(), Counts())
-    figures = total.figures() | repeats.figures() | {"trajectories": tables["trajectories"].rows, "preset": preset}
+    figures = sum(counts.values(), Counts()).figures() | repeat_figures(keys)
+    figures |= {"trajectories": tables["trajectories"].rows, "preset": params.prepare.preset}
     write_json(METRICS, figures | {"sources": {source: found.figures() for source, found in counts.items()}})
 
 

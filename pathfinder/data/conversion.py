@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from array import array
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -21,6 +20,7 @@ import polars as pl
 import pyarrow
 
 from pathfinder.core.io import DataError, sha256_file
+from pathfinder.core.params import Prepare
 from pathfinder.core.progress import Progress
 from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
 from pathfinder.core.tables import TableWriter, arrow_table
@@ -36,8 +36,8 @@ READERS: dict[str, tuple[Callable[[Any, ConversionPreset], Reading], str]] = {
 }
 """Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
 SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE}
+_KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
 _IN_PROCESS_BYTES = 32_000_000  # smaller folders are converted before worker processes would have started
-_UNRATED = 9
 Rows = list[tuple[Any, ...]]
 
 
@@ -47,26 +47,25 @@ class Counts:
 
     lines: int = 0
     lines_quarantined: int = 0
-    read: int = 0
     kept: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     quarantined: Counter[str] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def read(self) -> int:
+        """The number of records."""
+        return self.kept + self.dropped.total() + self.quarantined.total()
+
     def figures(self) -> dict[str, Any]:
-        """The counts as metrics; raises ``DataError`` if they do not add up."""
-        if self.read != self.kept + self.dropped.total() + self.quarantined.total():
-            raise DataError(f"the counts of prepare do not add up: {self}; this is a defect of the stage, report it")
+        """The counts as metrics."""
+        kept = self.lines - self.lines_quarantined
         return {
             "read": self.read,
             "kept": self.kept,
             "dropped": dict(self.dropped),
             "quarantined": dict(self.quarantined),
-            "lines": {
-                "read": self.lines,
-                "kept": self.lines - self.lines_quarantined,
-                "quarantined": self.lines_quarantined,
-            },
+            "lines": {"read": self.lines, "kept": kept, "quarantined": self.lines_quarantined},
             "notes": {name: count for name, count in self.notes.items() if count},
         }
 
@@ -74,34 +73,22 @@ class Counts:
         return Counts(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
-class Repeats:
-    """Finds repeated (problem, prefix, step) keys and conflicting ratings; nine bytes per record."""
+def repeat_figures(keys: Iterable[pl.DataFrame]) -> dict[str, int]:
+    """The records that repeat an earlier one (problem, prefix and step), and the steps with different ratings."""
+    frame = pl.concat([pl.DataFrame(schema=_KEYS), *keys])
+    ratings = frame.drop_nulls("rating").group_by("key").agg(pl.col("rating").n_unique())
+    conflicts = ratings.filter(pl.col("rating") > 1)
+    return {"exact_repeats": len(frame) - frame["key"].n_unique(), "conflicting_ratings": len(conflicts)}
 
-    def __init__(self) -> None:
-        self._keys = array("Q")
-        self._ratings = array("b")
 
-    def add(self, reading: Reading) -> None:
-        """Add the records of a line."""
-        prefixes = [hashlib.blake2b(reading.problem.encode(), digest_size=16).digest()]
-        for step in reading.trunk:
-            prefixes.append(hashlib.blake2b(prefixes[-1] + step.encode(), digest_size=16).digest())
-        for record in reading.records:
-            key = hashlib.blake2b(prefixes[record.step_index] + record.text.encode(), digest_size=8).digest()
-            self._keys.append(int.from_bytes(key, "little"))
-            self._ratings.append(_UNRATED if record.rating is None else record.rating)
-
-    def extend(self, other: Repeats) -> None:
-        """Add the records of ``other``."""
-        self._keys.extend(other._keys)
-        self._ratings.extend(other._ratings)
-
-    def figures(self) -> dict[str, int]:
-        """The records that repeat an earlier one, and the keys with different ratings (null is not a rating)."""
-        frame = pl.DataFrame({"key": pl.Series(self._keys, dtype=pl.UInt64), "rating": pl.Series(self._ratings)})
-        rated = frame.filter(pl.col("rating") != _UNRATED)
-        conflicts = rated.group_by("key").agg(pl.col("rating").n_unique()).filter(pl.col("rating") > 1)
-        return {"exact_repeats": len(frame) - frame["key"].n_unique(), "conflicting_ratings": len(conflicts)}
+def _record_keys(reading: Reading) -> Iterator[tuple[int, int | None]]:
+    """The hash of (problem, prefix, step) of each record, and its rating."""
+    prefixes = [hashlib.blake2b(reading.problem.encode(), digest_size=16).digest()]
+    for step in reading.trunk:
+        prefixes.append(hashlib.blake2b(prefixes[-1] + step.encode(), digest_size=16).digest())
+    for record in reading.records:
+        key = hashlib.blake2b(prefixes[record.step_index] + record.text.encode(), digest_size=8).digest()
+        yield int.from_bytes(key, "little"), record.rating
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +101,15 @@ class Batch:
     preset: ConversionPreset
     lines: list[tuple[int, Any]]
 
-    @property
-    def bytes(self) -> int:
-        """The size of the lines that are text."""
-        return sum(len(value) for _, value in self.lines if isinstance(value, bytes))
-
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The result of a batch: rows by table, counts by source, and its repeats."""
+    """The result of a batch: rows by table, counts by source, keys of its records, and the size of its text."""
 
     tables: dict[str, pyarrow.Table]
     counts: dict[str, Counts]
-    repeats: Repeats
+    keys: pl.DataFrame
+    bytes: int
 
 
 def convert_batch(batch: Batch) -> Converted:
@@ -134,7 +117,7 @@ def convert_batch(batch: Batch) -> Converted:
     read, default_source = READERS[batch.folder]
     rows: dict[str, Rows] = {name: [] for name in SCHEMAS}
     counts: defaultdict[str, Counts] = defaultdict(Counts)
-    repeats = Repeats()
+    keys: list[tuple[int, int | None]] = []
     for line, raw in batch.lines:
         try:
             value = decoded(raw)
@@ -142,12 +125,14 @@ def convert_batch(batch: Batch) -> Converted:
                 raise value
             reading = read(value, batch.preset)
         except UnreadableError as error:
-            counts[default_source] += Counts(1, 1, 1, quarantined=Counter({error.reason: 1}))
+            counts[default_source] += Counts(1, 1, quarantined=Counter({error.reason: 1}))
             rows["quarantine"].append((batch.folder, batch.file, line, None, error.reason, error.detail))
         else:
             counts[reading.source] += _add_rows(reading, batch, line, rows)
-            repeats.add(reading)
-    return Converted({name: arrow_table(SCHEMAS[name], rows[name]) for name in SCHEMAS}, dict(counts), repeats)
+            keys.extend(_record_keys(reading))
+    tables = {name: arrow_table(schema, rows[name]) for name, schema in SCHEMAS.items()}
+    size = sum(len(raw) for _, raw in batch.lines if isinstance(raw, bytes))
+    return Converted(tables, dict(counts), pl.DataFrame(keys, schema=_KEYS, orient="row"), size)
 
 
 def _add_rows(reading: Reading, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
@@ -167,68 +152,59 @@ def _add_rows(reading: Reading, batch: Batch, line: int, rows: Mapping[str, Rows
         notes["null_ratings"] += sum(record.rating is None for record in reading.records)
     else:
         notes["lines_without_records"] += 1
-    read = kept + len(reading.set_aside) + reading.dropped.total()
-    return Counts(1, 0, read, kept, reading.dropped, Counter(bad.reason for bad in reading.set_aside), notes)
+    return Counts(1, 0, kept, reading.dropped, Counter(bad.reason for bad in reading.set_aside), notes)
 
 
 def convert_folder(
-    raw: Path,
-    folder: str,
-    preset: ConversionPreset,
-    limit: float,
-    tables: Mapping[str, TableWriter],
-    repeats: Repeats,
+    folder: Path, settings: Prepare, tables: Mapping[str, TableWriter], keys: list[pl.DataFrame]
 ) -> dict[str, Counts]:
-    """Convert every file of ``raw / folder`` into ``tables``; returns the counts by source.
+    """Convert every file of ``folder``, which ``READERS`` names; returns the counts by source.
 
-    Raises ``DataError`` if the folder has no records, or if a share above ``limit`` of its lines or records is
-    unreadable.
+    Rows are added to ``tables``, and the keys of the records to ``keys`` (for ``repeat_figures``). Raises ``DataError``
+    if the folder has no records, or if a share above ``max_quarantined_share`` of its lines or records is unreadable.
     """
-    files = data_files(raw / folder)
+    files = data_files(folder)
     if not files:
-        raise DataError(
-            f"{raw / folder}: no file with records (.jsonl, .json, .parquet, also .gz); see params: download"
-        )
+        raise DataError(f"{folder}: no file with records (.jsonl, .json, .parquet, also .gz); see params: download")
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     size = sum(file.stat().st_size for file in files)
-    with Progress(f"prepare {folder}", size, "B") as progress, _workers(size) as convert:
+    with Progress(f"prepare {folder.name}", size, "B") as progress, _workers(size) as convert:
         for file in files:
             left = file.stat().st_size
-            name, digest = file.relative_to(raw).as_posix(), sha256_file(file)
-            batches = (Batch(folder, name, digest, preset, lines) for lines in read_batches(file))
-            for batch, converted in convert(batches):
+            name, digest = file.relative_to(folder.parent).as_posix(), sha256_file(file)
+            batches = (Batch(folder.name, name, digest, settings.preset, lines) for lines in read_batches(file))
+            for converted in convert(batches):
                 for table, rows in converted.tables.items():
                     tables[table].add_table(rows)
                 for source, found in converted.counts.items():
                     counts[source] += found
-                repeats.extend(converted.repeats)
-                done = 0 if file.suffix == ".gz" else min(batch.bytes, left)  # compressed sizes do not compare
+                keys.append(converted.keys)
+                done = 0 if file.suffix == ".gz" else min(converted.bytes, left)  # compressed sizes do not compare
                 left -= done
                 progress.advance(done)
             progress.advance(left)
-    _check(raw / folder, sum(counts.values(), Counts()), limit)
+    _check(folder, sum(counts.values(), Counts()), settings.max_quarantined_share)
     return dict(counts)
 
 
 @contextmanager
-def _workers(size: int) -> Iterator[Callable[[Iterable[Batch]], Iterator[tuple[Batch, Converted]]]]:
+def _workers(size: int) -> Iterator[Callable[[Iterable[Batch]], Iterator[Converted]]]:
     """A function that converts batches in order: in this process, or in worker processes if ``size`` bytes are many."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if size < _IN_PROCESS_BYTES or count < 2:
-        yield lambda batches: ((batch, convert_batch(batch)) for batch in batches)
+        yield lambda batches: map(convert_batch, batches)
         return
     # spawn: a fork would copy the threads of this process in an unknown state
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
 
-        def convert(batches: Iterable[Batch]) -> Iterator[tuple[Batch, Converted]]:
-            waiting = deque[tuple[Batch, Future[Converted]]]()
+        def convert(batches: Iterable[Batch]) -> Iterator[Converted]:
+            waiting = deque[Future[Converted]]()
             for batch in batches:
-                waiting.append((batch, pool.submit(convert_batch, batch)))
+                waiting.append(pool.submit(convert_batch, batch))
                 if len(waiting) > 2 * count:  # limits how many batches are in memory
-                    ready, future = waiting.popleft()
-                    yield ready, future.result()
-            for ready, future in waiting:
-                yield ready, future.result()
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
 
         yield convert
 
