@@ -14,7 +14,8 @@ from typing import Any
 from pathfinder.core.io import DataError, read_json, write_text
 from pathfinder.pages.page import markdown_table
 from pathfinder.reporting.contents import CLAIMS
-from pathfinder.reporting.results import TABLES, printed_rows
+from pathfinder.reporting.names import TABLES
+from pathfinder.reporting.results import printed_rows
 
 README = Path("README.md")
 START, END = "<!-- results -->\n", "<!-- /results -->\n"
@@ -30,11 +31,6 @@ def results_text(tables: Mapping[str, Any]) -> str:
         parts[-1] += " The paper's claims on these models, with p adjusted over all comparisons of the report:"
         parts.append(markdown_table(claims["headers"], claims["rows"]))
     return "\n\n".join(parts) + "\n"
-
-
-def with_results(readme: str, results: str) -> str:
-    """The README with ``results`` between its marks; raises ``DataError`` unless each mark occurs once."""
-    return between(readme, START, results, END, README)
 
 
 def between(text: str, start: str, content: str, end: str, where: Path) -> str:
@@ -54,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {TABLES} does not exist; run the pipeline with `make run`")
     results = results_text(read_json(TABLES))
     if arguments.write:
-        write_text(README, with_results(README.read_text(encoding="utf-8"), results))
+        write_text(README, between(README.read_text(encoding="utf-8"), START, results, END, README))
     else:
         print(results, end="")
 

@@ -20,24 +20,21 @@ from pathfinder.provenance.stage import stage
 from pathfinder.reporting.contents import page_of
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, tables_of
-from pathfinder.reporting.results import TABLES, load_results
+from pathfinder.reporting.names import TABLES
+from pathfinder.reporting.results import load_results
 
-METRICS = Path("metrics")
-PREDICTIONS = Path("artifacts/predictions")
-RAW = Path("artifacts/raw")
 REPORTS = Path("reports")
-GATES = ("validation", "validation_train")
+GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
 
 
 @stage
 def main() -> None:
     """Run the stage."""
     params = load_params()
-    results = load_results(METRICS, parse_runs(params.runs), [*params.baselines, *params.critics])
-    outcomes = {name: REPORTS / name / "validation.json" for name in GATES}
-    gates = {name: read_json(path) if path.exists() else None for name, path in outcomes.items()}
+    results = load_results(Path("metrics"), parse_runs(params.runs), [*params.baselines, *params.critics])
+    gates = {name: read_json(path) if path.exists() else None for name, path in GATES.items()}
 
-    evidence = Evidence(results, PREDICTIONS, RAW, params.report)
+    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report)
     page = page_of(evidence, params.profile, gates)
 
     write_text(REPORTS / "report.html", to_html(page))

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
 
 from jinja2 import Environment, FileSystemLoader, Template
 
@@ -35,7 +34,6 @@ PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 class Text:
     """A paragraph; ``is_notice`` highlights it."""
 
-    kind: ClassVar[str] = "text"
     text: str
     is_notice: bool = False
 
@@ -48,7 +46,6 @@ class Table:
     names to addresses. ``is_anchored`` gives each row its own address (``anchor_of`` its name).
     """
 
-    kind: ClassVar[str] = "table"
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -68,7 +65,6 @@ class Table:
 class Figure:
     """A drawing (our own SVG), its content in words, and its caption."""
 
-    kind: ClassVar[str] = "figure"
     svg: str
     alt: str
     caption: str
@@ -78,7 +74,6 @@ class Figure:
 class Listing:
     """An ordered list of texts; ``marked`` holds the indices of highlighted ones."""
 
-    kind: ClassVar[str] = "listing"
     items: Sequence[str]
     marked: frozenset[int] = frozenset()
 
@@ -87,7 +82,6 @@ class Listing:
 class Fold:
     """A collapsed part, open in print and in Markdown. A ``Browser`` filters by ``tags``."""
 
-    kind: ClassVar[str] = "fold"
     summary: str
     blocks: Sequence[Text | Table | Figure | Listing]
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -97,13 +91,7 @@ class Fold:
 class Browser:
     """Entries that readers can filter by tag and by word; without JavaScript all of them are visible."""
 
-    kind: ClassVar[str] = "browser"
     entries: Sequence[Fold]
-
-    @property
-    def tags(self) -> list[str]:
-        """The names of the entries' tags."""
-        return list(dict.fromkeys(name for entry in self.entries for name in entry.tags))
 
 
 Block = Text | Table | Figure | Listing | Fold | Browser
@@ -115,11 +103,6 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
-
-    @property
-    def anchor(self) -> str:
-        """The section's address on the page."""
-        return anchor_of(self.title)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +119,13 @@ def anchor_of(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def visible(text: str) -> str:
-    """Text with U+FFFD for every character that a reader cannot see or an encoder cannot write."""
+def _visible(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text)
 
 
 def escaped(text: str) -> str:
-    """Visible text, safe inside HTML elements and quoted attributes."""
-    return html.escape(visible(text))
+    """Text safe inside HTML elements and quoted attributes, without characters that a reader cannot see."""
+    return html.escape(_visible(text))
 
 
 def to_html(page: Page) -> str:
@@ -161,7 +143,7 @@ def _template() -> Template:
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         keep_trailing_newline=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else visible(str(value)),
+        finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
     environment.globals |= {"anchor_of": anchor_of, "project": ROOT, "lineage": LINEAGE}
     return environment.get_template("page.html")
@@ -204,4 +186,4 @@ def _markdown(block: Block) -> str:
 
 
 def _md(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", " ".join(visible(text).split()))
+    return _MARKDOWN.sub(r"\\\1", " ".join(_visible(text).split()))

@@ -161,10 +161,8 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
 
 def _short(number: float) -> str:
     """2,000,000 as 2M, 5,000 as 5K."""
-    for size, letter in ((1e6, "M"), (1e3, "K")):
-        if number >= size:
-            return f"{number / size:g}{letter}"
-    return f"{number:g}"
+    size, letter = next((pair for pair in ((1e6, "M"), (1e3, "K")) if number >= pair[0]), (1.0, ""))
+    return f"{number / size:g}{letter}"
 
 
 def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float, float, float]]) -> str:

@@ -8,19 +8,10 @@ from typing import Any, get_args
 from pathfinder.core.prompts import Label
 from pathfinder.pages.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
 from pathfinder.pages.svg import line_chart
-from pathfinder.reporting.cells import counts, percent
+from pathfinder.reporting.cells import figures, folded, percent
+from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, name_of
 from pathfinder.reporting.record_flow import source_name
-from pathfinder.reporting.results import (
-    CONTROL,
-    MISSING,
-    NOT_APPLICABLE,
-    PRMBENCH,
-    PROCESSBENCH,
-    SEARCH,
-    Metrics,
-    Results,
-    name_of,
-)
+from pathfinder.reporting.results import Metrics, Results
 
 _TRUTH = {
     "wrong": "incorrect steps",
@@ -41,12 +32,8 @@ _JUDGE = {
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
-def validation(outcomes: Mapping[str, Mapping[str, Any] | None]) -> list[Block]:
-    """How many gates passed per suite; ``outcomes`` are the contents of validation.json by folder."""
-    return [block for folder, outcome in outcomes.items() for block in _gates(folder, outcome)]
-
-
-def _gates(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
+def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
+    """How many gates passed per suite; ``outcome`` is the content of the folder's validation.json."""
     if outcome is None:
         return [Text(f"{MISSING}: reports/{folder}, written by its validate stage.")]
     suites: dict[tuple[str, str], list[bool]] = {}
@@ -70,30 +57,29 @@ def overlap(build: Metrics | None) -> list[Block]:
         removal = f"Removed: {'; '.join(each)} (a problem in several benchmarks counts for each)."
     else:
         removal = "No overlap was removed (build.remove_overlap)."
-    found = build["overlap"]
+    lead = (
+        "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
+        "counts once: as the same if it is equal after normalisation, otherwise as near by word 3-shingles. "
+    )
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
+    found = build["overlap"]
     whole = [(name, *_overlap_row(bench, bench)) for name, bench in found.items()]
     parts = [
         (name, source_name(source), *_overlap_row(shared, bench))
         for name, bench in found.items()
         for source, shared in bench["sources"].items()
     ]
-    lead = (
-        "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
-        "counts once: as the same if it is equal after normalisation, otherwise as near by word 3-shingles. "
-    )
     caption = "Overlap by benchmark and class over all sources, before any removal."
-    blocks: list[Block] = [Text(lead + removal), Table(caption, ("benchmark", *columns), whole)]
-    if len({source for bench in found.values() for source in bench["sources"]}) > 1:
-        caption = "Overlap by source."
-        blocks.append(Fold(caption, [Table(caption, ("benchmark", "source", *columns), parts)]))
-    return blocks
+    table = Table(caption, ("benchmark", *columns), whole)
+    parts = parts if len({source for _, source, *_ in parts}) > 1 else []
+    by_source = "Overlap by source."
+    return [Text(lead + removal), table, *folded(by_source, by_source, ("benchmark", "source", *columns), parts)]
 
 
 def _overlap_row(shared: Mapping[str, int], bench: Mapping[str, Any]) -> list[str]:
     exact, near, steps = shared["exact_steps"], shared["near_steps"], bench["steps"]
-    share = f"{100 * (exact + near) / steps:.1f}" if steps else NOT_APPLICABLE
-    return [*counts([bench["items"], shared["exact_problems"], shared["near_problems"], steps, exact, near]), share]
+    counts = [bench["items"], shared["exact_problems"], shared["near_problems"], steps, exact, near]
+    return [*figures(counts, ","), *figures([100 * (exact + near) / steps if steps else None])]
 
 
 def curves_of(results: Results) -> list[dict[str, Any]]:
@@ -119,24 +105,24 @@ def training(results: Results) -> list[Block]:
     }
     columns = ("train_records", "optimiser_steps", "tokens_an_epoch")
     rows = [
-        (run.name, *counts([found.get(key) for key in columns]), f"{found.get('final_loss', float('nan')):.3f}")
-        for run in results.runs
-        if (found := results.train.get(run.name)) is not None
+        (run, *figures([found.get(key) for key in columns], ","), f"{found.get('final_loss', float('nan')):.3f}")
+        for run, found in results.train.items()
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
     caption = "Training. One tree holds all steps of a problem. The published samples need several times the tokens."
+    shares = ("accuracy", "majority_accuracy", "auc")
     labels = [
-        (run.name, label, *_label_cells(figures))
-        for run in results.runs
-        for label, figures in results.train.get(run.name, {}).get("test_labels", {}).items()
+        (run, label, f"{found.get('n', 0):,}", *figures([found.get(key) for key in shares], ".3f"))
+        for run, metrics in results.train.items()
+        for label, found in metrics.get("test_labels", {}).items()
     ]
     label_headers = ("run", "label", "n", "accuracy", "majority's accuracy", "area under ROC")
-    table = Table("Labels of held-out problems, predicted at the positions of the loss.", label_headers, labels)
+    label_caption = "Labels of held-out problems, predicted at the positions of the loss."
     return [
         _losses("Training loss of each system's first run.", series),
         *_learning(results),
         Table(caption, headers, rows, origin="metrics/train/full.json"),
-        *([Fold("Held-out labels", [table])] if labels else []),
+        *folded("Held-out labels", label_caption, label_headers, labels),
     ]
 
 
@@ -145,9 +131,9 @@ def _learning(results: Results) -> list[Block]:
     losses: dict[str, dict[float, list[float]]] = {}
     accuracies: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in curves_of(results):
-        losses.setdefault(row["system"], {}).setdefault(float(row["step"]), []).append(row["loss"])
-        line = accuracies.setdefault(row["system"], {}).setdefault(row["label"], [])
-        line.append((float(row["step"]), 100 * row["accuracy"]))
+        name, step = row["system"], float(row["step"])
+        losses.setdefault(name, {}).setdefault(step, []).append(row["loss"])
+        accuracies.setdefault(name, {}).setdefault(row["label"], []).append((step, 100 * row["accuracy"]))
     if not losses:
         return []
     means = {name: [(step, sum(v) / len(v)) for step, v in line.items()] for name, line in losses.items()}
@@ -169,11 +155,6 @@ def _ends(series: Curves, digits: int) -> str:
     """The first and last value of each curve in words."""
     ends = {name: (line[0][1], line[-1][1]) for name, line in series.items() if line}
     return "; ".join(f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items()) + "."
-
-
-def _label_cells(figures: Mapping[str, Any]) -> list[str]:
-    shares = (figures.get(key) for key in ("accuracy", "majority_accuracy", "auc"))
-    return [f"{figures.get('n', 0):,}", *(NOT_APPLICABLE if share is None else f"{share:.3f}" for share in shares)]
 
 
 def truth_lines(truth: Metrics | None) -> list[str]:
@@ -199,7 +180,7 @@ def truth(metrics: Metrics | None) -> list[Block]:
         return [Text("These sources contain no problem with known ground truth.")]
     groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
     rows = [
-        (name, *counts([found["steps"], found["kept"]]), *(percent(found[key]) for key in _TRUTH))
+        (name, *figures([found["steps"], found["kept"]], ","), *(percent(found[key]) for key in _TRUTH))
         for name, found in groups.items()
     ]
     caption = (

@@ -5,46 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pathfinder.benchmarks import paper
-from pathfinder.benchmarks.bootstrap import adjusted
 from pathfinder.pages.page import Block, Listing, Table
 from pathfinder.reporting.claims import (
-    CATEGORIES,
     MORE_DATA,
     SEARCH_BEATS,
     SOME_DATA,
-    SUBTASKS,
-    TWO_PASSES,
+    VARIANT_CLAIMS,
     Finding,
     Findings,
+    adjusted_findings,
     by_verdict,
-    finding,
     listed,
 )
 from pathfinder.reporting.evidence import BEST_OF_N, MAJORITY, ONE_SAMPLE, Evidence
-from pathfinder.reporting.results import NOT_APPLICABLE
+from pathfinder.reporting.names import NOT_APPLICABLE
 
 _SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
 _QUESTIONS = {
-    "Does separating the subtasks help?": SUBTASKS,
-    "Does separating the error categories help?": CATEGORIES,
-    "Do two passes beat autoregressive labels?": TWO_PASSES,
+    "no_subtasks": "Does separating the subtasks help?",
+    "no_error_categories": "Does separating the error categories help?",
+    "autoregressive": "Do two passes beat autoregressive labels?",
 }
 _RIVALS = {ONE_SAMPLE: "pass@1", MAJORITY: "majority voting", BEST_OF_N["min"]: "best of n by min"}
+_DATA_EFFECTS = {
+    (1, 1): "it helps, and more of it helps further",
+    (1, 0): "it helps and then saturates",
+    (1, -1): "some helps, more of it hurts",
+    (0, 1): "only the larger share helps",
+    (0, 0): "no share makes a clear difference in these runs",
+    (0, -1): "more of it hurts",
+    (-1, 1): "some hurts, and more of it makes up for that",
+    (-1, 0): "it hurts",
+    (-1, -1): "it hurts",
+}  # of the first share of the weak data and of the rest
 
 
 def answers(evidence: Evidence, found: Findings) -> list[Block]:
     """One sentence per question that was tested, then guided search set by set; empty without comparisons."""
-    said = [f"{question} {_verdicts(found[claim], 'on')}" for question, claim in _QUESTIONS.items() if claim in found]
-    said += _data(found)
-    rivals = {
-        claim.removeprefix(SEARCH_BEATS): next(iter(tests.values()))
-        for claim, tests in found.items()
-        if claim.startswith(SEARCH_BEATS)
-    }
-    said += [f"Does guided search beat the alternatives without it? {_verdicts(rivals, 'against')}"] if rivals else []
+    by_claim = [(question, found.get(VARIANT_CLAIMS[variant])) for variant, question in _QUESTIONS.items()]
+    sentences = [f"{question} {_verdicts(tests, 'on')}" for question, tests in by_claim if tests]
+    sentences += _data(found)
+    searches = {claim.removeprefix(SEARCH_BEATS): tests for claim, tests in found.items() if SEARCH_BEATS in claim}
+    if rivals := {rival: next(iter(tests.values())) for rival, tests in searches.items()}:
+        sentences.append(f"Does guided search beat the alternatives without it? {_verdicts(rivals, 'against')}")
     by_set = _by_set(evidence)
-    said += _where(evidence, by_set)
-    return [*([Listing(said)] if said else []), *_table(evidence, by_set)]
+    sentences += _where(evidence, by_set)
+    return [*([Listing(sentences)] if sentences else []), *_table(evidence, by_set)]
 
 
 def _verdicts(tests: Mapping[str, Finding], preposition: str) -> str:
@@ -69,32 +75,16 @@ def _data(found: Findings) -> list[str]:
 
 def course(some: Finding, more: Finding) -> str:
     """The effect of the first share of the weak data and of the rest; only ``yes`` and ``no`` count as effects."""
-    directions = [{"yes": 1, "no": -1}.get(found.verdict, 0) for found in (some, more)]
-    match directions:
-        case 1, 1:
-            return "it helps, and more of it helps further"
-        case 1, 0:
-            return "it helps and then saturates"
-        case 1, -1:
-            return "some helps, more of it hurts"
-        case 0, 1:
-            return "only the larger share helps"
-        case 0, 0:
-            return "no share makes a clear difference in these runs"
-        case -1, 0 | -1:
-            return "it hurts"
-        case -1, 1:
-            return "some hurts, and more of it makes up for that"
-    return "more of it hurts"
+    directions = {"yes": 1, "no": -1}
+    return _DATA_EFFECTS[directions.get(some.verdict, 0), directions.get(more.verdict, 0)]
 
 
 def _by_set(evidence: Evidence) -> Findings:
     """Per search set, the finding against each rival; p-values are adjusted over all of them."""
-    compared = {(name, one.right): one for name, (_, found) in evidence.by_set.items() for one in found}
-    ps = adjusted([one.difference.p for one in compared.values()])
+    compared = [one for _, found in evidence.by_set.values() for one in found]
     tests: dict[str, dict[str, Finding]] = {}
-    for ((name, rival), one), p in zip(compared.items(), ps, strict=True):
-        tests.setdefault(name, {})[rival] = finding(one, p)
+    for one, test in zip(compared, adjusted_findings(compared), strict=True):
+        tests.setdefault(one.benchmark, {})[one.right] = test
     return tests
 
 
@@ -107,7 +97,7 @@ def _where(evidence: Evidence, by_set: Findings) -> list[str]:
             continue
         ahead = [_SETS.get(name, name) for name, test in found.items() if test.verdict == "yes"]
         where = "every set" if len(ahead) == len(found) else listed(ahead) if ahead else "no set with certainty"
-        ends = (max(found, key=lambda name: found[name].value), min(found, key=lambda name: found[name].value))
+        ends = (extreme(found, key=lambda name: found[name].value) for extreme in (max, min))
         most, least = (
             f"{found[name].value:+.1f} on {_SETS.get(name, name)} (pass@1 {evidence.by_set[name][0].value:.1f})"
             for name in ends
@@ -120,8 +110,8 @@ def _table(evidence: Evidence, by_set: Findings) -> list[Block]:
     rivals = [rival for rival in _RIVALS if any(rival in tests for tests in by_set.values())]
     levels = {name: evidence.by_set[name][0].value for name in by_set}
     rows = [
-        (_SETS.get(name, name), f"{levels[name]:.1f}", *(str(by_set[name].get(r, NOT_APPLICABLE)) for r in rivals))
-        for name in sorted(by_set, key=lambda name: levels[name])
+        (_SETS.get(name, name), f"{level:.1f}", *(str(by_set[name].get(rival, NOT_APPLICABLE)) for rival in rivals))
+        for name, level in sorted(levels.items(), key=lambda item: item[1])
     ]
     caption = (
         "Guided search by PathFinder-PRM compared with its rivals on each set, the policy's hardest set first. The p "

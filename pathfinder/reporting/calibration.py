@@ -40,7 +40,7 @@ class Bin:
 
 def processbench_rewards(items: Sequence[ProcessBenchItem], rows: Iterable[Mapping[str, Any]]) -> Rewards:
     """Steps up to and including the first incorrect one; later steps have no label."""
-    known = {(item.subset, item.id): item for item in items}
+    known = {item.key: item for item in items}
     pairs = []
     for row in rows:
         if (item := known.get((row["subset"], row["id"]))) is not None:

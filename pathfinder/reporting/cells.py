@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pathfinder.core.runs import Run
-from pathfinder.reporting.results import BENCHMARKS, NOT_APPLICABLE, Benchmark, Metrics, Results, Score
-
-Value = Callable[[Metrics, str], Any]
-"""Looks up a figure of a metric file by the name of its column."""
-
-
-def figures(values: Sequence[Any]) -> list[str]:
-    """Figures to one decimal place, a dash for ``None``."""
-    return [NOT_APPLICABLE if value is None else f"{value:.1f}" for value in values]
+from pathfinder.pages.page import Block, Fold, Table
+from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
+from pathfinder.reporting.results import Metrics, Results, Score
 
 
-def counts(values: Sequence[int | None]) -> list[str]:
-    """Counts with thousands separators, a dash for ``None``."""
-    return [NOT_APPLICABLE if value is None else f"{value:,}" for value in values]
+def figures(values: Iterable[float | None], form: str = ".1f") -> list[str]:
+    """Figures in a format, by default to one decimal place; a dash for ``None``."""
+    return [NOT_APPLICABLE if value is None else f"{value:{form}}" for value in values]
 
 
 def percent(figure: Metrics) -> str:
     """A figure of the form ``{"value", "interval"}``; a dash if nothing was counted."""
     return NOT_APPLICABLE if figure["value"] is None else str(Score(figure["value"], *figure["interval"]))
-
-
-def gaps(ours: Sequence[float | None], theirs: Sequence[float]) -> list[str]:
-    """Our figures minus the paper's."""
-    pairs = zip(ours, theirs, strict=True)
-    return [NOT_APPLICABLE if value is None else f"{value - printed:+.1f}" for value, printed in pairs]
-
-
-def row_of(
-    members: Sequence[Run], metrics: Mapping[str, Metrics], value_of: Value, columns: Sequence[str]
-) -> list[float | None]:
-    """A system's figures, each the mean over its measured seeds; ``None`` if no file has it."""
-    files = [metrics[run.name] for run in members if run.name in metrics]
-    found = ([value for file in files if (value := value_of(file, column)) is not None] for column in columns)
-    return [sum(values) / len(values) if values else None for values in found]
-
-
-def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], *keys: str) -> float | None:
-    """The mean of a nested figure over a system's measured seeds."""
-    return row_of(members, metrics, lambda file, _: nested(file, *keys), [""])[0]
 
 
 def nested(found: Any, *keys: str) -> Any:
@@ -54,24 +28,33 @@ def nested(found: Any, *keys: str) -> Any:
     return found
 
 
-def subset(found: Metrics, column: str) -> Any:
-    """F1 of a ProcessBench subset, or the mean."""
-    return found["mean_f1"] if column == "mean_f1" else nested(found, "subsets", column, "f1")
+def score_of(metrics: Metrics, column: str) -> Any:
+    """The overall score or that of a subset, class, category or search set; ``None`` if it was not measured."""
+    if column in metrics:
+        return metrics[column]
+    parts = (metrics.get(kind, {}).get(column) for kind in ("subsets", "classes", "categories", "sets"))
+    found = next((part for part in parts if part is not None), None)
+    if not isinstance(found, Mapping):
+        return found
+    return found["f1"] if "f1" in found else next((value for key, value in found.items() if key != "n"), None)
 
 
-def class_or_category(found: Metrics, column: str) -> Any:
-    """PRMScore of a PRMBench class or category, or the overall one."""
-    if column == "overall":
-        return found["overall"]
-    return found["classes"].get(column, found["categories"].get(column))
+def scores_of(members: Sequence[Run], metrics: Mapping[str, Metrics], columns: Iterable[str]) -> list[float | None]:
+    """A system's score in each column, the mean over its measured seeds."""
+    files = [metrics[run.name] for run in members if run.name in metrics]
+    return [_mean(score_of(file, column) for file in files) for column in columns]
 
 
-def search_set(found: Metrics, column: str) -> Any:
-    """Accuracy on a search set, or the average."""
-    if column == "average":
-        return found["average"]
-    figures = found["sets"].get(column, {})
-    return next((value for key, value in figures.items() if key != "n"), None)
+def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], *keys: str) -> float | None:
+    """The mean of a nested figure over a system's measured seeds."""
+    return _mean(nested(metrics.get(run.name), *keys) for run in members)
+
+
+def folded(
+    summary: str, caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], origin: str = ""
+) -> list[Block]:
+    """A collapsed table, or nothing if it has no rows."""
+    return [Fold(summary, [Table(caption, headers, rows, origin=origin)])] if rows else []
 
 
 def origin_of(results: Results, benchmark: Benchmark) -> str:
@@ -99,3 +82,8 @@ def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | Non
             scores = [mean_of(members, results.benchmarks[bench], bench.figure) for bench in BENCHMARKS]
             points.append((members[0], records, records - train["sources"].get("prm800k", 0), scores))
     return sorted(points, key=lambda point: point[1])
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found) if found else None

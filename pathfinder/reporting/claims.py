@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-from pathfinder.benchmarks.bootstrap import adjusted
+from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.comparisons import Comparison, seeds_of
 from pathfinder.reporting.evidence import BEST_OF_N, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
-from pathfinder.reporting.results import BENCHMARKS, MISSING, NOT_APPLICABLE, TABLES, spoken
+from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TABLES, spoken
 
-SUBTASKS, CATEGORIES, TWO_PASSES = (
-    "separate subtasks help",
-    "separate error categories help",
-    "two passes beat autoregressive labels",
-)
+VARIANT_CLAIMS = {
+    "no_subtasks": "separate subtasks help",
+    "no_error_categories": "separate error categories help",
+    "autoregressive": "two passes beat autoregressive labels",
+}
 SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
 SEARCH_BEATS = "guided search beats "
-_LEVEL = 0.05
-_VARIANTS = {"no_subtasks": SUBTASKS, "no_error_categories": CATEGORIES, "autoregressive": TWO_PASSES}
+_VERDICTS = ("yes", "no", "perhaps", "perhaps not", "open")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Estimate):
     """A claim on one benchmark: the difference in the claim's direction, its interval, and its adjusted p-value."""
-
-    value: float
-    low: float
-    high: float
-    p: float
 
     @property
     def verdict(self) -> str:
         """``yes`` or ``no`` if p < 0.05; ``perhaps`` or ``perhaps not`` if only the interval excludes zero."""
-        if self.low <= 0 <= self.high:
+        if not self.is_clear:
             return "open"
-        if self.p >= _LEVEL:
+        if self.p >= 0.05:
             return "perhaps" if self.value > 0 else "perhaps not"
         return "yes" if self.value > 0 else "no"
 
@@ -54,40 +46,45 @@ Findings = Mapping[str, Mapping[str, Finding]]
 """For each claim, a finding per benchmark title."""
 
 
-def finding(compared: Comparison, p: float, is_reversed: bool = False) -> Finding:
-    """The finding for the claim that the left side is ahead, or the right side if ``is_reversed``."""
-    sign, found = -1 if is_reversed else 1, compared.difference
-    low, high = sorted((sign * found.low, sign * found.high))
-    return Finding(sign * found.value, low, high, p)
+def adjusted_findings(compared: Sequence[Comparison]) -> list[Finding]:
+    """The finding of each comparison that its left side is ahead; p-values are adjusted over all of them."""
+    found = [one.difference for one in compared]
+    ps = adjusted([one.p for one in found])
+    return [Finding(one.value, one.low, one.high, p) for one, p in zip(found, ps, strict=True)]
 
 
 def findings(evidence: Evidence) -> Findings:
     """The findings for every claim that was tested; p-values are adjusted over all comparisons."""
-    by_pair = {(bench, one.left, one.right): one for bench, found in evidence.comparisons.items() for one in found}
-    p_of = dict(zip(by_pair, adjusted([one.difference.p for one in by_pair.values()]), strict=True))
+    known = {}
+    for one, test in zip(evidence.comparisons, adjusted_findings(evidence.comparisons), strict=True):
+        known[one.benchmark, one.left, one.right] = test
+        known[one.benchmark, one.right, one.left] = Finding(-test.value, -test.high, -test.low, test.p)
     tested: dict[str, dict[str, Finding]] = {}
-    for claim, left, right, is_reversed in _claims(evidence):
+    for claim, ahead, behind in _claims(evidence):
         for bench in BENCHMARKS:
-            if (key := (bench, left, right)) in by_pair:
-                tested.setdefault(claim, {})[bench.title] = finding(by_pair[key], p_of[key], is_reversed)
+            if found := known.get((bench.title, ahead, behind)):
+                tested.setdefault(claim, {})[bench.title] = found
     return tested
 
 
 def claims(evidence: Evidence, found: Findings) -> list[Block]:
     """The paper's hypothesis in a sentence, then a table of claims with verdict, difference and p per benchmark."""
-    compared = [one for bench in evidence.comparisons.values() for one in bench]
-    if not compared:
+    if not evidence.comparisons:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     titles = [bench.title for bench in BENCHMARKS]
     rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
-    seeds = sorted({seeds_of(one.seeds) for one in compared})
+    seeds = sorted({seeds_of(one.seeds) for one in evidence.comparisons})
     caption = (
         f"Differences in percentage points with 95 % intervals ({' or '.join(seeds)}). The two-sided p is adjusted by "
         "Holm's method over all comparisons of this page. “Yes” and “no” mean p < 0.05, “perhaps” and “perhaps not” "
         "that only the interval excludes zero, and “open” neither."
     )
     table = Table(caption, ("claim", *titles), rows, origin=str(TABLES))
-    return [*map(Text, _hypothesis(found.get(SUBTASKS, {}))), table, *map(Text, _about_seeds(compared))]
+    return [
+        *map(Text, _hypothesis(found.get(VARIANT_CLAIMS["no_subtasks"], {}))),
+        table,
+        *map(Text, _about_seeds(evidence.comparisons)),
+    ]
 
 
 def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
@@ -116,9 +113,10 @@ def _hypothesis(tests: Mapping[str, Finding]) -> list[str]:
 
 def by_verdict(tests: Mapping[str, Finding]) -> dict[str, dict[str, Finding]]:
     """The findings of each verdict, the clear verdicts first."""
-    order = ("yes", "no", "perhaps", "perhaps not", "open")
-    names = {verdict: {name: test for name, test in tests.items() if test.verdict == verdict} for verdict in order}
-    return {verdict: found for verdict, found in names.items() if found}
+    found: dict[str, dict[str, Finding]] = {}
+    for name, test in sorted(tests.items(), key=lambda item: _VERDICTS.index(item[1].verdict)):
+        found.setdefault(test.verdict, {})[name] = test
+    return found
 
 
 def listed(names: Sequence[str]) -> str:
@@ -126,24 +124,20 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(names[:-1]) + " and " + names[-1] if len(names) > 1 else names[0]
 
 
-def _claims(evidence: Evidence) -> list[tuple[str, str, str, bool]]:
-    """Each claim, the left and right systems of its comparison, and whether it favours the right one."""
+def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
+    """Each claim, the system that it says is ahead, and the other system."""
     found = []
-    for members in evidence.systems.values():
-        run = members[0]
+    full = spoken(evidence.systems["full"][0]) if "full" in evidence.systems else ""
+    for run, *_ in evidence.systems.values():
         base = "full" if run.mix == MAIN_MIX else f"full-{run.mix}"
         if run.variant != "full" and base in evidence.systems:
             where = "" if run.mix == MAIN_MIX else f" ({run.mix} mix)"
-            claim = _VARIANTS.get(run.variant, f"full beats {run.variant}")
-            found.append((claim + where, spoken(evidence.systems[base][0]), spoken(run), False))
-        elif run.variant == "full" and run.mix != MAIN_MIX and "full" in evidence.systems:
-            full = spoken(evidence.systems["full"][0])
-            is_less = run.mix == "prm800k"
-            claim = SOME_DATA if is_less else f"more weak data helps ({run.mix} over 400k)"
-            found.append((claim, full, spoken(run), not is_less))
-    if "full" in evidence.systems:
-        rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
-        rivals |= {f"best of n by {rule}": name for rule, name in BEST_OF_N.items()}
-        full = spoken(evidence.systems["full"][0])
-        found += [(SEARCH_BEATS + rival, full, name, False) for rival, name in rivals.items()]
-    return found
+            claim = VARIANT_CLAIMS.get(run.variant, f"full beats {run.variant}")
+            found.append((claim + where, spoken(evidence.systems[base][0]), spoken(run)))
+        elif run.variant == "full" and run.mix == "prm800k":
+            found.append((SOME_DATA, full, spoken(run)))
+        elif run.variant == "full" and run.mix != MAIN_MIX:
+            found.append((f"more weak data helps ({run.mix} over 400k)", spoken(run), full))
+    rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
+    rivals |= {f"best of n by {rule}": name for rule, name in BEST_OF_N.items()}
+    return found + [(SEARCH_BEATS + rival, full, name) for rival, name in rivals.items()]

@@ -8,16 +8,17 @@ the others are assumed to vary as much.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pathfinder.benchmarks import prmbench, processbench
-from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, pooled, replicate
+from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, replicate
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
+from pathfinder.reporting.results import Score
 
 Row = Mapping[str, Any]
 
@@ -63,20 +64,20 @@ class Measured:
 
 
 def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> Measured:
-    """Mean F1 from prediction rows, rule "both"."""
+    """Mean F1 from prediction rows, rule "both", over the items that have a row."""
     predictions = {(row["subset"], row["id"]): row["prediction"] for row in rows}
-    table = processbench.Table.of(items, predictions)
-    keys = tuple(f"{item.subset}/{item.id}" for item in items)
-    return Measured(keys, tuple(item.subset for item in items), table.mean_f1)
+    mine = [item for item in items if item.key in predictions]
+    keys = tuple(f"{item.subset}/{item.id}" for item in mine)
+    return Measured(keys, tuple(item.subset for item in mine), processbench.Table.of(mine, predictions).mean_f1)
 
 
 def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
-    """PRMScore from prediction rows, rule "both"; like the metric, it excludes the correct counterparts."""
-    mine = [item for item in items if item.classification != CORRECT]
+    """PRMScore from prediction rows, rule "both", without the correct counterparts, as the metric computes it."""
     found = {row["idx"]: row for row in rows}
-    labels = [prmbench.labels_of(i.idx, found.get(i.idx, {"validity": False}), i.classification) for i in mine]
+    mine = [item for item in items if item.classification != CORRECT and item.idx in found]
+    labels = [prmbench.labels_of(item.idx, found[item.idx], item.classification) or [] for item in mine]
     pairs = zip(mine, labels, strict=True)
-    counts = np.stack([prmbench.step_counts(item, (given or [])[: len(item.steps)]) for item, given in pairs])
+    counts = np.array([prmbench.step_counts(item, given[: len(item.steps)]) for item, given in pairs])
 
     def overall(taken: Indices) -> float:
         return float(prmbench.scores({"counterfactual": counts[taken].sum(0)})["overall"])
@@ -84,7 +85,7 @@ def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
     return Measured(tuple(item.idx for item in mine), tuple(item.classification for item in mine), overall)
 
 
-def on_search(rows: Sequence[Row], figure: str) -> Measured:
+def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
     """The mean over the sets of each set's mean ``figure``, in percent."""
     strata = tuple(str(row["set"]) for row in rows)
     values = np.array([float(row[figure]) for row in rows])
@@ -93,8 +94,7 @@ def on_search(rows: Sequence[Row], figure: str) -> Measured:
 
     def average(taken: Indices) -> float:
         sums = np.bincount(groups[taken], weights=values[taken], minlength=len(names))
-        means: npt.NDArray[np.float64] = sums / np.bincount(groups[taken], minlength=len(names))
-        return 100 * float(means.mean())
+        return 100 * float((sums / np.bincount(groups[taken], minlength=len(names))).mean())
 
     return Measured(tuple(f"{row['set']}/{row['id']}" for row in rows), strata, average)
 
@@ -110,24 +110,20 @@ class System:
     seeds: tuple[int, ...]
     replicates: npt.NDArray[np.float64]
 
-    def level(self, report: Report, spread: Spread | None = None) -> Estimate:
+    def level(self, report: Report, spread: Spread | None = None) -> Score:
         """The mean over seeds in percent, its interval clipped to 0 to 100; ``spread`` applies to a single seed."""
         between = spread.of(1) if spread and len(self.seeds) == 1 else None
         found = estimate([self.replicates], report.confidence, between)
-        return replace(found, low=max(0.0, found.low), high=min(100.0, found.high))
-
-
-def spread_of(systems: Iterable[System]) -> Spread | None:
-    """The variance between seeds, pooled over the systems of one benchmark that have several; ``None`` without any."""
-    return pooled(system.replicates for system in systems if system.seeds)
+        return Score(found.value, max(0.0, found.low), min(100.0, found.high))
 
 
 def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True) -> System | None:
-    """One system's runs by seed, or ``None`` without runs; runs on other problems than the first are left out."""
-    if not runs:
+    """Combine a system's runs by seed; runs without problems or on other problems than the first are left out."""
+    found = [(seed, run) for seed, run in sorted(runs.items()) if run.keys]
+    if not found:
         return None
-    keys = runs[min(runs)].keys
-    same = {seed: measured for seed, measured in sorted(runs.items()) if measured.keys == keys}
+    keys = found[0][1].keys
+    same = {seed: run for seed, run in found if run.keys == keys}
     rows = [
         replicate(len(keys), run.statistic, report.bootstrap_samples, report.confidence, report.seed, run.strata)
         for run in same.values()

@@ -11,7 +11,7 @@ from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
-from pathfinder.reporting.results import PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
 
 CLAIMS = "The paper's claims, tested here"
 _NOTICES = {
@@ -42,49 +42,42 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     results, lines = evidence.results, evidence.lines
     family = profile.split("-")[0]
     is_comparable = family == "paper"
-    notice = [Text(_NOTICES[family], is_notice=True)] if family in _NOTICES else []
-    found = findings(evidence)
-    scale = plots.our_scale(results, lines) or [Text("Only one data mix was trained on.")]
-    mistakes = worst_mistakes(
-        evidence.processbench_items,
-        {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()},
-    )
+    lead: list[Block] = [Text(f"Profile: {profile}.")]
+    lead += [Text(_NOTICES[family], is_notice=True)] if family in _NOTICES else []
+    tested = findings(evidence)
+    predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
     paper += tables.paper_tables(results, is_comparable)
     paper += [plots.paper_performance(lines, is_comparable), plots.paper_scale(results, is_comparable)]
     sections: dict[str, list[Block]] = {
         "Results": [tables.headline(lines), *plots.performance(lines), *tables.each_run(results)],
-        CLAIMS: [*claims(evidence, found), *answers(evidence, found)],
+        CLAIMS: [*claims(evidence, tested), *answers(evidence, tested)],
         "ProcessBench": [
-            *tables.processbench(results),
+            *tables.by_part(results, PROCESSBENCH),
             *_compared(evidence, PROCESSBENCH),
             *details.processbench(results),
         ],
-        "PRMBench": [*tables.prmbench(results), *_compared(evidence, PRMBENCH), *details.prmbench(results)],
+        "PRMBench": [*tables.by_part(results, PRMBENCH), *_compared(evidence, PRMBENCH), *details.prmbench(results)],
         "Search": [*tables.search(results), *_compared(evidence, SEARCH), *details.search(results)],
-        "Score against data": scale,
-        "How good the rewards are": _rewards(evidence),
+        "Score against data": plots.our_scale(results, lines) or [Text("Only one data mix was trained on.")],
+        "How good the rewards are": [
+            *details.stopped_early(results, "no reward curves on ProcessBench"),
+            *(block for name, found in evidence.rewards.items() for block in plots.reward_quality(name, found)),
+        ],
         "The paper's tables and ours": paper,
         "Where every record went": record_flow.accounting(results),
         "The judge against the truth": account.truth(results.truth),
-        "Gates": account.validation(gates),
+        "Gates": [block for folder, outcome in gates.items() for block in account.validation(folder, outcome)],
         "Overlap with the benchmarks": account.overlap(results.stages["build"]),
         "Training": account.training(results),
         "Costs": account.costs(results),
-        "Worst mistakes": mistakes,
+        "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions),
         "Where everything is": [Table("Files and commands.", ("place", "contents"), _PLACES, links=_LINKS)],
     }
-    lead: list[Block] = [Text(f"Profile: {profile}."), *notice]
     title = "Error typing for smarter rewards: the reproduction's report"
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
 
 
-def _rewards(evidence: Evidence) -> list[Block]:
-    stopped = details.stopped_early(evidence.results, "no reward curves on ProcessBench")
-    quality = (plots.reward_quality(name, rewards) for name, rewards in evidence.rewards.items())
-    return [*stopped, *(block for blocks in quality for block in blocks)]
-
-
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     """One sentence per comparison on a benchmark."""
-    return [Text(str(comparison)) for comparison in evidence.comparisons[benchmark]]
+    return [Text(str(one)) for one in evidence.comparisons if one.benchmark == benchmark.title]

@@ -9,7 +9,8 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting import cells
-from pathfinder.reporting.results import NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, Results, label
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, label
+from pathfinder.reporting.results import Results
 
 _CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the test items"}
 _AUXILIARY = {
@@ -47,52 +48,44 @@ def stopped_early(results: Results, consequence: str) -> list[Block]:
 def processbench(results: Results) -> list[Block]:
     """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
     origin, found = cells.origin_of(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
-    subsets = dict(zip(paper.PROCESSBENCH.columns[:-1], paper.PROCESSBENCH.headings[:-1], strict=True))
+    systems = cells.measured(results, PROCESSBENCH)
     parts = {
         f"{name}, {kind}": ("subsets", subset, f"{kind}_acc")
-        for subset, name in subsets.items()
+        for subset, name in zip(paper.PROCESSBENCH.columns[:-1], paper.PROCESSBENCH.headings[:-1], strict=True)
         for kind in ("error", "correct")
     }
     rows = [
-        (label(members), *cells.figures([cells.mean_of(members, found, *keys) for keys in parts.values()]))
-        for members in cells.measured(results, PROCESSBENCH)
+        (label(members), *cells.figures(cells.mean_of(members, found, *keys) for keys in parts.values()))
+        for members in systems
     ]
-    if not rows:
-        return []
     caption = (
         "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
     )
-    table = Table(caption, ("system", *parts), rows, origin=origin)
-    blocks: list[Block] = [Fold("Error and correct accuracy", [table])]
-    if first := next((metrics["generators"] for metrics in found.values() if metrics.get("generators")), None):
-        blocks.append(_generators(results, first, origin))
+    blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows, origin)
+    generators: Mapping[str, Any] = next(filter(None, (metrics.get("generators") for metrics in found.values())), {})
+    rows = [
+        (name, f"{row['n']:,}", *cells.figures(cells.mean_of(m, found, "generators", name, "f1") for m in systems))
+        for name, row in generators.items()
+    ]
+    caption = "F1 in percent on each generator's solutions, rule “both”."
+    blocks += cells.folded("By generator", caption, ("generator", "n", *map(label, systems)), rows, origin)
     if any(metrics.get("thresholds") for metrics in found.values()):
         blocks.append(_thresholds(results, origin))
     return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
-def _generators(results: Results, first: Mapping[str, Any], origin: str) -> Fold:
-    systems, found = cells.measured(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
-    rows = [
-        (name, f"{row['n']:,}", *cells.figures([cells.mean_of(m, found, "generators", name, "f1") for m in systems]))
-        for name, row in first.items()
-    ]
-    caption = "F1 in percent on each generator's solutions, rule “both”."
-    return Fold("By generator", [Table(caption, ("generator", "n", *map(label, systems)), rows, origin=origin)])
-
-
 def _thresholds(results: Results, origin: str) -> Fold:
     first = {members[0].name for members in results.systems.values()}
     rows, series = [], {}
-    for run in results.runs:
-        found = results.benchmarks[PROCESSBENCH].get(run.name, {}).get("thresholds") or {}
-        if found and run.name in first:
-            series[run.name] = [(float(x), float(y)) for x, y in found["curve"]]
+    for run, metrics in results.benchmarks[PROCESSBENCH].items():
+        found = metrics.get("thresholds") or {}
+        if found and run in first:
+            series[run] = [(float(x), float(y)) for x, y in found["curve"]]
         for key, title in _CHOICES.items():
             if (chosen := found.get(key)) is not None:
-                at = NOT_APPLICABLE if chosen["threshold"] is None else f"{chosen['threshold']:.3f}"
                 values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
-                rows.append((f"{run.name}, {title}", at, *cells.figures([*values, chosen["mean_f1"]])))
+                at = cells.figures([chosen["threshold"]], ".3f")
+                rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen["mean_f1"]])))
     caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
     headers = ("run and threshold", "threshold", *paper.PROCESSBENCH.headings)
     words = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
@@ -107,27 +100,23 @@ def prmbench(results: Results) -> list[Block]:
     for members in cells.measured(results, PRMBENCH):
         if any("details" in found.get(run.name, {}) for run in members):
             shares = [cells.mean_of(members, found, "details", "total", key) for key in _AUXILIARY]
-            rows.append((label(members), *cells.figures([None if share is None else 100 * share for share in shares])))
-    if not rows:
-        return []
+            rows.append((label(members), *cells.figures(None if share is None else 100 * share for share in shares)))
     caption = (
         "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
         "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
-    table = Table(caption, ("system", *_AUXILIARY.values()), rows, origin=cells.origin_of(results, PRMBENCH))
-    return [Fold("Auxiliary figures", [table])]
+    headers = ("system", *_AUXILIARY.values())
+    return cells.folded("Auxiliary figures", caption, headers, rows, cells.origin_of(results, PRMBENCH))
 
 
 def search(results: Results) -> list[Block]:
     """How the searches ended, and the calls they needed."""
     found = {**results.benchmarks[SEARCH], "whole solutions": results.sample or {}}
     rows = [
-        (name, *cells.counts([metrics["details"].get(key) for key in _CALLS]))
+        (name, *cells.figures((metrics["details"].get(key) for key in _CALLS), ","))
         for name, metrics in found.items()
         if metrics.get("details") is not None
     ]
-    if not rows:
-        return []
     caption = "Problems, rounds, candidate steps, and calls of the policy that wait for each other."
-    table = Table(caption, ("run", *_CALLS.values()), rows, origin=cells.origin_of(results, SEARCH))
-    return [Fold("How the searches went", [table])]
+    headers = ("run", *_CALLS.values())
+    return cells.folded("How the searches went", caption, headers, rows, cells.origin_of(results, SEARCH))

@@ -7,19 +7,20 @@ from dataclasses import asdict
 from typing import Any
 
 from pathfinder.benchmarks.bootstrap import adjusted
-from pathfinder.pages.page import Block, Browser, Fold, Page, Table
-from pathfinder.reporting import plots
+from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.account import curves_of, truth_lines
+from pathfinder.reporting.calibration import bins, roc, thinned
 from pathfinder.reporting.cells import scale_points
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.results import BENCHMARKS, Line, Metrics, Score
+from pathfinder.reporting.names import BENCHMARKS
+from pathfinder.reporting.plots import bars_of
+from pathfinder.reporting.results import Line, Metrics, Score
 
 
 def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
     """Unrounded results, comparisons and record counts, and every table of the page as printed."""
-    results = evidence.results
-    compared = [comparison for found in evidence.comparisons.values() for comparison in found]
-    corrected = adjusted([comparison.difference.p for comparison in compared])
+    results, compared = evidence.results, evidence.comparisons
+    ps = adjusted([comparison.difference.p for comparison in compared])
     return {
         "profile": profile,
         "runs": [run.name for run in results.runs],
@@ -27,28 +28,41 @@ def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
         "truth": truth_lines(results.truth),
         "comparisons": [
             asdict(comparison) | {"said": str(comparison), "p_adjusted": p}
-            for comparison, p in zip(compared, corrected, strict=True)
+            for comparison, p in zip(compared, ps, strict=True)
         ],
         "accounting": {name: _counts(metrics) for name, metrics in results.stages.items()},
-        "tables": {section.title: [_printed(table) for table in _tables(section.blocks)] for section in page.sections},
+        "tables": {
+            section.title: [
+                {"caption": table.caption, "headers": table.headers, "rows": table.rows}
+                for table in _tables(section.blocks)
+            ]
+            for section in page.sections
+        },
     }
 
 
 def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
     """Rows for ``dvc plots`` by the name of their file."""
     results = evidence.results
-    found = {name: [asdict(bar) for bar in bars] for name, bars in plots.bars_of(evidence.lines).items()}
+    found = {name: [asdict(bar) for bar in bars] for name, bars in bars_of(evidence.lines).items()}
     found["loss"] = [
-        {"system": run.name, "step": row["step"], "loss": row["loss"]}
-        for run in results.runs
-        for row in results.logs.get(run.name, ())
+        {"system": run, "step": row["step"], "loss": row["loss"]} for run, log in results.logs.items() for row in log
     ]
     found["held_out"] = [
         {"system": f"{row['system']}: {row['label']}"} | {key: row[key] for key in ("step", "loss", "accuracy")}
         for row in curves_of(results)
     ]
-    for name, rewards in evidence.rewards.items():
-        found |= {f"{curve}_{name.lower()}": rows for curve, rows in plots.curves_of(rewards).items()}
+    for benchmark, systems in evidence.rewards.items():
+        found[f"roc_{benchmark.lower()}"] = [
+            {"system": name, "wrong": wrong, "sound": correct}
+            for name, rewards in systems.items()
+            for wrong, correct in thinned(roc(rewards))
+        ]
+        found[f"calibration_{benchmark.lower()}"] = [
+            {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
+            for name, rewards in systems.items()
+            for part in bins(rewards)
+        ]
     found["data"] = [
         {"system": bench.title, "records": records, "score": value}
         for _, records, _, values in scale_points(results)
@@ -71,14 +85,7 @@ def _counts(metrics: Metrics | None) -> dict[str, Any] | None:
 def _tables(blocks: Sequence[Block]) -> Iterator[Table]:
     """Every table, including those in folds."""
     for block in blocks:
-        match block:
-            case Table():
-                yield block
-            case Fold():
-                yield from _tables(block.blocks)
-            case Browser():
-                yield from _tables(block.entries)
-
-
-def _printed(table: Table) -> dict[str, Any]:
-    return {"caption": table.caption, "headers": list(table.headers), "rows": [list(row) for row in table.rows]}
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Fold):
+            yield from _tables(block.blocks)

@@ -22,13 +22,13 @@ _KINDS: dict[str, Callable[[int, int], bool]] = {  # of the first incorrect step
 
 def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]]) -> list[Block]:
     """Up to five mistakes of each kind per system; ``systems`` are prediction rows by name."""
-    known = {(item.subset, item.id): item for item in items}
+    known = {item.key: item for item in items}
     entries: list[Fold] = []
     for system, rows in systems.items():
         pairs = [(item, row) for row in rows if (item := known.get((row["subset"], row["id"]))) is not None]
         for kind, applies in _KINDS.items():
             found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
-            found.sort(key=lambda pair: (_order(*pair), pair[0].subset, pair[0].id))
+            found.sort(key=lambda pair: (_order(*pair), pair[0].key))
             entries += [_entry(kind, system, item, row) for item, row in found[:_EACH]]
     if not entries:
         return [Text("There are no mistakes or no predictions.")]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import scale_points
-from pathfinder.reporting.results import BENCHMARKS, MISSING, Line, Results, Score, name_of
+from pathfinder.reporting.names import BENCHMARKS, MISSING, name_of
+from pathfinder.reporting.results import Line, Results, Score
 
 # Systems whose spelling differs between the paper's tables.
 _SAME = {
@@ -19,7 +18,6 @@ _SAME = {
     "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
     "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
 }
-_SIZE = re.compile(r"~?([\d.]+)([KM])")
 _FEWEST = 10  # steps in a drawn part of the range
 Curve = list[tuple[float, float]]
 _DIAGONAL: Curve = [(0.0, 0.0), (1.0, 1.0)]
@@ -50,15 +48,14 @@ def performance(lines: Sequence[Line]) -> list[Block]:
 def paper_performance(lines: Sequence[Line], is_comparable: bool) -> Figure:
     """The paper's figure "Performance comparison", with our systems if they are comparable."""
     rows: dict[str, dict[str, float]] = {}
-    for bench, table in zip(BENCHMARKS, (paper.PROCESSBENCH, paper.PRMBENCH, paper.SEARCH), strict=True):
-        for row in table.rows:
+    for bench in BENCHMARKS:
+        for row in bench.table.rows:
             if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
                 rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
-    if is_comparable:
-        for bench, bars in zip(BENCHMARKS, bars_of(lines).values(), strict=True):
-            for bar in bars:
-                if not bar.is_baseline:
-                    rows.setdefault(f"ours: {bar.name}", {})[bench.title] = bar.value
+    for bench in BENCHMARKS if is_comparable else ():
+        for bar in bars_of(lines)[bench.key]:
+            if not bar.is_baseline:
+                rows.setdefault(f"ours: {bar.name}", {})[bench.title] = bar.value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     caption = _paper_caption("Performance comparison", is_comparable)
     return Figure(dot_chart(rows, "percent"), f"{'; '.join(words)}.", caption)
@@ -136,19 +133,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
     ]
 
 
-def curves_of(found: Mapping[str, Rewards]) -> dict[str, list[dict[str, Any]]]:
-    """The same curves for plotting tools: ``roc`` and ``calibration``, one row per point, named by system."""
-    return {
-        "roc": [{"system": n, "wrong": x, "sound": y} for n, r in found.items() for x, y in thinned(roc(r))],
-        "calibration": [
-            {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
-            for name, rewards in found.items()
-            for part in bins(rewards)
-        ],
-    }
-
-
 def _size(text: str) -> float | None:
-    """``~350K`` as a number."""
-    found = _SIZE.fullmatch(text)
-    return float(found[1]) * {"K": 1e3, "M": 1e6}[found[2]] if found else None
+    """``~350K`` as a number; ``None`` for an unknown size."""
+    unit = {"K": 1e3, "M": 1e6}.get(text[-1:])
+    return float(text.strip("~KM")) * unit if unit else None

@@ -11,8 +11,9 @@ from typing import Any
 
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Station, flow_chart
-from pathfinder.reporting.cells import counts
-from pathfinder.reporting.results import MISSING, Metrics, Results
+from pathfinder.reporting.cells import figures
+from pathfinder.reporting.names import MISSING
+from pathfinder.reporting.results import Metrics, Results
 
 _NAMES = {"prm800k": "PRM800K", "rlhflow_mistral": "RLHFlow-Mistral", "math_shepherd": "Math-Shepherd"}
 _SAMPLES = 2  # a record is two samples of the published training: first labels masked, then correctness
@@ -29,14 +30,15 @@ def accounting(results: Results) -> list[Block]:
     """A chart and two tables, and whether each stage's counts balance and match those of the previous stage."""
     stages = results.stages
     blocks: list[Block] = []
-    unbalanced = [name for name, metrics in stages.items() if metrics is not None and not _balances(metrics)]
-    if unbalanced:
+    if unbalanced := [name for name, metrics in stages.items() if metrics is not None and not _balances(metrics)]:
         blocks.append(Text(f"The counts do not balance at: {', '.join(unbalanced)}.", is_notice=True))
     if broken := _between(stages):
         blocks.append(Text(f"The counts do not match between stages: {'; '.join(broken)}.", is_notice=True))
-    if not unbalanced and not broken and all(stages.values()):
+    if not blocks and all(stages.values()):
         blocks.append(Text("The counts balance: each stage accounts for all records that the previous one kept."))
-    blocks += _lines(stages["prepare"])
+    if (prepare := stages["prepare"]) is not None and "lines" in prepare:
+        lines = f"{prepare['lines']['read']:,} upstream lines were read and {prepare['lines']['quarantined']:,} of them"
+        blocks.append(Text(f"{lines} quarantined. They contain the records below."))
     flow = stations(stages)
     words = ". ".join(f"{one.name}: {_named_counts(one.bands)}; {_reasons(one.left) or 'none left'}" for one in flow)
     blocks.append(Figure(flow_chart(flow), words or "No stage has run.", "Records by source, from line to training."))
@@ -47,34 +49,28 @@ def accounting(results: Results) -> list[Block]:
 
 
 def stations(stages: Stages) -> list[Station]:
-    """The stations of the flow, up to the first stage that has not run."""
-    prepare, label, filtered, gates, build = _main(stages)
-    if prepare is None:
-        return []
-    found = [Station("read upstream", _bands(prepare, "read"), _lost(prepare))]
-    found.append(Station("prepared", _bands(prepare, "kept"), _lost(label)))
-    if label is None:
-        return found
-    unlabelled = _lost(label)
-    rest = {k: n - unlabelled.get(k, 0) for k, n in _lost(filtered).items() if n > unlabelled.get(k, 0)}
-    found.append(Station("labelled (rating or judge)", _bands(label, "kept"), rest))
-    if filtered is None:
-        return found
-    found.append(Station("consistent", _bands(filtered, "kept"), _lost(gates)))
-    if gates is None or not gates["kept"]:
-        return found
-    found.append(Station("past the gates", _bands(filtered, "kept"), _lost(build)))
-    if build is None:
-        return found
-    train, test = build["train"], build["test"]
-    both = {s: train["sources"].get(s, 0) + test["sources"].get(s, 0) for s in {**train["sources"], **test["sources"]}}
-    found.append(Station("built", _named(both), {"held out for testing": test["records"]}))
-    samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} per record"
-    return [*found, Station("for training", _named(train["sources"]), {}, samples)]
-
-
-def _main(stages: Stages) -> list[Metrics | None]:
-    return [stages[name] for name in ("prepare", "label", "filter", "validate", "build")]
+    """The stations of the flow; those of stages that have not run are left out."""
+    prepare, label, filtered, gates, build = (stages[n] for n in ("prepare", "label", "filter", "validate", "build"))
+    found = []
+    if prepare:
+        found.append(Station("read upstream", _bands(prepare, "read"), _lost(prepare)))
+        found.append(Station("prepared", _bands(prepare, "kept"), _lost(label)))
+    if label:
+        unlabelled = _lost(label)
+        rest = {k: n - unlabelled.get(k, 0) for k, n in _lost(filtered).items() if n > unlabelled.get(k, 0)}
+        found.append(Station("labelled (rating or judge)", _bands(label, "kept"), rest))
+    if filtered:
+        found.append(Station("consistent", _bands(filtered, "kept"), _lost(gates)))
+        if gates and gates["kept"]:
+            found.append(Station("past the gates", _bands(filtered, "kept"), _lost(build)))
+    if build:
+        train, test = build["train"], build["test"]
+        sources = {**train["sources"], **test["sources"]}
+        both = {source: train["sources"].get(source, 0) + test["sources"].get(source, 0) for source in sources}
+        found.append(Station("built", _named(both), {"held out for testing": test["records"]}))
+        samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} per record"
+        found.append(Station("for training", _named(train["sources"]), {}, samples))
+    return found
 
 
 def _named(sources: Mapping[str, int]) -> dict[str, int]:
@@ -104,30 +100,23 @@ def _balances(metrics: Metrics) -> bool:
 def _between(stages: Stages) -> list[str]:
     """Counts that differ from one stage to the next."""
     pairs: list[tuple[str, Any, Any]] = []
-    prepare, label, filtered, gates, build = _main(stages)
-    if prepare and label:
-        pairs.append(("prepare kept and label read", prepare["kept"], label["read"]))
+    label, filtered, build = stages["label"], stages["filter"], stages["build"]
+    for first, key, second in (
+        ("prepare", "kept", "label"),
+        ("label", "read", "filter"),
+        ("filter", "kept", "validate"),
+        ("validate", "kept", "build"),
+        ("build", "kept", "validate_train"),
+    ):
+        if (before := stages[first]) and (after := stages[second]):
+            pairs.append((f"{first} {key} and {second} read", before[key], after["read"]))
     if label and filtered:
-        pairs.append(("label read and filter read", label["read"], filtered["read"]))
         for reason, count in label["dropped"].items():
             pairs.append((f"label and filter dropped as {reason}", count, filtered["dropped"].get(reason, 0)))
-    if filtered and gates:
-        pairs.append(("filter kept and validate read", filtered["kept"], gates["read"]))
-    if gates and build:
-        pairs.append(("validate kept and build read", gates["kept"], build["read"]))
     if build:
-        if final := stages["validate_train"]:
-            pairs.append(("build kept and validate_train read", build["kept"], final["read"]))
         sides = build["train"]["records"] + build["test"]["records"]
         pairs.append(("build kept and its two sides contain", build["kept"], sides))
     return [f"{name} ({left:,} and {right:,})" for name, left, right in pairs if left != right]
-
-
-def _lines(prepare: Metrics | None) -> list[Block]:
-    if prepare is None or "lines" not in prepare:
-        return []
-    read, bad = prepare["lines"]["read"], prepare["lines"]["quarantined"]
-    return [Text(f"{read:,} upstream lines were read and {bad:,} of them quarantined. They contain the records below.")]
 
 
 def _table(stages: Stages) -> Table:
@@ -136,7 +125,7 @@ def _table(stages: Stages) -> Table:
     for name, metrics in stages.items():
         whole.add(len(rows))
         if metrics is None:
-            rows.append((name, "", MISSING, MISSING, MISSING, MISSING, ""))
+            rows.append((name, "", *[MISSING] * 4, ""))
             continue
         rows.append((name, "all", *_row(metrics)))
         rows += [(name, source_name(source), *_row(found)) for source, found in metrics.get("sources", {}).items()]
@@ -146,18 +135,15 @@ def _table(stages: Stages) -> Table:
 
 def _row(metrics: Metrics) -> tuple[str, ...]:
     lost = [sum(metrics.get(key, {}).values()) for key in ("dropped", "quarantined")]
-    return *counts([metrics["read"], metrics["kept"], *lost]), _reasons(_lost(metrics))
+    return *figures([metrics["read"], metrics["kept"], *lost], ","), _reasons(_lost(metrics))
 
 
 def _split(build: Metrics) -> Table:
-    rows = [
-        (
-            side,
-            *counts([found["trees"], found["problems"], found["records"], _SAMPLES * found["records"]]),
-            _named_counts(_named(found["sources"])),
-        )
-        for side, found in ((side, build[side]) for side in ("train", "test"))
-    ]
+    rows = []
+    for side in ("train", "test"):
+        found = build[side]
+        counts = figures([found["trees"], found["problems"], found["records"], _SAMPLES * found["records"]], ",")
+        rows.append((side, *counts, _named_counts(_named(found["sources"]))))
     headers = ("side", "trees", "problems", "records", "samples", "records by source")
     return Table("The split by problem: no problem and no near duplicate is on both sides.", headers, rows)
 

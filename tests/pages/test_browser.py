@@ -13,10 +13,7 @@ from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, S
 from pathfinder.pages.svg import Bar, interval_chart
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the path"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not on the path")]
 NARROWEST = 500  # a headless window is never narrower
 # A copy without the page's policy reports its content's width and the body's width in its title.
 PROBE = "<script>document.title=[document.body.scrollWidth,document.body.clientWidth].join(' ')</script></body>"

@@ -7,10 +7,7 @@ from pathlib import Path
 
 from pathfinder.core.io import write_json
 from stages.report import main
-from tests.support.report_inputs import (
-    write_everything,
-    write_project,
-)
+from tests.support.report_inputs import write_everything, write_project
 
 
 def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:

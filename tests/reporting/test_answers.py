@@ -17,12 +17,6 @@ from tests.support.report_inputs import SEEDED, write_best_of_n, write_everythin
 OPEN = Finding(0.0, -1.0, 1.0, 1.0)
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def _samples() -> None:
     """The policy's samples: one in four is correct, the majority vote never on amc23."""
     rows = [

@@ -81,13 +81,14 @@ def test_prmscore_over_all_items_equals_the_metric() -> None:
 
 
 def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
-    """An invalid row has no answer, and redundancy labels replace missing validity labels."""
-    items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("circular", "deception", "confidence")]
+    """An item without a row is left out, an invalid row has no answer, and redundancy labels replace missing labels."""
+    items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("confidence", "circular", "deception")]
     rows: list[dict[str, Any]] = [
         {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1]}},
         {"idx": "deception_1", "validity": False},
     ]
     measured = on_prmbench(items, rows)
+    assert measured.keys == ("circular_1", "deception_1")
     assert measured.statistic(np.array([0])) == 100.0
-    assert measured.statistic(np.array([0, 1, 2])) == 100.0, "unanswered items have no counts"
+    assert measured.statistic(np.array([0, 1])) == 100.0, "unanswered items have no counts"
     assert measured.statistic(np.array([1])) == 0.0

@@ -6,10 +6,7 @@ from pathlib import Path
 
 from pathfinder.core.io import read_json, read_jsonl, write_json, write_jsonl
 from stages.report import main
-from tests.support.report_inputs import (
-    write_everything,
-    write_project,
-)
+from tests.support.report_inputs import write_everything, write_project
 
 
 def test_a_run_that_stopped_early_is_named_in_place_of_its_figures(folder: Path, root: Path) -> None:

@@ -12,11 +12,7 @@ import yaml
 from infra import readme
 from pathfinder.core.io import DataError
 from stages.report import main
-from tests.support.report_inputs import (
-    SEEDED,
-    write_everything,
-    write_project,
-)
+from tests.support.report_inputs import SEEDED, write_everything, write_project
 
 
 def test_figures_equal_the_metrics_and_sentences_name_the_winner(folder: Path, root: Path) -> None:
@@ -81,4 +77,4 @@ def test_the_readme_s_results_come_from_the_report(folder: Path, root: Path) -> 
     assert f"| PathFinder-PRM | {full:.1f} [" in once
     assert re.search(r"\| separate subtasks help \| (yes|perhaps): \+", once)
     with pytest.raises(DataError, match="expected the marks"):
-        readme.with_results("no marks", "x")
+        readme.between("no marks", readme.START, "x", readme.END, readme.README)

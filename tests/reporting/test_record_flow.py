@@ -9,10 +9,7 @@ import pytest
 
 from pathfinder.core.io import write_json
 from stages.report import main
-from tests.support.report_inputs import (
-    write_data_stages,
-    write_project,
-)
+from tests.support.report_inputs import write_data_stages, write_project
 
 
 def test_every_record_is_counted_from_line_to_sample(folder: Path, root: Path) -> None:

@@ -8,12 +8,7 @@ from pathlib import Path
 
 from pathfinder.core.params import load_params
 from stages.report import main
-from tests.support.report_inputs import (
-    write_best_of_n,
-    write_everything,
-    write_project,
-    write_published,
-)
+from tests.support.report_inputs import write_best_of_n, write_everything, write_project, write_published
 
 
 def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root: Path) -> None:

@@ -14,7 +14,8 @@ from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.provenance.pipeline import read_pipeline
-from pathfinder.reporting.results import PRMBENCH, load_results
+from pathfinder.reporting.names import PRMBENCH
+from pathfinder.reporting.results import load_results
 from stages import critic
 from tests.support.evaluation_inputs import ROOT, evaluation_project
 from tests.support.servers import JudgeServer, judge_server

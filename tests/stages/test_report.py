@@ -11,11 +11,7 @@ import pytest
 from pathfinder.core.params import load_params
 from pathfinder.reporting.results import results_table
 from stages.report import main
-from tests.support.report_inputs import (
-    SEEDED,
-    write_everything,
-    write_project,
-)
+from tests.support.report_inputs import SEEDED, write_everything, write_project
 
 
 class Shape(HTMLParser):

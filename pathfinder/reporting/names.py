@@ -1,0 +1,57 @@
+"""The names of benchmarks and systems in the report, and the words for missing figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathfinder.benchmarks import paper
+from pathfinder.core.runs import MAIN_MIX, Run
+
+VARIANTS = {
+    "full": "PathFinder-PRM",
+    "no_error_categories": "without separate error categories",
+    "no_subtasks": "without separate subtasks",
+    "autoregressive": "with autoregressive labels",
+}
+MIXES = {"prm800k": "PRM800K only"}
+MISSING, NOT_APPLICABLE = "missing", "–"
+CONTROL = "random"
+TABLES = Path("reports/tables.json")
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Benchmark:
+    """A benchmark: its folders' name, its main figure's title and key in metric files, and the paper's table."""
+
+    key: str
+    title: str
+    figure: str
+    table: paper.PaperTable
+
+
+PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", "mean_f1", paper.PROCESSBENCH)
+PRMBENCH = Benchmark("prmbench", "PRMScore", "overall", paper.PRMBENCH)
+SEARCH = Benchmark("search", "search accuracy", "average", paper.SEARCH)
+BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
+HEADERS = ("system", *(benchmark.title for benchmark in BENCHMARKS))
+
+
+def name_of(run: Run) -> str:
+    """A system's name in tables and charts; runs that differ only in the seed share it."""
+    variant = VARIANTS[run.variant]
+    return variant if run.mix == MAIN_MIX else f"{variant}, {MIXES.get(run.mix, f'{run.mix.upper()} mix')}"
+
+
+def label(members: Sequence[Run]) -> str:
+    """A system's name in tables, with the number of seeds if its figures are means over several."""
+    return name_of(members[0]) + (f" (mean of {len(members)} seeds)" if len(members) > 1 else "")
+
+
+def spoken(run: Run) -> str:
+    """A system's name in a sentence."""
+    variant = VARIANTS[run.variant] if run.variant == "full" else f"the variant {VARIANTS[run.variant]}"
+    if run.mix == MAIN_MIX:
+        return variant
+    return f"{variant} on {MIXES.get(run.mix, f'the {run.mix.upper()} mix')}"
