@@ -14,6 +14,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import polars as pl
+
 from pathfinder.core.io import DataError, read_json, write_json, write_parquet
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
@@ -53,17 +55,16 @@ def main() -> None:
         parts = trainset.part_matches(trees, chosen["tree_id"], matches)
         removed = trainset.removed_rows(dropped.get("overlap", trees.clear()), hits)
         figures = {
-            "sources": trainset.accounting_by_source(trees, chosen, dropped),
             "train": trainset.sizes(train),
             "test": trainset.sizes(test),
             "near_duplicate_problems": len(groups) - len(set(groups.values())),
-            "overlap": trainset.overlap_figures(items, trees, chosen, hits, steps, parts),
+            "overlap": trainset.overlap_figures(trees, chosen, hits, steps, parts),
             "removed": trainset.removed_figures(removed),
         }
         progress.advance(note="write")
         write_parquet(TRAIN / "train.parquet", train)
         write_parquet(TRAIN / "test.parquet", test)
-        write_parquet(OVERLAP / "overlap.parquet", trainset.problem_rows(hits))
+        write_parquet(OVERLAP / "overlap.parquet", pl.DataFrame(hits, schema=trainset.PROBLEM_HITS))
         write_parquet(OVERLAP / "steps.parquet", trainset.step_rows(steps, parts))
         write_parquet(OVERLAP / "removed.parquet", removed)
         write_json(METRICS, trainset.accounting(trees, chosen, dropped) | figures)

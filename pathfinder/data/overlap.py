@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -34,15 +35,12 @@ _WORD = re.compile(WORD)
 def shingles(text: str) -> frozenset[str]:
     """Runs of three words or signs of the normalised text; a shorter text is one shingle."""
     words = _WORD.findall(normalise(text))
-    if len(words) <= SHINGLE:
-        return frozenset([" ".join(words)])
-    return frozenset(" ".join(words[i : i + SHINGLE]) for i in range(len(words) - SHINGLE + 1))
+    return frozenset(" ".join(words[i : i + SHINGLE]) for i in range(max(len(words) - SHINGLE, 0) + 1))
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Size of the intersection over size of the union."""
-    union = len(left | right)
-    return len(left & right) / union if union else 1.0
+    """Size of the intersection over size of the union; no set of ``shingles`` is empty."""
+    return len(left & right) / len(left | right)
 
 
 class ProblemIndex:
@@ -52,12 +50,10 @@ class ProblemIndex:
         self.problems, self.threshold = problems, threshold
         self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
         self._empty = MinHash(num_perm=_PERMUTATIONS, seed=1, hashfunc=zlib.crc32)
-        self._shingles: dict[str, frozenset[str]] = {}
-        self._signatures: dict[str, MinHash] = {}
-        for key in sorted(problems):
-            self._shingles[key] = shingles(problems[key])
-            self._signatures[key] = self._signature(self._shingles[key])
-            self._lsh.insert(key, self._signatures[key])
+        self._shingles = {key: shingles(problems[key]) for key in sorted(problems)}
+        self._signatures = {key: self._signature(pieces) for key, pieces in self._shingles.items()}
+        for key, signature in self._signatures.items():
+            self._lsh.insert(key, signature)
 
     def near_duplicates(self, text: str) -> list[tuple[str, float]]:
         """``(id, similarity)`` of every problem that reaches the threshold, the most similar first."""
@@ -147,7 +143,7 @@ class StepIndex:
     """The steps of ``items``, distinct when normalised, searched for matches with training steps."""
 
     def __init__(self, items: Sequence[BenchmarkText], threshold: float) -> None:
-        self.benchmarks = list(dict.fromkeys(item.benchmark for item in items))
+        self.benchmarks = Counter(item.benchmark for item in items)
         self.texts: dict[str, int] = {}
         self.occurrences = [
             (item, place, self.texts.setdefault(normalise(step), len(self.texts)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -15,35 +14,23 @@ from pathfinder.core.io import DataError, read_parquet
 from pathfinder.core.mixes import HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
 from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES
-from pathfinder.data.overlap import (
-    BenchmarkText,
-    ProblemHit,
-    StepIndex,
-    StepMatch,
-    best_of,
-    overlap_counts,
-)
+from pathfinder.data.overlap import BenchmarkText, ProblemHit, StepIndex, StepMatch, best_of, overlap_counts
 
+_TEXT = pl.String()
 PROBLEM_HITS: dict[str, Any] = {
-    "problem_id": pl.String(),
-    "benchmark": pl.String(),
-    "benchmark_id": pl.String(),
-    "kind": pl.String(),
+    **dict.fromkeys(("problem_id", "benchmark", "benchmark_id", "kind"), _TEXT),
     "similarity": pl.Float64(),
 }
 STEP_HITS: dict[str, Any] = {
-    "step_digest": pl.String(),  # of the training step: first 16 hexadecimal digits of sha256(normalise(step))
-    "benchmark": pl.String(),
-    "benchmark_id": pl.String(),
+    "step_digest": _TEXT,  # of the training step: first 16 hexadecimal digits of sha256(normalise(step))
+    "benchmark": _TEXT,
+    "benchmark_id": _TEXT,
     "step_index": pl.Int64(),  # of the benchmark step, from 0
-    "kind": pl.String(),
+    "kind": _TEXT,
     "similarity": pl.Float64(),
 }
 REMOVED: dict[str, Any] = {
-    "tree_id": pl.String(),
-    "problem_id": pl.String(),
-    "source": pl.String(),
-    "benchmark": pl.String(),
+    **dict.fromkeys(("tree_id", "problem_id", "source", "benchmark"), _TEXT),
     "records": pl.Int64(),
 }
 TextMatches = Mapping[str, Mapping[int, StepMatch]]
@@ -63,23 +50,17 @@ def gather_trees(steps: Path, clean: Path) -> pl.DataFrame:
     records = kept.join(rated, on="id", how="inner", validate="1:1", maintain_order="left")
     if len(records) != len(kept):
         raise DataError(f"{clean}: {len(kept) - len(records)} ids are not in the steps; re-run filter")
-    branch = pl.struct(*BRANCH).alias("branches")
-    branches = records.group_by("trajectory_id", maintain_order=True).agg(branch)
+    branches = records.group_by("trajectory_id", maintain_order=True).agg(branches=pl.struct(*BRANCH))
     trees = trajectories.join(branches, on="trajectory_id", how="inner", maintain_order="left")
     return trees.rename({"trajectory_id": "tree_id"}).select(*TREES)
 
 
 def benchmark_texts(raw: Path, sets: Sequence[str]) -> list[BenchmarkText]:
     """Every item of ProcessBench, PRMBench (with the solutions it was made from) and the search sets."""
-    items = [
-        BenchmarkText(f"processbench/{item.subset}", item.id, item.problem, item.steps)
-        for item in read_processbench(raw / "processbench").items
-    ]
-    prmbench = {
-        "prmbench": read_prmbench(raw / "prmbench").items,
-        "prmbench-original": read_prmbench_originals(raw / "prmbench"),
-    }
-    for name, rows in prmbench.items():
+    processbench = read_processbench(raw / "processbench").items
+    items = [BenchmarkText(f"processbench/{item.subset}", item.id, item.problem, item.steps) for item in processbench]
+    modified, originals = read_prmbench(raw / "prmbench").items, read_prmbench_originals(raw / "prmbench")
+    for name, rows in (("prmbench", modified), ("prmbench-original", originals)):
         items += [BenchmarkText(f"{name}/{item.classification}", item.idx, item.problem, item.steps) for item in rows]
     return items + [BenchmarkText(f"search/{p.set}", p.id, p.problem) for p in read_search(raw / "search", sets).items]
 
@@ -106,12 +87,7 @@ def part_matches(trees: pl.DataFrame, kept: pl.Series, matches: TextMatches) -> 
 
 
 def overlap_figures(
-    items: Sequence[BenchmarkText],
-    trees: pl.DataFrame,
-    chosen: pl.DataFrame,
-    hits: Sequence[ProblemHit],
-    index: StepIndex,
-    parts: PartMatches,
+    trees: pl.DataFrame, chosen: pl.DataFrame, hits: Sequence[ProblemHit], index: StepIndex, parts: PartMatches
 ) -> dict[str, Any]:
     """Per benchmark: its items and steps, and how many of them all trees, the chosen trees and each source contain."""
 
@@ -125,20 +101,14 @@ def overlap_figures(
         name: counts(trees.filter(source=name), (found for (source, _), found in parts.items() if source == name))
         for name in sorted(set(trees["source"]))
     }
-    sizes = Counter(item.benchmark for item in items)
     steps = Counter(item.benchmark for item, _, _ in index.occurrences)
     short = Counter(item.benchmark for item, _, number in index.occurrences if index.is_short[number])
     return {
-        name: {"items": sizes[name], "steps": steps[name], "short_steps": short[name]}
+        name: {"items": items, "steps": steps[name], "short_steps": short[name]}
         | whole[name]
         | {"kept": kept[name], "sources": {source: found[name] for source, found in sources.items()}}
-        for name in sizes
+        for name, items in index.benchmarks.items()
     }
-
-
-def problem_rows(hits: Sequence[ProblemHit]) -> pl.DataFrame:
-    """The problem hits as a table (``PROBLEM_HITS``)."""
-    return pl.DataFrame([astuple(hit) for hit in hits], schema=PROBLEM_HITS, orient="row")
 
 
 def step_rows(index: StepIndex, parts: PartMatches) -> pl.DataFrame:
@@ -152,7 +122,7 @@ def step_rows(index: StepIndex, parts: PartMatches) -> pl.DataFrame:
 def removed_rows(trees: pl.DataFrame, hits: Sequence[ProblemHit]) -> pl.DataFrame:
     """The trees whose problem a benchmark contains, one row per tree and benchmark (``REMOVED``)."""
     pairs = sorted({(hit.problem_id, hit.benchmark) for hit in hits})
-    held = pl.DataFrame(pairs, schema={"problem_id": pl.String(), "benchmark": pl.String()}, orient="row")
+    held = pl.DataFrame(pairs, schema=dict.fromkeys(("problem_id", "benchmark"), _TEXT), orient="row")
     rows = trees.with_columns(records=pl.col("branches").list.len().cast(pl.Int64))
     return rows.join(held, on="problem_id", maintain_order="left_right").select(*REMOVED)
 
@@ -201,28 +171,19 @@ def split(trees: pl.DataFrame, groups: Mapping[str, str], params: Build) -> tupl
 
 
 def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
-    """Records read, kept and dropped by reason."""
-    losses = {reason: records_of(rows) for reason, rows in dropped.items()}
-    return {
-        "read": records_of(trees),
-        "kept": records_of(chosen),
-        "dropped": {reason: records for reason, records in losses.items() if records},
-        "quarantined": {},
-    }
+    """Records read, kept and dropped by reason, of all sources and of each."""
 
+    def account(rows: pl.Expr) -> dict[str, Any]:
+        losses = {reason: records_of(lost.filter(rows)) for reason, lost in dropped.items()}
+        return {
+            "read": records_of(trees.filter(rows)),
+            "kept": records_of(chosen.filter(rows)),
+            "dropped": {reason: records for reason, records in losses.items() if records},
+            "quarantined": {},
+        }
 
-def accounting_by_source(
-    trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]
-) -> dict[str, Any]:
-    """``accounting`` of each source."""
-    return {
-        source: accounting(
-            trees.filter(source=source),
-            chosen.filter(source=source),
-            {reason: rows.filter(source=source) for reason, rows in dropped.items()},
-        )
-        for source in sorted(set(trees["source"]))
-    }
+    sources = {source: account(pl.col("source") == source) for source in sorted(set(trees["source"]))}
+    return account(pl.lit(True)) | {"sources": sources}
 
 
 def sizes(trees: pl.DataFrame) -> dict[str, Any]:
