@@ -126,7 +126,7 @@ class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
     benchmark = "processbench"
     headline_key = "mean_f1"
     _headline_title = "mean F1"
-    _metric = processbench
+    _metric: ClassVar[ModuleType] = processbench
 
     def _answer(self, verdicts: list[bool]) -> int:
         return processbench.first_error(verdicts)
@@ -148,7 +148,7 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, prmbench.Labels]):
     benchmark = "prmbench"
     headline_key = "overall"
     _headline_title = "PRMScore"
-    _metric = prmbench
+    _metric: ClassVar[ModuleType] = prmbench
 
     def _answer(self, verdicts: list[bool]) -> prmbench.Labels:
         return verdicts

@@ -56,7 +56,7 @@ def test_by_hand() -> None:
     assert found.best("math") == 0.8
     summary = found.summary()
     assert summary["fixed"] == {"threshold": 0.5, "mean_f1": 0.0, "subsets": {"gsm8k": 0.0, "math": 0.0}}
-    assert summary["chosen_on_gsm8k"]["mean_f1"] == predictions["oracle_upper_bound"]["mean_f1"] == 50.0
+    assert summary["chosen_on_gsm8k"]["mean_f1"] == summary["oracle_upper_bound"]["mean_f1"] == 50.0
     assert summary["curve"][8] == [0.4, 50.0]
 
 
