@@ -5,7 +5,6 @@ DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the w
 
 from __future__ import annotations
 
-import contextvars
 import json
 import re
 import subprocess
@@ -45,7 +44,6 @@ class DvcError(PathfinderError, RuntimeError):
     """A DVC command failed; ``transient`` if the same command may succeed later."""
 
     def __init__(self, command: Sequence[str], code: int, tail: str) -> None:
-        self.code, self.tail = code, tail
         errors = [line.strip() for line in tail.splitlines() if _ERROR.match(line.strip())]
         self.transient = any(_TRANSIENT.search(line) for line in errors)
         reason = " | ".join(dict.fromkeys(errors[-2:])) or f"exit code {code}"
@@ -68,8 +66,7 @@ class Dvc:
     def status(self) -> dict[str, list[Any]]:
         """The differences from dvc.lock by stage or ``.dvc`` file, as DVC reports them."""
         printed = self._run(["status", "--json"])
-        status: dict[str, list[Any]] = json.loads(next((line for line in printed if line.startswith("{")), "{}"))
-        return status
+        return dict(json.loads(next((line for line in printed if line.startswith("{")), "{}")))
 
     def reproduce(self, stage: str, force: bool = False, pull: bool = False, on_line: OnLine | None = None) -> State:
         """Run one stage if it is out of date, or restore its outs from the run cache.
@@ -100,27 +97,21 @@ class Dvc:
         processes.end(groups)
 
     def _run(self, arguments: Sequence[str], on_line: OnLine | None = None) -> Sequence[str]:
-        """Run a command; returns the last lines of both its streams in the order they arrived."""
+        """Run a command; returns the last lines that it and its stage printed."""
         with self._lock:
             if self._stopping:
                 raise Cancelled("the run is being ended")
             command = ["--wait-for-lock", *arguments]
-            pipe = subprocess.PIPE
-            process = processes.start("dvc", command, self.root, self._environment, pipe, pipe)
+            process = processes.start("dvc", command, self.root, self._environment, subprocess.PIPE)
             self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
-
-        def read_errors() -> None:
-            for line in process.stderr or ():
-                _take(line, tail, on_line)
-
-        # Prefect keeps a run's logger and server in context variables; without them, the thread's lines would be lost.
-        errors = threading.Thread(target=contextvars.copy_context().run, args=(read_errors,), daemon=True)
-        errors.start()
         try:
             for line in process.stdout or ():
-                _take(line, tail, on_line)
-            errors.join()
+                # Stages print untrusted text: its control sequences must not reach a terminal or a log.
+                text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.rstrip("\r\n"))
+                tail.append(text)
+                if on_line is not None and text.strip() and not _ADVICE.match(text):
+                    on_line(text)
             code = process.wait()
         finally:
             processes.end([process.pid])  # the command, or children that it left in its group
@@ -138,11 +129,3 @@ def require_project(root: Path) -> None:
     """Raise ``DataError`` if ``root`` is not a DVC project."""
     if not (root / ".dvc").is_dir() or not (root / "dvc.yaml").is_file():
         raise DataError(f"{root.absolute()}: no DVC project (.dvc/ and dvc.yaml); run this in the project's folder")
-
-
-def _take(line: str, tail: deque[str], on_line: OnLine | None) -> None:
-    # Stages print untrusted text: its control sequences must not reach a terminal or a log.
-    text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.rstrip("\r\n"))
-    tail.append(text)
-    if on_line is not None and text.strip() and not _ADVICE.match(text):
-        on_line(text)

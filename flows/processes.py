@@ -14,9 +14,12 @@ from typing import IO
 
 
 def start(
-    module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], out: int | IO[bytes], err: int
+    module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], out: int | IO[bytes]
 ) -> subprocess.Popen[str]:
-    """Start ``python -m MODULE ARGUMENTS`` in ``root`` without input, as the leader of a new process group."""
+    """Start ``python -m MODULE ARGUMENTS`` in ``root`` without input, as the leader of a new process group.
+
+    Both output streams go to ``out``.
+    """
     interpreter = Path(sys.executable)
     # Child processes that run `python` get the interpreter of this process.
     path = os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", "")])
@@ -26,7 +29,7 @@ def start(
         env={**os.environ, "PATH": path, **environment},
         stdin=subprocess.DEVNULL,
         stdout=out,
-        stderr=err,
+        stderr=subprocess.STDOUT,
         text=True,
         encoding="utf-8",
         errors="replace",

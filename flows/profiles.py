@@ -14,7 +14,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pathfinder.core.io import DataError, write_text
+from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.params import PARAMS_FILE, load_params
 
 FOLDER = Path("infra/profiles")
@@ -63,13 +63,9 @@ def write(root: Path, name: str, force: bool = False) -> bool:
             return False
         if not force and all(current != render(root, other) for other in names(root)):
             raise DataError(f"{PARAMS_FILE}: edited by hand; keep a copy and repeat with --force to replace it")
-    candidate = path.with_name(f".{path.name}.candidate")
-    try:
-        candidate.write_text(text, encoding="utf-8")
-        load_params(candidate)
-    finally:
-        candidate.unlink(missing_ok=True)
-    write_text(path, text)
+    with atomic_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        load_params(temporary)
     return True
 
 
@@ -127,7 +123,6 @@ def _yaml() -> YAML:
     yaml = YAML()
     yaml.width = 4096
     yaml.preserve_quotes = True
-    yaml.indent(mapping=2, sequence=2, offset=0)
     # Write `null`, as in the profiles, instead of nothing.
     yaml.representer.add_representer(
         type(None), lambda dump, _: dump.represent_scalar("tag:yaml.org,2002:null", "null")

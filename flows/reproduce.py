@@ -18,8 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
@@ -61,11 +60,10 @@ def reproduce(
     except BaseException:
         run.dvc.stop()  # the run was cancelled or crashed: end its stages
         raise
-    outcomes = list(run.outcomes.values())
-    rows = [outcome.as_row() for outcome in outcomes]
+    rows = [outcome.as_row() for outcome in run.outcomes.values()]
     create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
-    run.terminal.summary(outcomes)
-    failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
+    run.terminal.summary(run.outcomes.values())
+    failed = [outcome.name for outcome in run.outcomes.values() if not outcome.succeeded]
     if failed or run.unpushed:
         message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
         push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
@@ -81,12 +79,14 @@ class Run:
         self.root, self.graph, self.force = root, graph, force
         self.address = storage.configure(root)
         self.selected = graph.select(targets)
-        self.jobs = jobs or default_jobs()
+        cores = len(os.sched_getaffinity(0))
+        # One stage per core, but only one on a machine with a GPU, whose memory stages cannot share.
+        self.jobs = jobs or (1 if Path("/dev/nvidia0").exists() else cores)
         self.terminal = Terminal()
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes dvc.lock
-        threads = max(1, cores() // min(self.jobs, graph.width(self.selected)))
+        threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))})
         self._stage = _stage_task(self.dvc, graph, self.terminal, pull)
         self._pushes = Pushes(_push_task(self.dvc, self.terminal))
@@ -119,7 +119,10 @@ class Run:
             running.remove(name)
             self.outcomes[name] = self._outcome(name, futures[name])
             if self.outcomes[name].state == "failed":
-                waiting = self._drop_descendants(name, waiting)
+                blocked = self.graph.descendants([name])
+                for other in blocked.intersection(waiting):
+                    self.outcomes[other] = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
+                waiting = [other for other in waiting if other not in blocked]
             else:
                 self._pushes.add(name)
         self.unpushed = self._pushes.end()
@@ -154,13 +157,6 @@ class Run:
             raise error
         self.terminal.say(name, f"{error} (full output: {log_path(name)})", bad=True)
         return Outcome(name, "failed", 0.0, (), str(error))
-
-    def _drop_descendants(self, failed: str, waiting: list[str]) -> list[str]:
-        blocked = self.graph.descendants([failed])
-        for name in waiting:
-            if name in blocked:
-                self.outcomes[name] = Outcome(name, "not started", 0.0, (), f"needs {failed}, which failed")
-        return [name for name in waiting if name not in blocked]
 
 
 class Pushes:
@@ -217,8 +213,7 @@ _TASK: dict[str, Any] = {
 
 def _stage_task(dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
-        logger = get_run_logger()
-        start = time.monotonic()
+        start, logger = time.monotonic(), get_run_logger()
         with stage_log(dvc.root, name) as log:
 
             def on_line(line: str) -> None:
@@ -252,28 +247,16 @@ def _ended(future: PrefectFuture[Any]) -> State[Any]:
     return future.state
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))
-
-
-def default_jobs() -> int:
-    """Concurrent stages: one per core, but only one on a machine with a GPU, whose memory stages cannot share."""
-    return 1 if Path("/dev/nvidia0").exists() else cores()
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the flow; the exit status is 1 if a stage failed."""
     parser = argparse.ArgumentParser(prog="python -m flows.reproduce", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("targets", nargs="*", help="stages or outputs (default: all)")
     parser.add_argument("--force", action="store_true", help="also run stages that are up to date")
     parser.add_argument("--pull", action="store_true", help="restore results of earlier runs from the remote")
-    parser.add_argument(
-        "--jobs", type=int, default=0, help="concurrent stages (default: one per core, or 1 with a GPU)"
-    )
+    parser.add_argument("--jobs", type=int, default=0, help="concurrent stages (default: one per core; 1 with a GPU)")
     arguments = parser.parse_args(argv)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _exit)
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         sys.exit(start(arguments.targets, arguments.force, arguments.pull, arguments.jobs))
     except PathfinderError as error:
@@ -330,10 +313,6 @@ def _settle(state: State[Any]) -> None:
             if all(run.state is not None and run.state.is_final() for run in tasks):
                 return
             time.sleep(0.5)
-
-
-def _exit(number: int, frame: FrameType | None) -> NoReturn:
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -106,7 +105,7 @@ def start(root: Path, name: str, arguments: list[str], url: str) -> Service:
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.log").open("ab") as log:
-        process = processes.start("prefect", arguments, root, environment(root, url), log, subprocess.STDOUT)
+        process = processes.start("prefect", arguments, root, environment(root, url), log)
     service = Service(process.pid, processes.start_time(process.pid), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service
@@ -120,17 +119,14 @@ def recorded(root: Path, name: str) -> Service | None:
     return service
 
 
-def stop(root: Path, name: str) -> bool:
-    """End a recorded service with its children; false if it was not running."""
+def stop(root: Path, name: str) -> None:
+    """End a recorded service with its children, if it still runs."""
     service = _read(root, name)
-    if service is None:
-        return False
-    was_running = _is_running(service)
-    if was_running:
-        processes.end([service.pid], _STOP_S)
-    _reap(service.pid)
-    (home(root) / f"{name}.json").unlink(missing_ok=True)
-    return was_running
+    if service is not None:
+        if _is_running(service):
+            processes.end([service.pid], _STOP_S)
+        _reap(service.pid)
+        (home(root) / f"{name}.json").unlink(missing_ok=True)
 
 
 def _read(root: Path, name: str) -> Service | None:

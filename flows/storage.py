@@ -74,5 +74,4 @@ def is_pending(root: Path, address: str) -> bool:
 
 def _sent(root: Path) -> dict[str, str]:
     path = root / _SENT
-    sent: dict[str, str] = read_json(path) if path.exists() else {}
-    return sent
+    return dict(read_json(path)) if path.exists() else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -13,6 +13,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from pathfinder.pages.page import markdown_table
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")
 _STATES = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
@@ -50,7 +52,7 @@ class Terminal:
         colour = "red" if bad else _COLOURS[zlib.crc32(source.encode()) % len(_COLOURS)]
         self._console.print(Text.assemble((f"[{source}] ", colour), (line, "red" if bad else "")))
 
-    def summary(self, outcomes: list[Outcome]) -> None:
+    def summary(self, outcomes: Iterable[Outcome]) -> None:
         """Print the table at the end of a run."""
         table = Table("stage", "state", "seconds", "outputs or reason")
         table.columns[2].justify = "right"
@@ -84,19 +86,14 @@ def metrics_table(path: Path) -> str:
     """A metrics file as a Markdown table, with dotted names for nested values."""
     rows = []
     with contextlib.suppress(OSError, ValueError):
-        rows = [f"| {_cell(name)} | {_cell(value)} |" for name, value in _leaves(json.loads(path.read_text()), "")]
-    return "\n".join([f"**{path.name}**", "", "| metric | value |", "| --- | --- |", *rows])
+        leaves = _leaves(json.loads(path.read_text()), "")
+        rows = [[text.replace("|", "\\|").replace("\n", " ") for text in leaf] for leaf in leaves]
+    return f"**{path.name}**\n\n{markdown_table(('metric', 'value'), rows)}"
 
 
 def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from _leaves(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list):
-        yield name, json.dumps(value)
     else:
         yield name, f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m infra.deps", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help="correct the lists")
     write = parser.parse_args(argv).write
-    is_wrong = False
+    wrong = []
     yaml = YAML()  # the round-trip loader keeps comments and builds no objects from tags
     yaml.width = 118
     yaml.preserve_quotes = True
@@ -51,8 +51,8 @@ def main(argv: Sequence[str] | None = None) -> None:
                 stage["deps"][:] = wanted_deps(stage)
             with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
                 yaml.dump(content, handle)
-        is_wrong |= bool(lines)
-    if is_wrong and not write:
+        wrong += lines
+    if wrong and not write:
         sys.exit("Run `python -m infra.deps --write`.")
 
 

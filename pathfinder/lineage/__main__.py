@@ -23,9 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pathfinder.lineage", description=(__doc__ or "").split("\n", 1)[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("up", help="trace a path to the source files").add_argument("path")
-    verbs.add_parser("check", help="re-hash everything behind a path (default: all outputs)").add_argument(
-        "path", nargs="?"
-    )
+    verbs.add_parser("check", help="re-hash everything behind a path (default: all)").add_argument("path", nargs="?")
     record = verbs.add_parser("record", help="trace one record, or list the records of a trajectory")
     record.add_argument("id")
     record.add_argument("--json", action="store_true", help="print JSON")
@@ -43,11 +41,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def _check(path: str | None) -> int:
     findings = check(path)
+    print("".join(f"{finding}\n" for finding in findings), end="")
     errors = sum(finding.level == "error" for finding in findings)
-    for finding in findings:
-        print(finding)
     print(f"{errors} differences" if errors else "No differences: everything that can be verified here is as recorded.")
-    return 1 if errors else 0
+    return int(errors > 0)
 
 
 def _record(identity: str, as_json: bool) -> str:

@@ -177,10 +177,10 @@ def _gate(text: str, path: Path) -> Any:
 def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any]] | None:
     """The side of the split, the tree and the branch of the record."""
     for side in ("train", "test"):
-        tree = row_of(f"train/{side}", "tree_id", tree_id)
-        for branch in tree["branches"] if tree else ():
-            if branch["id"] == text:
-                return side, tree, branch
+        if tree := row_of(f"train/{side}", "tree_id", tree_id):
+            for branch in tree["branches"]:
+                if branch["id"] == text:
+                    return side, tree, branch
     return None
 
 

@@ -22,7 +22,7 @@ time.sleep(600)
 
 def start(folder: Path, code: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
     (folder / "child.py").write_text(code)
-    return processes.start("child", [], folder, environment or {}, subprocess.PIPE, subprocess.STDOUT)
+    return processes.start("child", [], folder, environment or {}, subprocess.PIPE)
 
 
 def test_a_child_gets_this_interpreter_first_on_its_path_and_leads_a_group(tmp_path: Path) -> None:

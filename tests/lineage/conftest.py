@@ -1,22 +1,7 @@
-"""The miniature project, once after its run and as copies that tests may change."""
+"""The fixtures of the provenance tests: the miniature project after its run, and copies of it."""
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+from tests.provenance.conftest import made, project
 
-import pytest
-
-from tests.support.miniature import miniature
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The project after one run. Tests copy it before they change it."""
-    return miniature(tmp_path_factory.getbasetemp())
-
-
-@pytest.fixture
-def project(made: Path, tmp_path: Path) -> Path:
-    """A copy that the test may change."""
-    return Path(shutil.copytree(made, tmp_path / "project"))
+__all__ = ["made", "project"]
