@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,9 +15,9 @@ from pathfinder.core.labels import Scores
 from pathfinder.engines.generate import Generator
 from pathfinder.engines.sampling import Sampling
 from pathfinder.judge.parsing import parse_scores
-from pathfinder.world.oracle import Verdict, assess_all
-from pathfinder.world.steps import PREFIX_HABITS, draw_candidate, write_solution
-from pathfinder.world.story import LEVELS, Level, Problem, sample_from
+from pathfinder.world.oracle import Verdict, assess_to_error
+from pathfinder.world.steps import PREFIX_HABITS, WrittenStep, draw_candidate, write_solution, written_step
+from pathfinder.world.story import Level, Problem, sample_from
 
 VOTERS = 8
 LONGEST_SOLUTION = 256
@@ -26,7 +25,7 @@ TEMPERATURE, TOP_P = 0.7, 0.95
 """The sampling of the search (paper section 4.1)."""
 
 
-def held_out(count: int, purpose: str, levels: Mapping[str, Level] = LEVELS) -> list[Problem]:
+def held_out(count: int, purpose: str, levels: Mapping[str, Level]) -> list[Problem]:
     """Draw ``count`` held-out stories, from each level in turn."""
     rng, in_turn = random.Random(f"measure/{purpose}"), list(levels.values())
     return [sample_from(rng, in_turn[i % len(in_turn)], "held_out") for i in range(count)]
@@ -41,113 +40,91 @@ def sample_solutions(
     return [completion.text.strip("\n").split(prompts.STEP_SEPARATOR) for completion in completions]
 
 
-def measure_policy(policy: Generator, count: int = 200, levels: Mapping[str, Level] = LEVELS) -> dict[str, Any]:
+def measure_policy(policy: Generator, count: int, levels: Mapping[str, Level]) -> dict[str, Any]:
     """Greedy step accuracy, pass@1, maj@8 and pass@8 (also by level), and the first faults of sampled solutions."""
     problems = held_out(count, "policy", levels)
     greedy = sample_solutions(policy, problems, [str(i) for i in range(count)], temperature=0.0)
-    verdicts = [v for p, s in zip(problems, greedy, strict=True) for v in _until_fault(p, s)]
+    verdicts = [v for p, s in zip(problems, greedy, strict=True) for v in assess_to_error(p, s)]
     repeated = [problem for problem in problems for _ in range(VOTERS)]
     keys = [f"policy/{i}" for i in range(len(repeated))]
     sampled = sample_solutions(policy, repeated, keys, TEMPERATURE, TOP_P)
     faults = Counter(_first_fault(problem, steps) for problem, steps in zip(repeated, sampled, strict=True))
-    scores: dict[str, list[dict[str, float]]] = {name: [] for name in ("all", *levels)}
-    for i, problem in enumerate(problems):
-        found = _score(problem, [_answer(steps) for steps in sampled[VOTERS * i : VOTERS * (i + 1)]])
-        scores["all"].append(found)
-        scores[problem.level].append(found)
+    answers = [_answer(steps) for steps in sampled]
+    scores = [(p.level, _score(p, answers[VOTERS * i : VOTERS * (i + 1)])) for i, p in enumerate(problems)]
     return {
         "greedy_step_accuracy": _mean([bool(v and v.is_correct) for v in verdicts]),
         "greedy_answer_accuracy": _mean([_answer(s) == p.answer for p, s in zip(problems, greedy, strict=True)]),
         "first_faults_at_temperature": dict(faults.most_common()),
         "by_level": {
-            name: {figure: _mean([row[figure] for row in rows]) for figure in ("pass@1", "maj@8", "pass@8", "mean")}
-            for name, rows in scores.items()
+            name: {
+                figure: _mean([score[figure] for level, score in scores if name in ("all", level)])
+                for figure in ("pass@1", "maj@8", "pass@8", "mean")
+            }
+            for name in ("all", *levels)
         },
     }
 
 
 def _score(problem: Problem, answers: list[int | None]) -> dict[str, float]:
     votes = Counter(answer for answer in answers if answer is not None)
-    majority = min(votes, key=lambda answer: (-votes[answer], answers.index(answer))) if votes else None
     correct = [answer == problem.answer for answer in answers]
-    maj = majority == problem.answer
+    maj = bool(votes) and votes.most_common(1)[0][0] == problem.answer  # the first of equal votes
     return {"pass@1": correct[0], "maj@8": maj, "pass@8": any(correct), "mean": sum(correct) / VOTERS}
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """A step to judge, and the truth about it."""
-
-    problem: Problem
-    prefix: tuple[str, ...]
-    step: str
-    verdict: Verdict
-
-
-def judge_cases(count: int, levels: Mapping[str, Level] = LEVELS) -> list[Case]:
-    """Correct and incorrect held-out steps, one per story."""
+def judge_cases(count: int, levels: Mapping[str, Level]) -> list[tuple[Problem, list[str], WrittenStep]]:
+    """Correct and incorrect held-out steps, one per story, with the steps before each."""
     rng = random.Random("measure/judge/cases")
-    cases: list[Case] = []
+    cases = []
     for problem in held_out(count, "judge", levels):
         solution = write_solution(problem, rng, PREFIX_HABITS)
         place = rng.randrange(len(solution))
-        prefix = [written.text for written in solution[:place]]
         step = draw_candidate(rng, problem, solution[place])
-        verdict = assess_all(problem, [*prefix, step])[-1]
-        if verdict is not None:
-            cases.append(Case(problem, tuple(prefix), step, verdict))
+        prefix = [written.text for written in solution[:place]]
+        cases.append((problem, prefix, written_step(problem, solution[place].before, step)))
     return cases
 
 
-def measure_judge(judge: Generator, count: int = 1500, levels: Mapping[str, Level] = LEVELS) -> dict[str, Any]:
+def measure_judge(judge: Generator, count: int, levels: Mapping[str, Level]) -> dict[str, Any]:
     """Error recall and precision (score A or B of 0 flags a step), recall by fault, and agreement by score.
 
     ``wrong`` is the share of incorrect steps, which is also the precision of flagging every step. ``intervals`` are
     95 % intervals by story.
     """
     cases = judge_cases(count, levels)
-    questions = [judge.chat_prompt(prompts.judge_prompt(c.problem.text, c.prefix, c.step)) for c in cases]
+    questions = [judge.chat_prompt(prompts.judge_prompt(p.text, prefix, step.text)) for p, prefix, step in cases]
     answers = judge.generate(questions, [f"judge/{i}" for i in range(len(cases))], Sampling(1.0, TOP_P, 128))
     by_fault: dict[str, list[bool]] = defaultdict(list)
-    outcomes: list[tuple[bool, bool]] = []
-    agreement: dict[str, list[bool]] = {"math": [], "consistency": [], "optimality": []}
-    for case, answer in zip(cases, answers, strict=True):
+    answered: list[tuple[Verdict, Scores]] = []
+    for (_, _, step), answer in zip(cases, answers, strict=True):
         scores = parse_scores(answer.text)
         if not isinstance(scores, Scores):
             by_fault[scores].append(False)
             continue
-        flagged = not (scores.math and scores.consistency)
-        outcomes.append((flagged, not case.verdict.is_correct))
-        for fault in case.verdict.faults or ("none",):
-            by_fault[fault].append(flagged)
-        for name, equal in agreement.items():
-            equal.append(getattr(scores, name) == getattr(case.verdict, name))
-    flags, wrong = np.array(outcomes, dtype=np.bool_).reshape(-1, 2).T
+        answered.append((step.verdict, scores))
+        for fault in step.verdict.faults or ("none",):
+            by_fault[fault].append(not (scores.math and scores.consistency))
+    flags = np.array([not (scores.math and scores.consistency) for _, scores in answered], dtype=np.bool_)
+    wrong = np.array([not verdict.is_correct for verdict, _ in answered], dtype=np.bool_)
     rates = {"wrong": wrong, "error_recall": flags[wrong], "error_precision": wrong[flags]}
     rates["false_alarms"] = flags[~wrong]
     return {
         "cases": len(cases),
-        "parsed": len(outcomes) / len(cases),
+        "parsed": len(answered) / len(cases),
         **{name: _mean(found.tolist()) for name, found in rates.items()},
         "intervals": {
             name: list(mean_interval(found.tolist(), 2000, 0.95, 42)) for name, found in rates.items() if found.size
         },
-        "agreement": {name: sum(equal) / max(1, len(equal)) for name, equal in agreement.items()},
+        "agreement": {
+            name: sum(getattr(scores, name) == getattr(v, name) for v, scores in answered) / max(1, len(answered))
+            for name in ("math", "consistency", "optimality")
+        },
         "called_wrong_by_fault": {name: [_mean(found), len(found)] for name, found in sorted(by_fault.items())},
     }
 
 
-def _until_fault(problem: Problem, steps: list[str]) -> list[Verdict | None]:
-    verdicts: list[Verdict | None] = []
-    for verdict in assess_all(problem, steps):
-        verdicts.append(verdict)
-        if verdict is None or not verdict.is_correct:
-            break
-    return verdicts
-
-
 def _first_fault(problem: Problem, steps: list[str]) -> str:
-    last = _until_fault(problem, steps)[-1]
+    last = assess_to_error(problem, steps)[-1]
     return "unparsed" if last is None else "none" if last.is_correct else last.faults[0]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +39,16 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
     searches = {name: problem_sets.search_problems(pool, name) for name in SEARCH_LEVELS}
     overlap = [problem for items in benches.values() for problem, _ in items[: config.overlap]]
     overlap += [problem for problems in searches.values() for problem in problems[: config.overlap]]
-    tables: dict[str, dict[str, list[Any]]] = {"prm800k": {}}
-    for name in ("phase1_train", "phase1_test", "phase2_train", "phase2_test"):
-        first = overlap if name == "phase1_test" else []
-        tables["prm800k"][f"{name}.jsonl.gz"] = _prm800k(pool, name, first)
-    tables["mistral"] = {"mistral.jsonl.gz": _mistral(pool)}
-    tables["processbench"] = {f"{name}.json": [row for _, row in items] for name, items in benches.items()}
-    tables["prmbench"] = {
-        f"small_world_{name}.jsonl": problem_sets.prmbench_class(pool, name) for name in problem_sets.CLASSES
-    }
-    tables["search"] = {
-        f"{name}.jsonl": [problem_sets.search_row(name, i, problem) for i, problem in enumerate(problems)]
-        for name, problems in searches.items()
+    phases = ("phase1_train", "phase1_test", "phase2_train", "phase2_test")
+    tables: dict[str, dict[str, list[Any]]] = {
+        "prm800k": {f"{n}.jsonl.gz": _prm800k(pool, n, overlap if n == "phase1_test" else []) for n in phases},
+        "mistral": {"mistral.jsonl.gz": _mistral(pool)},
+        "processbench": {f"{name}.json": [row for _, row in items] for name, items in benches.items()},
+        "prmbench": {f"small_world_{n}.jsonl": problem_sets.prmbench_class(pool, n) for n in problem_sets.CLASSES},
+        "search": {
+            f"{name}.jsonl": [problem_sets.search_row(name, i, problem) for i, problem in enumerate(problems)]
+            for name, problems in searches.items()
+        },
     }
     for part, files in tables.items():
         with atomic_folder(folder / part) as place:
@@ -88,8 +87,7 @@ def _files(folder: Path) -> dict[str, Any]:
 def _prm800k(pool: StoryPool, name: str, first: list[Problem]) -> list[Any]:
     config = pool.config
     rng = random.Random(f"{config.seed}/prm800k/{name}")
-    stories = pool.stories(rng, "train")
-    problems = [*first, *(next(stories) for _ in range(getattr(config, name) - len(first)))]
+    problems = [*first, *islice(pool.stories(rng, "train"), max(0, getattr(config, name) - len(first)))]
     phase = int(name.removeprefix("phase")[0])
     return [_prm800k_line(config, rng, phase, problem, i) for i, problem in enumerate(problems)]
 
@@ -162,8 +160,8 @@ def _rating(config: CorpusConfig, rng: random.Random, written: WrittenStep) -> i
 
 def _mistral(pool: StoryPool) -> list[Any]:
     rng = random.Random(f"{pool.config.seed}/mistral")
-    stories = pool.stories(rng, "train")
-    return [_conversation(pool.config, rng, next(stories)) for _ in range(pool.config.mistral)]
+    stories = islice(pool.stories(rng, "train"), pool.config.mistral)
+    return [_conversation(pool.config, rng, problem) for problem in stories]
 
 
 def _conversation(config: CorpusConfig, rng: random.Random, problem: Problem) -> Any:

@@ -8,60 +8,58 @@ from collections.abc import Mapping
 from pathfinder.core import prompts
 from pathfinder.world import tiny
 from pathfinder.world.lessons import Encoder, Lesson, draw_problem, word_questions
-from pathfinder.world.oracle import Aside, Claim, State, Verdict, assess, parse
+from pathfinder.world.oracle import Aside, Claim, Remark, State, Verdict, assess, parse
 from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution
-from pathfinder.world.story import LEVELS, SIGN, Level, Problem, compute
+from pathfinder.world.story import SIGN, Level, Problem, compute
 
 
-def reasoning(problem: Problem, state: State, step: str) -> list[tuple[str, bool]]:
+def reasoning(problem: Problem, state: State, text: str) -> list[tuple[str, bool]]:
     """The judge's reasoning: each fact that it looks up or recomputes, and whether the step agrees with it.
 
     Raises ``ValueError`` for text outside the grammar.
     """
-    parsed = parse(step)
-    if parsed is None:
-        raise ValueError(f"{step!r} is outside the grammar; judge lessons are written for steps that parse")
+    step = parse(text)
+    if step is None:
+        raise ValueError(f"{text!r} is outside the grammar; judge lessons are written for steps that parse")
     notes: list[tuple[str, bool]] = []
     following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
-    repeated = parsed.body is not None and parsed.body in state.claims
-    if parsed.event is not None:
-        notes.append((f"next {following}", parsed.event == state.done + 1 and following != "none"))
-        if parsed.event <= state.done:
+    repeated = step in state.claims
+    if step.event is not None:
+        notes.append((f"next {following}", step.event == state.done + 1 and following != "none"))
+        if step.event <= state.done:
             notes.append(("again", repeated))
-        if parsed.body is not None and not repeated:
-            notes.append(_event_note(problem, parsed.body))
-    elif parsed.kind == "answer":
+        if not isinstance(step, Remark) and not repeated:
+            notes.append(_event_note(problem, step))
+    elif step.kind == "answer":
         notes.append((f"next {following}", following == "none"))
     else:
         notes.append(("again", True))
-    if parsed.noun is not None:
-        notes.append((problem.noun, parsed.noun == problem.noun))
-    if parsed.value is not None and not repeated:
-        notes.append((f"from {state.value}", parsed.value == state.value))
-    if isinstance(parsed.body, Claim):
-        notes += _claim_notes(parsed.body)
-    return notes
+    if step.noun is not None:
+        notes.append((problem.noun, step.noun == problem.noun))
+    if step.value is not None and not repeated:
+        notes.append((f"from {state.value}", step.value == state.value))
+    return notes + _claim_notes(step) if isinstance(step, Claim) else notes
 
 
-def _event_note(problem: Problem, body: Claim | Aside) -> tuple[str, bool]:
-    if body.event > len(problem.events):
+def _event_note(problem: Problem, step: Claim | Aside) -> tuple[str, bool]:
+    if step.event > len(problem.events):
         return "none", False
-    event = problem.events[body.event - 1]
-    if isinstance(body, Aside):
-        agrees = event.actor == body.name and event.actor != problem.hero
+    event = problem.events[step.event - 1]
+    if isinstance(step, Aside):
+        agrees = event.actor == step.name and event.actor != problem.hero
     else:
-        agrees = (event.actor, event.verb, event.object) == (problem.hero, body.verb, body.object)
+        agrees = (event.actor, event.verb, event.object) == (problem.hero, step.verb, step.object)
     return f"{event.actor} {event.verb} {event.object}", agrees
 
 
 def _claim_notes(claim: Claim) -> list[tuple[str, bool]]:
     sign = SIGN[claim.verb]
     operand = "2" if claim.object == "them" else claim.object
-    result = compute(claim.left, claim.sign, claim.right)
+    result = compute(claim.value, claim.sign, claim.right)
     shown = str(result) if 0 <= result <= 99 else "none"
     return [
         (f"{claim.verb} {sign} {operand}", (sign, operand) == (claim.sign, str(claim.right))),
-        (f"{claim.left} {claim.sign} {claim.right} = {shown}", result == claim.result),
+        (f"{claim.value} {claim.sign} {claim.right} = {shown}", result == claim.result),
     ]
 
 
@@ -75,7 +73,7 @@ def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) ->
     return [*parts, (tiny.END_OF_TURN, 0.5)]
 
 
-def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Level] = LEVELS) -> Lesson:
+def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Level]) -> Lesson:
     """Draw a story and a place in its solution, with four steps there and the judge's answer to each."""
     problem = draw_problem(rng, levels)
     solution = write_solution(problem, rng, PREFIX_HABITS)

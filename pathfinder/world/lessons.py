@@ -1,7 +1,7 @@
 """Lessons for pretraining the base model: stories, verification of steps, and drills.
 
-A lesson is a trunk with branches. A branch sees the trunk up to its attachment point and itself. Each verdict about a
-step is one branch, so one story with its solution carries a dozen of them.
+A branch of a lesson sees the trunk up to its attachment point and itself. Each verdict about a step is one branch, so
+one story with its solution carries a dozen of them.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 from transformers import PreTrainedTokenizerFast
 
@@ -17,7 +18,7 @@ from pathfinder.core import prompts
 from pathfinder.world import tiny
 from pathfinder.world.oracle import Aside, Claim, Verdict, assess, parse
 from pathfinder.world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution
-from pathfinder.world.story import LEVELS, NAMES, SIGN, VERBS, Level, Problem, Scale, compute, sample_from
+from pathfinder.world.story import NAMES, SIGN, VERBS, Level, Problem, Scale, compute, sample_from
 
 LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
 
@@ -66,13 +67,9 @@ class Encoder:
 
     def piece(self, *parts: tuple[str, float]) -> Piece:
         """Concatenate parts ``(text, loss weight)``."""
-        ids: list[int] = []
-        weights: list[float] = []
-        for text, weight in parts:
-            encoded = self.encode(text)
-            ids += encoded
-            weights += [weight] * len(encoded)
-        return Piece(tuple(ids), tuple(weights), tuple(ids))
+        encoded = [(self.encode(text), weight) for text, weight in parts]
+        ids = tuple(chain.from_iterable(part for part, _ in encoded))
+        return Piece(ids, tuple(weight for part, weight in encoded for _ in part), ids)
 
     def questions(self, questions: Questions, weight: float = 0.3) -> Piece:
         """Concatenate texts; the last token of each must predict its answer."""
@@ -102,44 +99,40 @@ class Encoder:
 
 def word_questions(step: str, verdict: Verdict) -> Questions:
     """The words of a step, each with whether it is right in this place."""
-    parsed = parse(step)
-    faults = set(verdict.faults)
-    if parsed is None:
-        return [(step, None)]
+    parsed, faults = parse(step), set(verdict.faults)
     in_order = not faults & {"skipped", "contradiction", "event", "repetition"}
-    body = parsed.body
-    if isinstance(body, Claim):
-        link = step.split(f"{body.event}) {body.verb} {body.object}", 1)[1].split(f" {body.left} {body.sign} ", 1)[0]
+    if isinstance(parsed, Claim):
+        link = step.split(f"{parsed.verb} {parsed.object}", 1)[1].split(f" {parsed.value} {parsed.sign} ", 1)[0]
         return [
-            (f"{body.event})", in_order),
-            (f" {body.verb}", not faults & {"verb", "person"}),
-            (f" {body.object}", "amount" not in faults),
+            (f"{parsed.event})", in_order),
+            (f" {parsed.verb}", not faults & {"verb", "person"}),
+            (f" {parsed.object}", "amount" not in faults),
             (link, None),
-            (f" {body.left}", "carried" not in faults),
-            (f" {body.sign}", not faults & {"operation", "misreading"}),
-            (f" {body.right}", "operand" not in faults),
+            (f" {parsed.value}", "carried" not in faults),
+            (f" {parsed.sign}", not faults & {"operation", "misreading"}),
+            (f" {parsed.right}", "operand" not in faults),
             (" =", None),
-            (f" {body.result}", "arithmetic" not in faults),
-            (f" {body.noun}", "unit" not in faults),
+            (f" {parsed.result}", "arithmetic" not in faults),
+            (f" {parsed.noun}", "unit" not in faults),
             (".", None),
         ]
-    if isinstance(body, Aside):
+    if isinstance(parsed, Aside):
         return [
-            (f"{body.event})", in_order),
+            (f"{parsed.event})", in_order),
             (" is about", "person" not in faults),
-            (f" {body.name}", not faults & {"person", "name"}),
+            (f" {parsed.name}", not faults & {"person", "name"}),
             (", so still", None),
-            (f" {body.value}", "carried" not in faults),
-            (f" {body.noun}", "unit" not in faults),
+            (f" {parsed.value}", "carried" not in faults),
+            (f" {parsed.noun}", "unit" not in faults),
             (".", None),
         ]
-    if parsed.kind == "answer":
+    if parsed is not None and parsed.kind == "answer":
         head, value = " answer is \\boxed{", str(parsed.value)
         return [("The", "early" not in faults), (head, None), (value, "answer" not in faults), ("}.", None)]
     return [(step, None)]
 
 
-def draw_problem(rng: random.Random, levels: Mapping[str, Level] = LEVELS) -> Problem:
+def draw_problem(rng: random.Random, levels: Mapping[str, Level]) -> Problem:
     """A training story of a level drawn by ``LEVEL_SHARES``."""
     level = rng.choices(list(LEVEL_SHARES), list(LEVEL_SHARES.values()))[0]
     return sample_from(rng, levels[level], "train")
@@ -147,16 +140,12 @@ def draw_problem(rng: random.Random, levels: Mapping[str, Level] = LEVELS) -> Pr
 
 def policy_lesson(encoder: Encoder, rng: random.Random, problem: Problem) -> Lesson:
     """A story under the policy's prompt, with a human-like solution."""
-    *steps, last = [w.text for w in write_solution(problem, rng, POLICY_HABITS)]
-    parts = [(prompts.policy_prompt(problem.text, []), 0.0)]
-    for step in steps:
-        parts += [(step, 0.5), (prompts.STEP_SEPARATOR, 0.5)]
-    return Lesson(encoder.piece(*parts, (last, 0.5), (prompts.END_OF_TURN, 0.5)))
+    solution = prompts.STEP_SEPARATOR.join(w.text for w in write_solution(problem, rng, POLICY_HABITS))
+    prompt = prompts.policy_prompt(problem.text, [])
+    return Lesson(encoder.piece((prompt, 0.0), (solution, 0.5), (prompts.END_OF_TURN, 0.5)))
 
 
-def check_lesson(
-    encoder: Encoder, rng: random.Random, problem: Problem, scramble: float = 0.0, by_words: bool = False
-) -> Lesson:
+def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scramble: float, by_words: bool) -> Lesson:
     """A story, a solution, and two steps with verdicts per place; ``scramble`` is the share of scrambled steps."""
     solution = write_solution(problem, rng, PREFIX_HABITS)
     user = prompts.user_turn(problem.text, tiny.CHECK_SYSTEM)
@@ -199,7 +188,7 @@ def _question(holds: bool) -> list[tuple[str, float]]:
     return [(tiny.CHECK_CAPTIONS[0], 0.0), (tiny.YES if holds else tiny.NO, 1.0), ("\n", 0.0)]
 
 
-def arithmetic_drill(encoder: Encoder, rng: random.Random, scale: Scale = LEVELS["math"].scale) -> Lesson:
+def arithmetic_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson:
     """Equations, one per line, each followed by whether it is true; false results are off by 3 at most."""
     parts: list[tuple[str, float]] = []
     for _ in range(12):
@@ -243,11 +232,7 @@ def word_drill(encoder: Encoder, rng: random.Random) -> Lesson:
 
 
 def base_lesson(
-    encoder: Encoder,
-    rng: random.Random,
-    scramble: float = 0.0,
-    by_words: bool = False,
-    levels: Mapping[str, Level] = LEVELS,
+    encoder: Encoder, rng: random.Random, levels: Mapping[str, Level], scramble: float, by_words: bool
 ) -> Lesson:
     """Draw one lesson of the base model's mixture.
 
@@ -267,4 +252,4 @@ def base_lesson(
         return recital_drill(encoder, rng, problem)
     if draw < 0.36:
         return policy_lesson(encoder, rng, problem)
-    return check_lesson(encoder, rng, problem, scramble=scramble, by_words=by_words)
+    return check_lesson(encoder, rng, problem, scramble, by_words)

@@ -1,14 +1,17 @@
 """The grammar of solution steps, and the oracle that labels any step of it exactly.
 
-The labels are those of the judge prompt's criteria A, B and C (paper section 3.2): mathematics (is the step valid in
-itself), consistency (with the story and the steps before it) and optimality (does it help). A step is judged against
-the value that the solution carries, so a step that continues from an earlier incorrect value is correct.
+The labels are the judge prompt's criteria A, B and C (paper section 3.2): mathematics (is the step valid in itself),
+consistency (with the story and the steps before it) and optimality (does it help). A step is judged against the value
+that the solution carries, so a step that continues from an earlier incorrect value is correct.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from string import Formatter
+from typing import Any
 
 from pathfinder.world.story import NAMES, NOUNS, SIGN, TRICKY, Problem, compute
 
@@ -21,16 +24,32 @@ CONSISTENCY_FAULTS = (
 ERRORS = MATH_FAULTS + CONSISTENCY_FAULTS
 SUBOPTIMAL = ("repetition", "restatement", "circular", "planning")
 
-_N = r"(0|[1-9]\d{0,2})"
-_NOUN = f"({'|'.join(NOUNS)})"
-_CLAIM = re.compile(
-    rf"([1-9])\) ({'|'.join(SIGN)}) (them|{_N[1:-1]})(?:{'|'.join(LINKS)}){_N} ([-+*]) {_N} = {_N} {_NOUN}\."
-)
-_ASIDE = re.compile(rf"([1-9])\) is about ({'|'.join(NAMES)}), so still {_N} {_NOUN}\.")
-_ANSWER = re.compile(rf"The answer is \\boxed\{{{_N}\}}\.")
-_RESTATEMENT = re.compile(rf"So far that is {_N} {_NOUN}\.")
-_CIRCULAR = re.compile(rf"If that is {_N} {_NOUN}, then \1 \2 it is\.")
-_PLANNING = re.compile(r"Next we read ([1-9])\)\.")
+_FORMS = {
+    "claim": "{event}) {verb} {object}{link}{value} {sign} {right} = {result} {noun}.",
+    "aside": "{event}) is about {name}, so still {value} {noun}.",
+    "answer": "The answer is \\boxed{{{value}}}.",
+    "restatement": "So far that is {value} {noun}.",
+    "circular": "If that is {value} {noun}, then {value} {noun} it is.",
+    "planning": "Next we read {event}).",
+}
+_NUMBER = r"0|[1-9]\d{0,2}"
+_NUMBERS = {"event": "[1-9]", "value": _NUMBER, "right": _NUMBER, "result": _NUMBER}
+_WORDS = {"verb": "|".join(SIGN), "object": f"them|{_NUMBER}", "link": "|".join(LINKS), "sign": "[-+*]"}
+_WORDS |= {"noun": "|".join(NOUNS), "name": "|".join(NAMES)}
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """The pattern of a form, with a group per field; a field that occurs twice must have the same text twice."""
+    pattern = ""
+    for literal, name, *_ in Formatter().parse(form):
+        group = f"(?P<{name}>"
+        pattern += re.escape(literal)
+        if name:
+            pattern += f"(?P={name})" if group in pattern else f"{group}{(_NUMBERS | _WORDS)[name]})"
+    return re.compile(pattern)
+
+
+_PATTERNS = {kind: _pattern(form) for kind, form in _FORMS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +59,11 @@ class Claim:
     event: int
     verb: str
     object: str
-    left: int
+    value: int
     sign: str
     right: int
     result: int
     noun: str
-
-    def text(self, link: str = LINKS[0]) -> str:
-        """The wording of the step."""
-        equation = f"{self.left} {self.sign} {self.right} = {self.result}"
-        return f"{self.event}) {self.verb} {self.object}{link}{equation} {self.noun}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +75,19 @@ class Aside:
     value: int
     noun: str
 
-    def text(self) -> str:
-        """The wording of the step."""
-        return f"{self.event}) is about {self.name}, so still {self.value} {self.noun}."
-
 
 @dataclass(frozen=True, slots=True)
-class ParsedStep:
-    """The content of a step: its kind, and the event, the value before it, the noun and the claim if it names them."""
+class Remark:
+    """The content of an answer or of a step that does not help; ``None`` for the fields that its kind does not have."""
 
     kind: str
     event: int | None = None
     value: int | None = None
     noun: str | None = None
-    body: Claim | Aside | None = None
+
+
+Step = Claim | Aside | Remark
+"""``value`` is the one that the step carries over from the steps before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,29 +126,26 @@ class Verdict:
         return self.optimality if self.is_correct else -1
 
 
-def parse(step: str) -> ParsedStep | None:
+def parse(text: str) -> Step | None:
     """Read a step of the grammar; ``None`` for any other text."""
-    if match := _CLAIM.fullmatch(step):
-        event, verb, object_, left, sign, right, result, noun = match.groups()
-        claim = Claim(int(event), verb, object_, int(left), sign, int(right), int(result), noun)
-        return ParsedStep("claim", claim.event, claim.left, noun, claim)
-    if match := _ASIDE.fullmatch(step):
-        aside = Aside(int(match[1]), match[2], int(match[3]), match[4])
-        return ParsedStep("aside", aside.event, aside.value, aside.noun, aside)
-    if match := _ANSWER.fullmatch(step):
-        return ParsedStep("answer", value=int(match[1]))
-    if match := _RESTATEMENT.fullmatch(step):
-        return ParsedStep("restatement", value=int(match[1]), noun=match[2])
-    if match := _CIRCULAR.fullmatch(step):
-        return ParsedStep("circular", value=int(match[1]), noun=match[2])
-    if match := _PLANNING.fullmatch(step):
-        return ParsedStep("planning", event=int(match[1]))
+    for kind, pattern in _PATTERNS.items():
+        if match := pattern.fullmatch(text):
+            found: dict[str, Any] = match.groupdict()
+            found |= {name: int(found[name]) for name in _NUMBERS.keys() & found}
+            found.pop("link", None)
+            return Claim(**found) if kind == "claim" else Aside(**found) if kind == "aside" else Remark(kind, **found)
     return None
+
+
+def text_of(step: Step, link: str = LINKS[0]) -> str:
+    """The wording of a step, a claim with ``link``."""
+    kind = step.kind if isinstance(step, Remark) else type(step).__name__.lower()
+    return _FORMS[kind].format(link=link, **asdict(step))
 
 
 def answer_text(value: int) -> str:
     """The wording of the last step."""
-    return f"The answer is \\boxed{{{value}}}."
+    return text_of(Remark("answer", value=value))
 
 
 def begin(problem: Problem) -> State:
@@ -148,8 +158,8 @@ def assess(problem: Problem, state: State, step: str) -> Verdict | None:
     parsed = parse(step)
     if parsed is None:
         return None
-    if parsed.body is not None:
-        return _assess_body(problem, state, parsed, parsed.body)
+    if not isinstance(parsed, Remark):
+        return _assess_event(problem, state, parsed)
     if parsed.kind == "answer":
         faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (parsed.value != state.value)
         return _verdict(faults, replace(state, value=parsed.value or 0, ended=True))
@@ -161,7 +171,7 @@ def assess(problem: Problem, state: State, step: str) -> Verdict | None:
     return _verdict(faults, state)
 
 
-def assess_all(problem: Problem, steps: list[str]) -> list[Verdict | None]:
+def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
     """Verdicts of a whole solution; from the first step outside the grammar on they are ``None``."""
     verdicts: list[Verdict | None] = []
     state: State | None = begin(problem)
@@ -172,6 +182,13 @@ def assess_all(problem: Problem, steps: list[str]) -> list[Verdict | None]:
     return verdicts
 
 
+def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
+    """Verdicts of a solution, up to and including the first step that is incorrect or outside the grammar."""
+    verdicts = assess_all(problem, steps)
+    errors = (place for place, verdict in enumerate(verdicts, start=1) if verdict is None or not verdict.is_correct)
+    return verdicts[: next(errors, None)]
+
+
 def is_on_track(problem: Problem, before: State, after: State) -> bool:
     """Whether a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
     early = after.ended and before.done < len(problem.events)
@@ -179,31 +196,30 @@ def is_on_track(problem: Problem, before: State, after: State) -> bool:
 
 
 def _verdict(faults: list[str], state: State) -> Verdict:
+    found = set(faults)
     return Verdict(
-        math=int(not any(fault in MATH_FAULTS for fault in faults)),
-        consistency=int(not any(fault in CONSISTENCY_FAULTS for fault in faults)),
-        optimality=int(not any(fault in SUBOPTIMAL for fault in faults)),
-        faults=tuple(faults),
-        state=state,
+        int(found.isdisjoint(MATH_FAULTS)),
+        int(found.isdisjoint(CONSISTENCY_FAULTS)),
+        int(found.isdisjoint(SUBOPTIMAL)),
+        tuple(faults),
+        state,
     )
 
 
-def _assess_body(problem: Problem, state: State, parsed: ParsedStep, body: Claim | Aside) -> Verdict:
-    faults = _claim_faults(body) if isinstance(body, Claim) else []
-    faults += ["unit"] * (body.noun != problem.noun)
-    if body in state.claims:
+def _assess_event(problem: Problem, state: State, step: Claim | Aside) -> Verdict:
+    faults = _claim_faults(step) if isinstance(step, Claim) else []
+    faults += ["unit"] * (step.noun != problem.noun)
+    if step in state.claims:
         return _verdict([*faults, "repetition"], state)
-    if body.event <= state.done:
-        faults.append("contradiction")
-    if body.event > len(problem.events):
+    faults += ["contradiction"] * (step.event <= state.done)
+    if step.event > len(problem.events):
         faults.append("event")
     else:
-        faults += ["skipped"] * (body.event > state.done + 1)
-        faults += _event_faults(problem, body)
-        faults += ["carried"] * (parsed.value != state.value)
-    value = body.result if isinstance(body, Claim) else body.value
-    after = replace(state, done=max(state.done, body.event), value=value, claims=(*state.claims, body))
-    return _verdict(faults, after)
+        faults += ["skipped"] * (step.event > state.done + 1)
+        faults += _event_faults(problem, step)
+        faults += ["carried"] * (step.value != state.value)
+    value = step.result if isinstance(step, Claim) else step.value
+    return _verdict(faults, State(max(state.done, step.event), value, (*state.claims, step), state.ended))
 
 
 def _claim_faults(claim: Claim) -> list[str]:
@@ -211,20 +227,18 @@ def _claim_faults(claim: Claim) -> list[str]:
     faults = []
     if claim.sign != SIGN[claim.verb]:
         faults.append("misreading" if claim.verb in TRICKY else "operation")
-    if claim.right != (2 if claim.object == "them" else int(claim.object)):
-        faults.append("operand")
-    if compute(claim.left, claim.sign, claim.right) != claim.result:
-        faults.append("arithmetic")
+    faults += ["operand"] * (claim.right != (2 if claim.object == "them" else int(claim.object)))
+    faults += ["arithmetic"] * (compute(claim.value, claim.sign, claim.right) != claim.result)
     return faults
 
 
-def _event_faults(problem: Problem, body: Claim | Aside) -> list[str]:
+def _event_faults(problem: Problem, step: Claim | Aside) -> list[str]:
     """Differences between a step and the event that it names."""
-    event = problem.events[body.event - 1]
+    event = problem.events[step.event - 1]
     mine = event.actor == problem.hero
-    if isinstance(body, Aside):
-        return ["person"] if mine else ["name"] * (event.actor != body.name)
+    if isinstance(step, Aside):
+        return ["person"] if mine else ["name"] * (event.actor != step.name)
     faults = ["person"] * (not mine)
-    faults += ["verb"] * (event.verb != body.verb)
-    faults += ["amount"] * (event.verb == body.verb and event.object != body.object)
+    faults += ["verb"] * (event.verb != step.verb)
+    faults += ["amount"] * (event.verb == step.verb and event.object != step.object)
     return faults

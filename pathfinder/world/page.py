@@ -10,7 +10,7 @@ take a minute or two on one core. docs/world_statistics.md is statistics.md of `
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -35,8 +35,7 @@ def page_of(folder: Path, solved: Mapping[str, Any] | None = None) -> tuple[Page
 
     Raises ``DataError`` if a file of the world is missing or is not readable as stories.
     """
-    parts = count(folder)
-    known = planted(folder)
+    parts, known = count(folder), planted(folder)
     both = shared(parts)
     sections = [
         Section("Sizes", [_sizes(parts)]),
@@ -57,37 +56,23 @@ def page_of(folder: Path, solved: Mapping[str, Any] | None = None) -> tuple[Page
     return Page("The generated world in figures", [lead], sections), figures
 
 
-def _by_part(caption: str, parts: Parts, columns: Mapping[str, Callable[[Part], str]]) -> Table:
-    rows = [(name, *(column(part) for column in columns.values())) for name, part in parts.items()]
-    return Table(caption, ("part", *columns), rows)
-
-
 def _sizes(parts: Parts) -> Table:
-    columns: dict[str, Callable[[Part], str]] = {
-        "items": lambda part: f"{part.items:,}",
-        "stories": lambda part: f"{len(part.problems):,}",
-        "events per story": lambda part: f"{_mean([len(p.events) for p in part.problems.values()]):.1f}",
-        "steps": lambda part: f"{part.steps:,}",
-        "correct, %": lambda part: _percent(part.sound, part.steps),
-        "outside the grammar": lambda part: f"{part.outside_the_grammar:,}",
-    }
-    return _by_part(
-        "Alternatives count as steps. For ProcessBench, steps after the first error do not count.", parts, columns
-    )
+    caption = "Alternatives count as steps. For ProcessBench, steps after the first error do not count."
+    headers = ("part", "items", "stories", "events per story", "steps", "correct, %", "outside the grammar")
+    rows = []
+    for name, part in parts.items():
+        events = f"{_mean([len(problem.events) for problem in part.problems.values()]):.1f}"
+        sizes = (f"{part.items:,}", f"{len(part.problems):,}", events, f"{part.steps:,}")
+        rows.append((name, *sizes, _percent(part.sound, part.steps), f"{part.outside_the_grammar:,}"))
+    return Table(caption, headers, rows)
 
 
 def _labels(parts: Parts) -> Table:
-    rows = [
-        (
-            name,
-            _SHOWN.get(label, label),
-            f"{n:,}",
-            _percent(n, part.steps),
-            _percent(part.labels_as_the_oracle[label], n),
-        )
-        for name, part in parts.items()
-        for label, n in sorted(part.labels.items())
-    ]
+    rows = []
+    for name, part in parts.items():
+        for label, n in sorted(part.labels.items()):
+            equal = _percent(part.labels_as_the_oracle[label], n)
+            rows.append((name, _SHOWN.get(label, label), f"{n:,}", _percent(n, part.steps), equal))
     caption = (
         "Recorded labels, and the share that an exact annotator of the same kind would also have given. A “-” of "
         "Mistral means that the true answer is out of reach after the step."
@@ -107,24 +92,22 @@ def _faults(parts: Parts) -> Table:
 
 
 def _misconception(parts: Parts) -> Table:
-    columns: dict[str, Callable[[Part], str]] = {
-        "per story": lambda part: f"{_mean(part.tricky):.2f}",
-        "stories with at least one, %": lambda part: _percent(sum(n > 0 for n in part.tricky), len(part.problems)),
-        "steps about them": lambda part: f"{part.steps_about_tricky_events:,}",
-        "misread, %": lambda part: _percent(part.misread, part.steps_about_tricky_events),
-    }
     caption = "“Takes back” and “gives back” events of the hero, and the share of steps that misread them."
-    return _by_part(caption, parts, columns)
+    headers = ("part", "per story", "stories with at least one, %", "steps about them", "misread, %")
+    rows = []
+    for name, part in parts.items():
+        having, about = sum(n > 0 for n in part.tricky), part.steps_about_tricky_events
+        stories = (f"{_mean(part.tricky):.2f}", _percent(having, len(part.problems)))
+        rows.append((name, *stories, f"{about:,}", _percent(part.misread, about)))
+    return Table(caption, headers, rows)
 
 
-def _leakage(parts: Parts, both: Mapping[tuple[str, str], set[str]], known: set[str]) -> list[Block]:
-    def overlap(a: str, b: str) -> str:
-        return "–" if a == b else f"{len(both[a, b] if (a, b) in both else both[b, a]):,}"
-
-    rows = [
-        (name, *(overlap(name, other) for other in parts), f"{part.stories_of_another_split:,}")
-        for name, part in parts.items()
-    ]
+def _leakage(parts: Parts, both: dict[tuple[str, str], set[str]], known: set[str]) -> list[Block]:
+    both = both | {(b, a): texts for (a, b), texts in both.items()}
+    rows = []
+    for name, part in parts.items():
+        overlap = ["–" if name == other else f"{len(both[name, other]):,}" for other in parts]
+        rows.append((name, *overlap, f"{part.stories_of_another_split:,}"))
     found = set().union(*both.values())
     summary = (
         f"{len(found):,} stories are in two parts, {len(found & known):,} of them on purpose "
@@ -139,21 +122,20 @@ def _leakage(parts: Parts, both: Mapping[tuple[str, str], set[str]], known: set[
 
 def _difficulty(solved: Mapping[str, Any]) -> list[Block]:
     levels = {name: found for name, found in solved["by_level"].items() if name != "all"}
-    shown = {key: title for key, title in _FIGURES.items() if all(key in found for found in levels.values())}
     rows = [
-        (name, *(f"{100 * found[key]:.1f}" for key in shown))
-        for name, found in [*levels.items(), ("all", solved["by_level"]["all"])]
+        (name, *(f"{100 * found[key]:.1f}" for key in _FIGURES))
+        for name, found in (levels | {"all": solved["by_level"]["all"]}).items()
     ]
     series = {
         title: [(float(place), 100 * found[key]) for place, found in enumerate(levels.values(), start=1)]
-        for key, title in shown.items()
+        for key, title in _FIGURES.items()
     }
     in_words = "; ".join(f"{title}: " + ", ".join(f"{y:.1f}" for _, y in line) for title, line in series.items())
     faults = solved["first_faults_at_temperature"]
     first = ", ".join(f"{name} {_percent(number, sum(faults.values()))} %" for name, number in faults.items())
     return [
         Figure(line_chart(series, "level", "percent"), f"{in_words}.", "Stories that the policy solves, by level 1-4."),
-        Table("Percent of held-out stories that the policy solves.", ("level", *shown.values()), rows),
+        Table("Percent of held-out stories that the policy solves.", ("level", *_FIGURES.values()), rows),
         Text(
             f"Without sampling the policy solves {100 * solved['greedy_answer_accuracy']:.1f} % of them. First fault "
             f"of its sampled solutions: {first}."

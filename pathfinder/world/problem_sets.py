@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import count, cycle, islice
 from typing import Any
 
-from pathfinder.world.oracle import ERRORS, answer_text, assess_all, begin
+from pathfinder.world.oracle import ERRORS, LINKS, answer_text, assess_to_error, begin
 from pathfinder.world.recipes import CorpusConfig
 from pathfinder.world.steps import Habits, draw_link, fault_step, safe_step, write_solution, written_step
 from pathfinder.world.story import Level, Problem, Split, sample_from
@@ -39,7 +40,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "multi_solutions": (),
 }
 """PRMBench's classes in its spelling, and the world's faults that represent them."""
-CONFIDENT = ", so clearly "
+CONFIDENT = LINKS[-1]
 
 SEARCH_LEVELS: dict[str, str] = {
     "math": "math",
@@ -61,33 +62,35 @@ class StoryPool:
 
     def stories(self, rng: random.Random, split: Split, *names: str) -> Iterator[Problem]:
         """Endless new stories of a split, in turn from the named levels (default: all)."""
-        while True:
-            for name in names or self.levels:
-                problem = sample_from(rng, self.levels[name], split)
-                while problem.text in self.seen:
-                    problem = sample_from(rng, self.levels[name], split)
-                self.seen.add(problem.text)
-                yield problem
+        for name in cycle(names or self.levels):
+            while (problem := sample_from(rng, self.levels[name], split)).text in self.seen:
+                pass
+            self.seen.add(problem.text)
+            yield problem
 
 
 def processbench_subset(pool: StoryPool, name: str, solver: Solver) -> list[tuple[Problem, Any]]:
-    """Items of a subset with their problems: quotas of clean solutions, and of errors with either final answer."""
-    config = pool.config
-    rng = random.Random(f"{config.seed}/processbench/{name}")
+    """Items of a subset with their problems: quotas of correct solutions, and of errors with either final answer."""
+    size = pool.config.processbench
+    rng = random.Random(f"{pool.config.seed}/processbench/{name}")
     problems = pool.stories(rng, "benchmark", name)
-    wrong = round(config.processbench * WRONG_SHARES[name])
+    wrong = round(size * WRONG_SHARES[name])
     lucky = round(wrong * RIGHT_ANSWER_SHARE)
-    quotas = {"wrong": wrong - lucky, "lucky": lucky, "clean": config.processbench - wrong}
+    quotas = {(False, False): wrong - lucky, (False, True): lucky, (True, True): size - wrong}
     items: list[tuple[Problem, Any]] = []
-    batch = 0
-    while any(quotas.values()):
-        drawn = [next(problems) for _ in range(2 * config.processbench)]
+    for batch in count():
+        drawn = list(islice(problems, 2 * size))
         for problem, generator, steps in _solutions(drawn, rng, solver, f"processbench/{name}/{batch}"):
-            row = _processbench_row(problem, steps)
-            if row is not None and quotas[_kind(row)]:
-                quotas[_kind(row)] -= 1
-                items.append((problem, {"id": "", "generator": generator, "problem": problem.text} | row))
-        batch += 1
+            row = {"id": "", "generator": generator, "problem": problem.text, "steps": steps}
+            verdicts = assess_to_error(problem, steps)
+            last, answered = verdicts[-1], steps[-1] == answer_text(problem.answer)
+            if last is None or not steps[-1].startswith("The answer is") or not quotas[last.is_correct, answered]:
+                continue
+            quotas[last.is_correct, answered] -= 1
+            label = -1 if last.is_correct else len(verdicts) - 1
+            items.append((problem, row | {"final_answer_correct": answered, "label": label}))
+        if len(items) == size:
+            break
     rng.shuffle(items)
     items[-1] = (items[0][0], items[0][1] | {"generator": "repeated"})  # the real subsets repeat problems too
     for i, (_, row) in enumerate(items):
@@ -105,26 +108,6 @@ def _solutions(
         simulated = [written.text for written in write_solution(problem, rng, SOLVERS[habit])]
         by_policy = next(sampled, None) if i % 2 == 0 else None
         yield (problem, "small-world-policy", by_policy) if by_policy else (problem, f"simulated-{habit}", simulated)
-
-
-def _processbench_row(problem: Problem, steps: list[str]) -> dict[str, Any] | None:
-    """Steps, final answer and label; ``None`` if the oracle cannot label the solution."""
-    label = -1
-    for i, verdict in enumerate(assess_all(problem, steps)):
-        if verdict is None:
-            return None
-        if not verdict.is_correct:
-            label = i
-            break
-    if not steps[-1].startswith("The answer is"):
-        return None
-    return {"steps": steps, "final_answer_correct": steps[-1] == answer_text(problem.answer), "label": label}
-
-
-def _kind(row: dict[str, Any]) -> str:
-    if row["label"] == -1:
-        return "clean"
-    return "lucky" if row["final_answer_correct"] else "wrong"
 
 
 def prmbench_class(pool: StoryPool, name: str) -> list[Any]:
@@ -145,14 +128,14 @@ def prmbench_class(pool: StoryPool, name: str) -> list[Any]:
 
 def _prmbench_row(problem: Problem, rng: random.Random, name: str) -> dict[str, Any] | None:
     original = [written.text for written in write_solution(problem, rng, Habits())]
-    faults = CLASSES[name]
-    if not faults:
-        modified, errors = [w.text for w in write_solution(problem, rng, Habits(flourish=1.0))], list[int]()
-    else:
+    faults, errors = CLASSES[name], list[int]()
+    if faults:
         planted = _planted(problem, rng, rng.choice(faults), confident=name == "confidence")
         if planted is None:
             return None
         modified, errors = planted
+    else:
+        modified = [written.text for written in write_solution(problem, rng, Habits(flourish=1.0))]
     return {
         "original_question": problem.text,
         "modified_question": problem.text,
@@ -172,12 +155,13 @@ def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) 
     state, steps = begin(problem), list[str]()
     while not state.ended:
         link = CONFIDENT if confident else draw_link(rng, 0.15)
+        text: str | None
         if len(steps) == at:
             text = fault_step(problem, state, fault, rng, link)
-            if text is None:
-                return None
         else:
-            text = safe_step(problem, state, link if not confident else CONFIDENT if rng.random() < 0.5 else ", so ")
+            text = safe_step(problem, state, LINKS[0] if confident and rng.random() >= 0.5 else link)
+        if text is None:
+            return None
         written = written_step(problem, state, text)
         if len(steps) != at and not written.verdict.is_correct:
             return None  # the incorrect value left the range; take another story

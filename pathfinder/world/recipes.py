@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Count, Positive, Share
@@ -17,8 +17,8 @@ RECIPES = Path("infra/pretraining/params.yaml")
 PRETRAINING = Path("artifacts/pretraining")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+class _Part(BaseModel, extra="forbid", strict=True, frozen=True):
+    pass
 
 
 class Shape(_Part):
@@ -75,7 +75,7 @@ class CorpusConfig(_Part):
 
 
 class Measure(_Part):
-    """Number of held-out stories for each measurement."""
+    """Numbers of held-out stories."""
 
     policy: Positive
     judge: Positive
@@ -98,21 +98,22 @@ class Recipe(_Part):
         return WORLDS[self.world]
 
 
+class _File(_Part):
+    levels: dict[str, Recipe]
+
+
 def load_recipe(level: str, path: Path = RECIPES) -> Recipe:
     """The recipe of a level.
 
     Raises ``DataError`` that lists every wrong key.
     """
     try:
-        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        recipes = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).levels
+    except ValidationError as error:
+        lines = "\n".join(f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
+        raise DataError(f"{path}: invalid recipe:\n{lines}\nCorrect these keys.") from error
     except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read ({error}); restore it with `git checkout -- {path}`") from error
-    levels = content.get("levels") if isinstance(content, dict) else None
-    if not isinstance(levels, dict) or level not in levels:
-        known = ", ".join(map(str, levels)) if isinstance(levels, dict) else "none"
-        raise DataError(f"{path}: no level {level!r}; the levels are {known}")
-    try:
-        return Recipe.model_validate(levels[level])
-    except ValidationError as error:
-        lines = [f"  levels.{level}.{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()]
-        raise DataError(f"{path}: invalid recipe:\n" + "\n".join(lines) + "\nCorrect these keys.") from error
+    if level not in recipes:
+        raise DataError(f"{path}: no level {level!r}; the levels are {', '.join(recipes) or 'none'}")
+    return recipes[level]

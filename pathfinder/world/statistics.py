@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from itertools import combinations
 from pathlib import Path
@@ -49,21 +50,20 @@ class Part:
         """The number of the hero's tricky events in each story."""
         return [sum(e.actor == p.hero and e.verb in TRICKY for e in p.events) for p in self.problems.values()]
 
-    def add(self, problem: Problem, before: State | None, step: str, label: str) -> State | None:
-        """Count a step with its recorded label; returns the state after it, ``None`` from the first unknown one on."""
+    def add(self, problem: Problem, before: State | None, step: str, label: str) -> None:
+        """Count a step with its recorded label; ``before`` is ``None`` after a step outside the grammar."""
         self.steps += 1
         self.labels[label] += 1
-        verdict, parsed = assess(problem, before, step) if before is not None else None, parse(step)
-        if before is None or verdict is None or parsed is None:
+        verdict, parsed = assess(problem, before, step) if before else None, parse(step)
+        if before is None or verdict is None:
             self.outside_the_grammar += 1
-            return None
+            return
         self.sound += verdict.is_correct
         self.faults.update(verdict.faults or ("none",))
         self.labels_as_the_oracle[label] += label == _true_label(problem, before, verdict, label)
-        if isinstance(parsed.body, Claim) and parsed.body.verb in TRICKY:
+        if isinstance(parsed, Claim) and parsed.verb in TRICKY:
             self.steps_about_tricky_events += 1
             self.misread += "misreading" in verdict.faults
-        return verdict.state
 
     def figures(self) -> dict[str, Any]:
         """The counts as JSON."""
@@ -103,10 +103,15 @@ def _count(folder: Path, name: str) -> Part:
     for path in files:
         rows = read_json(path) if path.suffix == ".json" else [row for _, row in read_jsonl(path)]
         for row in rows:
-            part.items += 1
             problem = read_story(_text_of(row))
+            part.items += 1
             part.problems[problem.text] = problem
-            _add_steps(part, name, problem, row)
+            state: State | None = begin(problem)
+            for rated, chosen in _places(name, row):
+                for text, label in rated:
+                    part.add(problem, state, text, label)
+                verdict = assess(problem, state, chosen) if state and chosen else None
+                state = verdict.state if verdict else None
     part.stories_of_another_split = sum(split_of(problem) != split for problem in part.problems.values())
     return part
 
@@ -130,41 +135,22 @@ def _true_label(problem: Problem, before: State, verdict: Verdict, label: str) -
     return str(verdict.rating)
 
 
-def _add_steps(part: Part, name: str, problem: Problem, row: Any) -> None:
+def _places(name: str, row: Any) -> Iterator[tuple[list[tuple[str, str]], str | None]]:
+    """For each place of a solution, its steps with their labels, and the step that the solution continues from."""
     if name.startswith("PRM800K"):
-        _add_rated(part, problem, row["label"]["steps"])
-    elif name == "Mistral":
-        turns = row["conversations"]
-        texts = [found["step"] for turn in turns[::2] if (found := _TURN.fullmatch(turn["content"]))]
-        _add_chain(part, problem, texts, [turn["content"] for turn in turns[1::2]])
+        for place in row["label"]["steps"]:
+            rated = [(each["text"], str(each["rating"]).lower()) for each in place["completions"]]
+            chosen, human = place["chosen_completion"], place["human_completion"]
+            yield rated, human and human["text"] if chosen is None else rated[chosen][0]
+        return
+    steps: list[str] = row.get("steps", row.get("modified_process", []))
+    labels: list[str] = []
+    if name == "Mistral":
+        turns = [turn["content"] for turn in row["conversations"]]
+        steps, labels = [match["step"] for turn in turns[::2] if (match := _TURN.fullmatch(turn))], turns[1::2]
     elif name == "ProcessBench":
-        end = len(row["steps"]) if row["label"] < 0 else row["label"] + 1
-        labels = ["first wrong" if place == row["label"] else "sound" for place in range(end)]
-        _add_chain(part, problem, row["steps"][:end], labels)
+        steps = steps if row["label"] < 0 else steps[: row["label"] + 1]
+        labels = ["first wrong" if place == row["label"] else "sound" for place in range(len(steps))]
     elif name == "PRMBench":
-        steps, errors = row["modified_process"], row["error_steps"]
-        labels = ["error" if place in errors else "no error" for place in range(1, len(steps) + 1)]
-        _add_chain(part, problem, steps, labels)
-
-
-def _add_chain(part: Part, problem: Problem, texts: list[str], labels: list[str]) -> None:
-    state: State | None = begin(problem)
-    for text, label in zip(texts, labels, strict=True):
-        state = part.add(problem, state, text, label)
-
-
-def _add_rated(part: Part, problem: Problem, steps: list[Any]) -> None:
-    """Every alternative of every step; the next step follows the chosen one."""
-    state: State | None = begin(problem)
-    for step in steps:
-        ratings = ["none" if each["rating"] is None else str(each["rating"]) for each in step["completions"]]
-        texts = [each["text"] for each in step["completions"]]
-        after = [part.add(problem, state, text, rating) for text, rating in zip(texts, ratings, strict=True)]
-        if step["chosen_completion"] is not None:
-            state = after[step["chosen_completion"]]
-        else:
-            human = step["human_completion"]
-            verdict = assess(problem, state, human["text"]) if human and state else None
-            state = verdict.state if verdict else None
-        if state is None:
-            return
+        labels = ["error" if place in row["error_steps"] else "no error" for place, _ in enumerate(steps, start=1)]
+    yield from (([pair], pair[0]) for pair in zip(steps, labels, strict=True))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from pathfinder.world.oracle import ERRORS, LINKS, SUBOPTIMAL, Aside, Claim, State, Verdict, answer_text, assess, begin
-from pathfinder.world.story import NAMES, NOUNS, SIGN, TRICKY, VERBS, Event, Problem, compute
+from pathfinder.world import oracle
+from pathfinder.world.oracle import LINKS, Aside, Claim, Remark, State, Step, answer_text, assess, begin, text_of
+from pathfinder.world.story import NAMES, NOUNS, SIGN, TRICKY, VERBS, Problem, compute
 
 T = TypeVar("T")
 
@@ -43,24 +44,20 @@ class WrittenStep:
 
     before: State
     text: str
-    verdict: Verdict
+    verdict: oracle.Verdict
 
 
-def best_step(problem: Problem, state: State, link: str = LINKS[0]) -> str:
-    """The best next step after ``state``."""
-    event = _next_event(problem, state)
-    if event is None:
-        return answer_text(state.value)
-    if event.actor != problem.hero:
-        return Aside(state.done + 1, event.actor, state.value, problem.noun).text()
-    return _true_claim(problem, state, event).text(link)
+def _best(problem: Problem, state: State) -> Step:
+    """The best next step."""
+    if state.done == len(problem.events):
+        return Remark("answer", value=state.value)
+    actor = problem.events[state.done].actor
+    is_about_hero = actor == problem.hero
+    return _claim(problem, state) if is_about_hero else Aside(state.done + 1, actor, state.value, problem.noun)
 
 
-def _next_event(problem: Problem, state: State) -> Event | None:
-    return problem.events[state.done] if state.done < len(problem.events) else None
-
-
-def _true_claim(problem: Problem, state: State, event: Event) -> Claim:
+def _claim(problem: Problem, state: State) -> Claim:
+    event = problem.events[state.done]
     sign = SIGN[event.verb]
     result = compute(state.value, sign, event.amount)
     return Claim(state.done + 1, event.verb, event.object, state.value, sign, event.amount, result, problem.noun)
@@ -68,90 +65,69 @@ def _true_claim(problem: Problem, state: State, event: Event) -> Claim:
 
 def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> str | None:
     """A step after ``state`` with exactly this fault, or ``None`` if it cannot be written there."""
-    text: str | None
-    event = _next_event(problem, state)
-    if fault in SUBOPTIMAL:
-        text = _idle_step(problem, state, fault, rng)
-    elif fault == "early":
-        text = answer_text(state.value) if event else None
-    elif fault == "contradiction":
-        text = _contradiction(state, rng)
-    elif fault == "skipped":
-        is_last = state.done + 1 >= len(problem.events)
-        text = None if is_last else best_step(problem, replace(state, done=state.done + 1), link)
-    elif event is None:
-        text = answer_text(_nearby(rng, state.value)) if fault == "answer" else None
-    elif event.actor != problem.hero:
-        text = _aside_fault(problem, state, event, fault, rng)
-    else:
-        text = _claim_fault(problem, state, event, fault, rng, link)
-    if text is None:
+    step = _faulty(problem, state, fault, rng)
+    if step is None:
         return None
+    text = text_of(step, LINKS[0] if fault in ("contradiction", "repetition", "person") else link)
     verdict = assess(problem, state, text)
     return text if verdict and verdict.faults == (fault,) and verdict.state.value <= problem.scale.written else None
 
 
-def _contradiction(state: State, rng: random.Random) -> str | None:
-    claims = _claims(state)
-    if not claims:
-        return None
-    again = _recomputed(replace(rng.choice(claims), left=state.value))
-    return again.text() if again.result >= 0 else None
-
-
-def _claims(state: State) -> list[Claim]:
-    return [claim for claim in state.claims if isinstance(claim, Claim)]
-
-
-def _aside_fault(problem: Problem, state: State, event: Event, fault: str, rng: random.Random) -> str | None:
-    aside = Aside(state.done + 1, event.actor, state.value, problem.noun)
-    match fault:
-        case "carried":
-            return replace(aside, value=_nearby(rng, state.value)).text()
-        case "unit":
-            return replace(aside, noun=_other(rng, NOUNS, problem.noun)).text()
-        case "name":
-            return replace(aside, name=_other(rng, _others(problem), event.actor)).text()
-        case "person":
-            return _true_claim(problem, state, event).text()
+def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> Step | None:
+    """A step that may have the fault, and may have others too."""
+    value, best = state.value, _best(problem, state)
+    amounts = range(1, problem.scale.amounts + 1)
+    others = [name for name in NAMES if name != problem.hero]
+    claims = [claim for claim in state.claims if isinstance(claim, Claim)]
+    match best, fault:
+        case _, "restatement" | "circular":
+            return Remark(fault, value=value, noun=problem.noun)
+        case _, "repetition" if state.claims:
+            return rng.choice(state.claims)
+        case _, "contradiction" if claims:
+            return _changed(rng.choice(claims), value=value)
+        case Remark(), "answer":
+            return Remark(fault, value=_nearby(rng, value))
+        case Remark(), _:
+            return None
+        case _, "planning":
+            return Remark(fault, best.event)
+        case _, "early":
+            return Remark("answer", value=value)
+        case _, "skipped" if best.event < len(problem.events):
+            return _best(problem, replace(state, done=best.event))
+        case _, "unit":
+            return replace(best, noun=_other(rng, NOUNS, best.noun))
+        case Aside(), "carried":
+            return replace(best, value=_nearby(rng, value))
+        case Aside(), "name":
+            return replace(best, name=_other(rng, others, best.name))
+        case Aside(), "person":
+            return _claim(problem, state)
+        case Claim(), "person":
+            return Aside(best.event, rng.choice(others), value, problem.noun)
+        case Claim(), "carried":
+            values = [value + d for d in (-3, -2, -1, 1, 2, 3)]
+            return _changed(best, value=rng.choice([*values, problem.start, *(claim.value for claim in claims)]))
+        case Claim(), "arithmetic":
+            return replace(best, result=_nearby(rng, best.result))
+        case Claim(), "misreading" | "operation":
+            return _changed(best, sign=_other(rng, "+-", best.sign))
+        case Claim(), "operand":
+            return _changed(best, right=_other(rng, amounts, best.right))
+        case Claim(), "amount":
+            amount = _other(rng, amounts, best.right)
+            return _changed(best, object=str(amount), right=amount)
+        case Claim(), "verb":
+            verb = _other(rng, VERBS, best.verb)
+            return _changed(best, verb=verb, sign=SIGN[verb])
     return None
 
 
-def _claim_fault(problem: Problem, state: State, event: Event, fault: str, rng: random.Random, link: str) -> str | None:
-    claim = _true_claim(problem, state, event)
-    amounts = range(1, problem.scale.amounts + 1)
-    match fault:
-        case "arithmetic":
-            claim = replace(claim, result=_nearby(rng, claim.result))
-        case "misreading" | "operation":
-            claim = _recomputed(replace(claim, sign=_other(rng, "+-", claim.sign)))
-        case "operand":
-            claim = _recomputed(replace(claim, right=_other(rng, amounts, claim.right)))
-        case "amount":
-            amount = _other(rng, amounts, claim.right)
-            claim = _recomputed(replace(claim, object=str(amount), right=amount))
-        case "verb":
-            verb = _other(rng, VERBS, claim.verb)
-            claim = _recomputed(replace(claim, verb=verb, sign=SIGN[verb]))
-        case "carried":
-            stated = [problem.start, *(earlier.left for earlier in _claims(state))]
-            lefts = [state.value + d for d in (-3, -2, -1, 1, 2, 3)] + stated
-            claim = _recomputed(replace(claim, left=rng.choice(lefts)))
-        case "person":
-            return Aside(state.done + 1, rng.choice(_others(problem)), state.value, problem.noun).text()
-        case "unit":
-            claim = replace(claim, noun=_other(rng, NOUNS, claim.noun))
-        case _:
-            return None
-    return claim.text(link) if min(claim.left, claim.result) >= 0 else None
-
-
-def _others(problem: Problem) -> list[str]:
-    return [name for name in NAMES if name != problem.hero]
-
-
-def _recomputed(claim: Claim) -> Claim:
-    return replace(claim, result=compute(claim.left, claim.sign, claim.right))
+def _changed(claim: Claim, **changes: Any) -> Claim:
+    """The claim with other content, and the result recomputed."""
+    new = replace(claim, **changes)
+    return replace(new, result=compute(new.value, new.sign, new.right))
 
 
 def _nearby(rng: random.Random, value: int) -> int:
@@ -163,18 +139,6 @@ def _other(rng: random.Random, choices: Sequence[T], avoid: T) -> T:
     return rng.choice([choice for choice in choices if choice != avoid])
 
 
-def _idle_step(problem: Problem, state: State, kind: str, rng: random.Random) -> str | None:
-    value = f"{state.value} {problem.noun}"
-    match kind:
-        case "restatement":
-            return f"So far that is {value}."
-        case "circular":
-            return f"If that is {value}, then {value} it is."
-        case "planning":
-            return f"Next we read {state.done + 1})." if _next_event(problem, state) else None
-    return rng.choice(state.claims).text() if state.claims else None
-
-
 def draw_link(rng: random.Random, flourish: float) -> str:
     """The usual link, or another one with probability ``flourish``."""
     return rng.choice(LINKS[1:]) if rng.random() < flourish else LINKS[0]
@@ -183,12 +147,10 @@ def draw_link(rng: random.Random, flourish: float) -> str:
 def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits) -> str:
     """The next step as a solver with ``habits`` writes it."""
     link = draw_link(rng, habits.flourish)
-    if rng.random() < habits.idle:
-        idle = fault_step(problem, state, rng.choice(SUBOPTIMAL), rng)
-        if idle is not None:
-            return idle
-    event = _next_event(problem, state)
-    is_tricky = event is not None and event.actor == problem.hero and event.verb in TRICKY
+    if rng.random() < habits.idle and (idle := fault_step(problem, state, rng.choice(oracle.SUBOPTIMAL), rng)):
+        return idle
+    best = _best(problem, state)
+    is_tricky = isinstance(best, Claim) and best.verb in TRICKY
     fault = None
     if is_tricky and rng.random() < habits.misread:
         fault = fault_step(problem, state, "misreading", rng, link)
@@ -198,11 +160,10 @@ def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits
 
 
 def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> str:
-    """``best_step``, or an early answer if a carried error has left the world's range of numbers."""
-    text = best_step(problem, state, link)
+    """The best next step, or an early answer if a carried error has left the world's range of numbers."""
+    text = text_of(_best(problem, state), link)
     verdict = assess(problem, state, text)
-    within = verdict is not None and 0 <= verdict.state.value <= problem.scale.written
-    return text if within else answer_text(state.value)
+    return text if verdict and 0 <= verdict.state.value <= problem.scale.written else answer_text(state.value)
 
 
 def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list[WrittenStep]:
@@ -232,10 +193,9 @@ def draw_candidate(rng: random.Random, problem: Problem, written: WrittenStep) -
     draw = rng.random()
     if draw < 0.45:
         return safe_step(problem, written.before, link)
-    kinds = SUBOPTIMAL if draw > 0.93 else ERRORS
+    kinds = oracle.SUBOPTIMAL if draw > 0.93 else oracle.ERRORS
     for _ in range(6):
-        text = fault_step(problem, written.before, rng.choice(kinds), rng, link)
-        if text is not None:
+        if text := fault_step(problem, written.before, rng.choice(kinds), rng, link):
             return text
     return written.text
 
@@ -263,7 +223,7 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
     noun = rng.choice(NOUNS) if wrong(0.2) else problem.noun
     left = other(state.value) if wrong(in_number) else state.value
     if event.actor != problem.hero and not wrong(0.3):
-        return Aside(number, rng.choice(NAMES) if wrong(in_name) else event.actor, left, noun).text()
+        return text_of(Aside(number, rng.choice(NAMES) if wrong(in_name) else event.actor, left, noun))
     verb = rng.choice(VERBS) if wrong(in_verb) else event.verb
     # "amount" is a fault of its own only with the right verb, so the object changes only then.
     amounts = problem.scale.amounts
@@ -274,7 +234,7 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
     result = other(result) if wrong(in_result) else result
     if not 0 <= result <= problem.scale.written:
         return None
-    return Claim(number, verb, object_, left, sign, right, result, noun).text(draw_link(rng, 0.2))
+    return text_of(Claim(number, verb, object_, left, sign, right, result, noun), draw_link(rng, 0.2))
 
 
 def draw_step_to_verify(
@@ -282,4 +242,4 @@ def draw_step_to_verify(
 ) -> str:
     """With probability ``scramble`` a scrambled step, otherwise a ``draw_candidate``."""
     mixed = scrambled(rng, problem, written.before, by_words) if scramble and rng.random() < scramble else None
-    return mixed if mixed is not None else draw_candidate(rng, problem, written)
+    return mixed or draw_candidate(rng, problem, written)

@@ -1,19 +1,12 @@
 """Arithmetic stories with known ground truth.
 
-A story is a start, numbered events and a question::
+A story is a start, numbered events and a question. Its solution handles the events in order, one step each::
 
-    Tom has 5 apples.
-    1) Tom buys 7.
-    2) Ann sells 6.
-    3) Tom takes back 2.
+    Tom has 5 apples.                    1) buys 7, so 5 + 7 = 12 apples.
+    1) Tom buys 7.                       2) is about Ann, so still 12 apples.
+    2) Ann sells 6.                      3) takes back 2, so 12 + 2 = 14 apples.
+    3) Tom takes back 2.                 The answer is \\boxed{14}.
     How many apples does Tom have?
-
-A solution handles the events in order, one step each, and then boxes the answer::
-
-    1) buys 7, so 5 + 7 = 12 apples.
-    2) is about Ann, so still 12 apples.
-    3) takes back 2, so 12 + 2 = 14 apples.
-    The answer is \\boxed{14}.
 
 "takes back" and "gives back" are the planted misconception: solvers often apply the wrong sign.
 """
@@ -160,10 +153,9 @@ def sample_problem(rng: random.Random, level: Level) -> Problem:
             if rng.random() < level.distractors:
                 verb = rng.choice(VERBS)
                 events.append(Event(rng.choice(others), verb, rng.randint(1, level.scale.amounts)))
-                continue
-            event = _hero_event(rng, level, hero, value)
-            value = compute(value, SIGN[event.verb], event.amount)
-            events.append(event)
+            else:
+                events.append(_hero_event(rng, level, hero, value))
+                value = compute(value, SIGN[events[-1].verb], events[-1].amount)
         if any(event.actor == hero for event in events):
             return Problem(level.name, hero, noun, start, tuple(events), level.scale)
 
@@ -205,11 +197,11 @@ def read_story(text: str) -> Problem:
 
     Raises ``DataError`` if the text is not exactly a story.
     """
-    head, *lines, _ = [*text.split("\n"), ""]
-    found, events = _HEAD.fullmatch(head), [_EVENT.fullmatch(line) for line in lines[:-1]]
-    if found is not None and all(events):
-        read = tuple(Event(m[1], m[2], 2 if m[3] == "them" else int(m[3])) for m in events if m)
-        story = Problem("", found[1], found[3], int(found[2]), read)
+    head, *lines = text.split("\n")
+    found, lines_read = _HEAD.fullmatch(head), filter(None, map(_EVENT.fullmatch, lines))
+    if found:
+        events = tuple(Event(m[1], m[2], 2 if m[3] == "them" else int(m[3])) for m in lines_read)
+        story = Problem("", found[1], found[3], int(found[2]), events)
         if story.text == text:
             return story
     raise DataError(f"{text!r} is no story of this world; generate the corpora again")

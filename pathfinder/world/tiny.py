@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from pathfinder.core import prompts
-from pathfinder.core.io import read_json, write_json
+from pathfinder.core.io import atomic_folder, read_json, write_json
 from pathfinder.world import story
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", prompts.END_OF_TURN
@@ -40,7 +39,8 @@ CHAT_TEMPLATE = (
 """ChatML as Qwen2.5 writes it, without the default system message."""
 
 _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+|\p{N}"
-_PYTHON_PIECES = re.compile(r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?[^\W\d_]+| ?(?:[^\w\s]|_)+|\s+(?!\S)|\s+|\d")
+_SPLIT = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
+_BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
 """Number of byte, number and word tokens, without the added tokens."""
@@ -75,10 +75,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of all tiny models; every call gives the same ids."""
     vocabulary, merges = _learn_merges()
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    split = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
-    core.pre_tokenizer = pre_tokenizers.Sequence(
-        [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
-    )
+    core.pre_tokenizer = pre_tokenizers.Sequence([_SPLIT, _BYTES])
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
     core.add_tokens([AddedToken(chunk, special=False, normalized=False) for chunk in prompt_chunks()])
@@ -97,21 +94,24 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 def _lesson_words() -> Counter[str]:
     """Pieces with weights: the world's words, which must become single tokens, outweigh the prompts' English."""
     own = [f" {word}" for verb in story.SIGN for word in verb.split()]
-    own += [f"{verb.split()[0]}" for verb in story.SIGN]
+    own += [verb.split()[0] for verb in story.SIGN]
     own += [f"{space}{word}" for word in (*story.NAMES, *story.NOUNS) for space in ("", " ")]
-    sentences = [
+    sentences = (
         "How many does have? has is about, so still The answer is \\boxed{ }. So far that is If that, then it is.",
         "Next we read, which makes, hence, so clearly + - * = them yes no event from says Check",
         "none right wrong again more asks done first last next now left over who what other not",
-    ]
-    own += [piece for sentence in sentences for piece in _PYTHON_PIECES.findall(sentence)]
+    )
+    own += [piece for sentence in sentences for piece in _pieces(sentence)]
     own += [f"{space}{word}" for word in (YES, NO, "them", "event") for space in ("", " ")]
-    own += ["The", "So", "If", "Next", "How"]
-    own += [" =", " +", " -", " *", "\n\n", "}.", "\\"]
+    own += ["The", "So", "If", "Next", "How", " =", " +", " -", " *", "\n\n", "}.", "\\"]
     counts = Counter(dict.fromkeys(own, 1000))
     prose = "\n".join((prompts.JUDGE_PROMPT, prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.POLICY_PROMPT))
-    counts.update(_PYTHON_PIECES.findall(prose))
+    counts.update(_pieces(prose))
     return counts
+
+
+def _pieces(text: str) -> list[str]:
+    return [piece for piece, _ in _SPLIT.pre_tokenize_str(text)]
 
 
 def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -141,7 +141,7 @@ def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 def _as_bytes(text: str) -> str:
     """A text in the byte-level alphabet."""
-    return "".join(piece for piece, _ in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text))
+    return "".join(piece for piece, _ in _BYTES.pre_tokenize_str(text))
 
 
 def _merged(parts: list[str], pair: tuple[str, str]) -> list[str]:
@@ -197,9 +197,8 @@ def _start_numbers(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast) 
     values = waves @ basis.T * (rows.shape[1] / len(periods)) ** 0.5 * _EMBEDDING_STD
     for form, numbers in ((" {}", range(100)), ("{}", range(100)), ("{})", range(1, 10))):
         direction = 0.5 * _EMBEDDING_STD * torch.randn(rows.shape[1])
-        ids = single_tokens(tokenizer, [form.format(n) for n in numbers])
-        for n, row in zip(numbers, ids.values(), strict=True):
-            rows[row] = values[n] + direction
+        for n in numbers:
+            rows[token_id(tokenizer, form.format(n))] = values[n] + direction
 
 
 @torch.no_grad()
@@ -213,30 +212,20 @@ def seed_label_rows(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast)
         rows[token_id(tokenizer, token)] = rows[token_id(tokenizer, like)]
 
 
-def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write weights (safetensors, fp32), configuration and tokenizer into ``folder``."""
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    config = folder / "tokenizer_config.json"
-    write_json(config, read_json(config) | {"tokenizer_class": "PreTrainedTokenizerFast"})
-    for path in folder.iterdir():
-        path.chmod(0o644)
+def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, target: Path) -> None:
+    """Write weights (safetensors, fp32), configuration and tokenizer into ``target``."""
+    with atomic_folder(target) as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        config = folder / "tokenizer_config.json"
+        write_json(config, read_json(config) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+        for path in folder.iterdir():
+            path.chmod(0o644)
 
 
-def token_id(tokenizer: PreTrainedTokenizerFast, token: str) -> int:
+def token_id(tokenizer: PreTrainedTokenizerFast, text: str) -> int:
     """The id of a text that is one token; raises ``ValueError`` for any other text."""
-    return single_tokens(tokenizer, [token])[token]
-
-
-def single_tokens(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]) -> dict[str, int]:
-    """Ids of texts that must be one token each.
-
-    Raises ``ValueError`` naming the first text that is not.
-    """
-    ids: dict[str, int] = {}
-    for text in texts:
-        encoded = tokenizer.encode(text, add_special_tokens=False)
-        if len(encoded) != 1:
-            raise ValueError(f"{text!r} is {len(encoded)} tokens, expected 1; rebuild the tokenizer")
-        ids[text] = encoded[0]
-    return ids
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    if len(ids) != 1:
+        raise ValueError(f"{text!r} is {len(ids)} tokens, expected 1; rebuild the tokenizer")
+    return int(ids[0])

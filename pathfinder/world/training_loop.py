@@ -7,8 +7,8 @@ faster than AdamW for everything. Schedules count steps, not seconds, so a run i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors import safe_open
@@ -24,8 +24,7 @@ from pathfinder.world.recipes import Phase
 _OTHERS = 0.4  # learning rate of embeddings, biases and norms relative to the matrices
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Padded lessons."""
 
     ids: Tensor  # (rows, length) int64
@@ -34,40 +33,29 @@ class Batch:
     weights: Tensor  # (rows, length) float32
     mask: Tensor  # (rows, 1, length, length) bool, true where a query attends to a key
 
-    def to(self, device: torch.device) -> Batch:
-        """The same batch on ``device``."""
-        return Batch(*(getattr(self, field.name).to(device) for field in fields(self)))
-
 
 def collate(lessons: Sequence[Lesson], pad: int) -> Batch:
     """Pad lessons into one batch; the length is a multiple of 32, so few shapes occur."""
     length = -(-max(lesson.length for lesson in lessons) // 32) * 32
     rows = len(lessons)
-    ids = torch.full((rows, length), pad)
-    targets = torch.full((rows, length), pad)
+    ids, targets = torch.full((2, rows, length), pad)
     positions = torch.zeros((rows, length), dtype=torch.long)
     weights = torch.zeros((rows, length))
-    ends = torch.zeros((rows, length), dtype=torch.long)  # end of the queries that attend to this key
-    hidden_from = torch.zeros((rows, length), dtype=torch.long)  # end of the trunk that a branch sees
+    mask = torch.eye(length, dtype=torch.bool).repeat(rows, 1, 1, 1)
+    causal = torch.ones((length, length), dtype=torch.bool).tril()
     for row, lesson in enumerate(lessons):
         at = 0
         for attached, piece in ((0, lesson.trunk), *lesson.branches):
-            span = slice(at, at + len(piece.ids))
+            size = len(piece.ids)
+            span = slice(at, at + size)
             ids[row, span] = torch.tensor(piece.ids)
             targets[row, span] = torch.tensor(piece.targets)
             weights[row, span] = torch.tensor(piece.weights)
-            positions[row, span] = torch.arange(attached, attached + len(piece.ids))
-            ends[row, span] = length if at == 0 else span.stop
-            hidden_from[row, span] = length if at == 0 else attached
+            positions[row, span] = torch.arange(attached, attached + size)
+            mask[row, 0, span, span] = causal[:size, :size]
+            mask[row, 0, span, :attached] = True
             at = span.stop
-        ends[row, at:] = torch.arange(at + 1, length + 1)
-    index = torch.arange(length)
-    q, k = index[:, None], index[None, :]
-    trunk = torch.tensor([len(lesson.trunk.ids) for lesson in lessons])[:, None, None]
-    visible = (k <= q) & (q < ends[:, None, :])
-    visible &= ~((k < trunk) & (k >= hidden_from[:, :, None]))
-    visible |= q == k
-    return Batch(ids, positions, targets, weights, visible[:, None])
+    return Batch(ids, positions, targets, weights, mask)
 
 
 def weighted_loss(model: Qwen2ForCausalLM, batch: Batch) -> Tensor:
@@ -103,51 +91,34 @@ class Optimizer:
     """Muon for the layers' matrices at ``rate``, AdamW for everything else at 0.4 of it."""
 
     def __init__(self, model: nn.Module, rate: float) -> None:
-        self.rate = rate
-        self.matrices: dict[str, nn.Parameter] = {}
-        self.others: dict[str, nn.Parameter] = {}
-        for name, parameter in model.named_parameters():
-            matrix = parameter.ndim == 2 and "embed" not in name
-            (self.matrices if matrix else self.others)[name] = parameter
-        self.state: dict[str, Tensor] = {f"momentum/{n}": torch.zeros_like(p) for n, p in self.matrices.items()}
-        for name, parameter in self.others.items():
-            self.state[f"mean/{name}"] = torch.zeros_like(parameter)
-            self.state[f"square/{name}"] = torch.zeros_like(parameter)
+        self.rate, self.parameters = rate, dict(model.named_parameters())
+        self.tensors = {f"model/{name}": p.detach() for name, p in self.parameters.items()}  # a checkpoint's content
+        self.matrices: dict[torch.Size, list[str]] = {}  # names by shape
+        self.others: list[str] = []
+        for name, parameter in self.parameters.items():
+            is_matrix = parameter.ndim == 2 and "embed" not in name
+            (self.matrices.setdefault(parameter.shape, []) if is_matrix else self.others).append(name)
+            for moment in ("momentum",) if is_matrix else ("mean", "square"):
+                self.tensors[f"{moment}/{name}"] = torch.zeros_like(parameter)
 
     @torch.no_grad()
-    def step(self, number: int, share: float) -> None:
-        """Apply update ``number`` (from 1) at ``share`` of the full rate, and clear the gradients.
-
-        Raises ``ValueError`` if a parameter has no gradient.
-        """
+    def step(self, loss: Tensor, number: int, share: float) -> None:
+        """Apply update ``number`` (from 1) with the gradients of ``loss`` at ``share`` of the full rate."""
         rate = self.rate * share
-        by_shape: dict[torch.Size, list[str]] = {}
-        for name, parameter in self.matrices.items():
-            by_shape.setdefault(parameter.shape, []).append(name)
-        for shape, names in by_shape.items():
+        gradients = dict(zip(self.parameters, torch.autograd.grad(loss, [*self.parameters.values()]), strict=True))
+        for shape, names in self.matrices.items():
             updates = []
             for name in names:
-                gradient, momentum = _gradient(self.matrices[name]), self.state[f"momentum/{name}"]
-                momentum.mul_(0.95).add_(gradient)
-                updates.append(gradient.add(momentum, alpha=0.95))
+                momentum = self.tensors[f"momentum/{name}"].mul_(0.95).add_(gradients[name])
+                updates.append(gradients[name].add(momentum, alpha=0.95))
             scale = 0.2 * max(shape) ** 0.5  # RMS-matched to AdamW
             for name, update in zip(names, orthogonalise(torch.stack(updates)), strict=True):
-                self.matrices[name].mul_(1 - rate * 0.05).add_(update, alpha=-rate * scale)
-                self.matrices[name].grad = None
-        for name, parameter in self.others.items():
-            mean, square = self.state[f"mean/{name}"], self.state[f"square/{name}"]
-            gradient = _gradient(parameter)
-            mean.lerp_(gradient, 0.1)
-            square.lerp_(gradient.square(), 0.02)
+                self.parameters[name].mul_(1 - rate * 0.05).add_(update, alpha=-rate * scale)
+        for name in self.others:
+            mean = self.tensors[f"mean/{name}"].lerp_(gradients[name], 0.1)
+            square = self.tensors[f"square/{name}"].lerp_(gradients[name].square(), 0.02)
             root = (square / (1 - 0.98**number)).sqrt_().add_(1e-8)
-            parameter.addcdiv_(mean / (1 - 0.9**number), root, value=-rate * _OTHERS)
-            parameter.grad = None
-
-
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    if parameter.grad is None:
-        raise ValueError("a parameter got no gradient; expected every lesson to use every parameter")
-    return parameter.grad
+            self.parameters[name].addcdiv_(mean / (1 - 0.9**number), root, value=-rate * _OTHERS)
 
 
 def orthogonalise(updates: Tensor) -> Tensor:
@@ -181,7 +152,7 @@ def fit(
     """
     pad = int(model.config.pad_token_id or 0)
     optimizer = Optimizer(model, phase.rate)
-    done = _resume(model, optimizer, checkpoint)
+    done = _resume(optimizer, checkpoint)
     model.train()
     with Progress(f"pretrain {checkpoint.stem}", phase.steps, "steps") as progress:
         progress.resume(done)
@@ -190,27 +161,20 @@ def fit(
             total = 0.0
             for count in range(1, min(every, phase.steps - done) + 1):
                 done += 1
-                loss = weighted_loss(model, next(supply).to(model.device))
-                loss.backward()  # type: ignore[no-untyped-call]
-                optimizer.step(done, rate_share(done, phase.steps))
+                loss = weighted_loss(model, Batch(*(tensor.to(model.device) for tensor in next(supply))))
+                optimizer.step(loss, done, rate_share(done, phase.steps))
                 total += loss.item()
                 progress.advance(note=f"loss {total / count:.4f}")
-            _save(model, optimizer, checkpoint, done)
+            with atomic_file(checkpoint) as temporary:
+                save_file(optimizer.tensors, temporary, metadata={"done": str(done)})
     model.train(False)
 
 
-def _save(model: nn.Module, optimizer: Optimizer, checkpoint: Path, done: int) -> None:
-    tensors = {f"model/{name}": p.detach() for name, p in model.named_parameters()} | optimizer.state
-    with atomic_file(checkpoint) as temporary:
-        save_file(tensors, temporary, metadata={"done": str(done)})
-
-
-def _resume(model: Qwen2ForCausalLM, optimizer: Optimizer, checkpoint: Path) -> int:
+def _resume(optimizer: Optimizer, checkpoint: Path) -> int:
     """Load the checkpoint if it exists; the number of steps it has done."""
     if not checkpoint.exists():
         return 0
-    with safe_open(checkpoint, framework="pt", device=str(model.device)) as saved, torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(saved.get_tensor(f"model/{name}"))
-        optimizer.state = {name: saved.get_tensor(name) for name in optimizer.state}
+    with safe_open(checkpoint, framework="pt") as saved:
+        for name, tensor in optimizer.tensors.items():
+            tensor.copy_(saved.get_tensor(name))
         return int(saved.metadata()["done"])

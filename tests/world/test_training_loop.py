@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 from pathfinder.world import tiny
 from pathfinder.world.lessons import Encoder, Lesson, Piece, arithmetic_drill, check_lesson
 from pathfinder.world.recipes import Phase
-from pathfinder.world.story import LEVELS, sample_problem
+from pathfinder.world.story import LEVELS, Scale, sample_problem
 from pathfinder.world.training_loop import collate, fit, orthogonalise, rate_share, weighted_loss
 
 PHASE = Phase(steps=12, tokens=512, rate=0.003)
@@ -31,7 +31,7 @@ def _train(tokenizer: PreTrainedTokenizerFast, checkpoint: Path, interrupt_at: i
             raise KeyboardInterrupt
         rng = random.Random(f"test/{block}")
         while True:
-            yield arithmetic_drill(encoder, rng)
+            yield arithmetic_drill(encoder, rng, Scale())
 
     fit(model, lessons, PHASE, checkpoint, every=4)
     return model
@@ -63,7 +63,7 @@ def test_a_branch_sees_its_trunk_and_itself_only(tokenizer: PreTrainedTokenizerF
     """The loss of a lesson equals the weighted loss of its branches, each in a lesson of its own."""
     encoder, rng = Encoder(tokenizer), random.Random(6)
     model = tiny.build_model(tokenizer, hidden=32, layers=2, heads=2, feed=64, seed=1)
-    lesson = check_lesson(encoder, rng, sample_problem(rng, LEVELS["math"]))
+    lesson = check_lesson(encoder, rng, sample_problem(rng, LEVELS["math"]), 0.0, False)
     apart, weight = torch.zeros(()), 0.0
     trunk = lesson.trunk
     for attached, piece in ((len(trunk.ids), Piece((), (), ())), *lesson.branches):
