@@ -11,6 +11,7 @@ Run     python -m stages.search full
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,15 +45,14 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     folder = MODELS / run if system else Path("models") / run
     require("search", params, {"policy": POLICY, "base": folder})
     search_preset(params)  # fails early: loading the models takes minutes
-    identity = {"run": run, "score": params.score.model_dump()}
-    models = [POLICY, folder]
-    more: dict[str, Any] = {"system": run, "titles": list(system.titles)} if system else {}
+    identity, models = {"run": run, "score": params.score.model_dump()}, [POLICY, folder]
     with open_prm(folder, params.score, run if system else None) as prm:
-        more["best_of_n"] = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
+        figures = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
         rows, metrics = search_all("search", run, prm_pick(prm, rejects=system is None), identity, models, params)
+    metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else {})
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
-    write_json(METRICS / f"{run}.json", metrics | more)
-    averages = {f"prm@{params.search.n}": metrics["average"]} | more["best_of_n"]["average"]
+    write_json(METRICS / f"{run}.json", metrics)
+    averages = {f"prm@{params.search.n}": metrics["average"]} | figures["average"]
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 
@@ -60,9 +60,7 @@ def _best_of_n(run: str, prm: PRM, identity: dict[str, Any], models: list[Path],
     """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
     folder = journal("search", identity | {"samples": sha256_file(SAMPLES)}, [], models, "best_of_n")
-    scored = in_chunks(
-        samples, params.search.batch_size, folder, lambda chunk: score_samples(prm, chunk), f"best of n {run}"
-    )
+    scored = in_chunks(samples, params.search.batch_size, folder, partial(score_samples, prm), f"best of n {run}")
     rows, figures = best_of_n(samples, scored, params.report)
     write_jsonl(CHOSEN / f"{run}.jsonl", rows)
     return figures

@@ -43,25 +43,17 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
             wanted.setdefault(key, Solution(name, *key))
     scored = scorer.score(list(wanted.values()))
     rewards = {key: [step.reward for step in steps] for key, steps in zip(wanted, scored, strict=True)}
-    return [
-        {
-            "set": row["set"],
-            "id": row["id"],
-            "rewards": [rewards[row["question"], steps_of(text)] for text in row["solutions"]],
-        }
-        for row in samples
-    ]
+    found = [[rewards[row["question"], steps_of(text)] for text in row["solutions"]] for row in samples]
+    return [{"set": row["set"], "id": row["id"], "rewards": each} for row, each in zip(samples, found, strict=True)]
 
 
 def choose(rewards: Sequence[Sequence[float]], answers: Sequence[str | None]) -> dict[str, int | None]:
     """Per rule the index of the chosen sample; None if no sample has steps and an answer."""
     pairs = enumerate(zip(rewards, answers, strict=True))
     eligible = {index: steps for index, (steps, answer) in pairs if steps and answer is not None}
-    chosen: dict[str, int | None] = {}
-    for rule, score in RULES.items():
-        scores = {index: score(steps) for index, steps in eligible.items()}
-        chosen[rule] = max(scores, key=lambda index: scores[index], default=None)
-    return chosen
+    return {
+        rule: max(eligible, key=lambda index: score(eligible[index]), default=None) for rule, score in RULES.items()
+    }
 
 
 def best_of_n(

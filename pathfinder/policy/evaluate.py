@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,31 +47,21 @@ def search_all(
     chunks = journal(stage, settings.model_dump() | identity, loaded.items, models)
     with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of an interrupted chunk
         policy = KeptPolicy(open_policy(settings, POLICY), draws)
-        rows = in_chunks(
-            loaded.items,
-            settings.batch_size,
-            chunks,
-            lambda chunk: search(chunk, policy, pick, settings, preset),
-            f"search {run}",
-        )
+        work = partial(search, policy=policy, score=pick, settings=settings, preset=preset)
+        rows = in_chunks(loaded.items, settings.batch_size, chunks, work, f"search {run}")
         draws.path.unlink()
     with Grader() as grader:
         for problem, row in zip(loaded.items, rows, strict=True):
             row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
     sets = [row["set"] for row in rows]
     means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
-    metrics = loaded.accounting() | {
-        "sets": {name: {f"prm@{settings.n}": mean, "n": sets.count(name)} for name, mean in means.items()},
-        "average": average,
-        "interval": interval,
-        "details": _details(rows, settings.batch_size)
-        | {
-            "defects": loaded.defects,
-            "grading_failures": dict(grader.failures),
-            "not_graded": grader.failures.total(),
-        },
+    details = _details(rows, settings.batch_size) | {
+        "defects": loaded.defects,
+        "grading_failures": dict(grader.failures),
+        "not_graded": grader.failures.total(),
     }
-    return rows, metrics
+    table = {name: {f"prm@{settings.n}": mean, "n": sets.count(name)} for name, mean in means.items()}
+    return rows, loaded.accounting() | {"sets": table, "average": average, "interval": interval, "details": details}
 
 
 def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:

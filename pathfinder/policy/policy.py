@@ -15,8 +15,6 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling
 from pathfinder.models.tokens import neutralise
 
-_CHAT_TOKENS = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
-
 
 class Policy(Protocol):
     """Draws one completion per prompt. A ``Generator`` is the policy in this process."""
@@ -34,7 +32,7 @@ class Policy(Protocol):
 class ServerPolicy:
     """A server's ``/completions``, repeatable only as far as the server's seeds are."""
 
-    specials: Collection[str] = _CHAT_TOKENS
+    specials: Collection[str] = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
 
     def __init__(self, base_url: str, concurrency: int) -> None:
         from pathfinder.engines.openai_client import connect  # the embedded policy needs no client
@@ -48,21 +46,16 @@ class ServerPolicy:
         answers: dict[str, Completion] = {}
 
         def take(key: str, result: Reply | Failure) -> None:
-            if isinstance(result, Failure):
-                # a prompt that is too long ends its search; no other failure may pass for an answer
-                if result.outcome != "too_long":
-                    raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
+            if not isinstance(result, Failure):
+                answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
+            elif result.outcome == "too_long":  # ends the search; no other failure may pass for an answer
                 answers[key] = Completion("", 0, "length")
             else:
-                answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
+                raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
 
+        limits, stops = (sampling.temperature, sampling.top_p, sampling.max_tokens), (*sampling.stop, END_OF_TURN)
         requests = [Request(key, prompt) for key, prompt in zip(keys, prompts, strict=True)]
-        stops = (*sampling.stop, END_OF_TURN)
-        self._client.complete(
-            requests,
-            ServerSampling(sampling.temperature, sampling.top_p, sampling.max_tokens, stops, sampling.include_stop),
-            take,
-        )
+        self._client.complete(requests, ServerSampling(*limits, stops, sampling.include_stop), take)
         return [answers[key] for key in keys]
 
 

@@ -15,7 +15,7 @@ where that script loses or misreads something:
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -30,9 +30,7 @@ from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.policy import Policy, safe_prompt
 
 _ILLEGAL = {
-    "official": regex.compile(
-        r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]",
-    ),
+    "official": regex.compile(r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]"),
     "repaired": regex.compile(r"[^\p{Latin}\p{Greek}\p{N}\p{M}\p{P}\p{S}\s\u2060]|\uFFFD"),
 }
 """Characters that no candidate may contain: those of other scripts, and decoding errors."""
@@ -75,16 +73,11 @@ def random_pick(seed: int) -> StepScorer:
         digest = hashlib.sha256(f"{seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:7], "little") / 2**56
 
-    def pick(rounds: Sequence[Round]) -> list[list[Scored]]:
-        return [
-            [
-                Scored(uniform(f"{r.name}/{r.number}/{step}") ** (1 / n))
-                for step, n in zip(r.steps, r.counts, strict=True)
-            ]
-            for r in rounds
-        ]
+    def scores(r: Round) -> list[Scored]:
+        counted = zip(r.steps, r.counts, strict=True)
+        return [Scored(uniform(f"{r.name}/{r.number}/{step}") ** (1 / n)) for step, n in counted]
 
-    return pick
+    return lambda rounds: [scores(r) for r in rounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +102,6 @@ class _Candidate:
         return self.step + END_OF_TURN if self.finished else self.step
 
 
-_Candidates = Counter[_Candidate]
-
-
 @dataclass(slots=True)
 class _Search:
     """The search for one problem's solution."""
@@ -121,18 +111,14 @@ class _Search:
     rounds: int = 0
 
     @property
-    def open_paths(self) -> list[int]:
-        """Indices of the paths that are not finished."""
-        return [index for index, path in enumerate(self.paths) if not path.finished]
+    def name(self) -> str:
+        return f"{self.problem.set}/{self.problem.id}"
 
-    def name(self, path: int = 0) -> str:
-        """A path's name in every round."""
-        return f"{self.problem.set}/{self.problem.id}" + (f"/path {path}" if path else "")
-
-    def round(self, path: int, number: int, candidates: _Candidates) -> Round:
-        steps = tuple(candidate.step for candidate in candidates)
-        prefix, counts = self.paths[path].steps, tuple(candidates.values())
-        return Round(self.name(path), number, self.problem.problem, prefix, steps, counts)
+    @property
+    def open_paths(self) -> dict[str, _Path]:
+        """The paths that are not finished, by name."""
+        paths = enumerate(self.paths)
+        return {self.name + (f"/path {i}" if i else ""): path for i, path in paths if not path.finished}
 
 
 def search(
@@ -148,64 +134,65 @@ def search(
         running = [one for one in searches if one.open_paths]
         if not running:
             break
-        found = _draw(running, number, policy, settings, preset)
-        scores = score([one.round(path, number, candidates) for one, path, candidates in found])
-        last = number == settings.max_rounds
-        extended: dict[str, list[_Path]] = {one.name(): [] for one in running}
-        for (one, path, candidates), scored in zip(found, scores, strict=True):
-            pairs = list(zip(candidates, scored, strict=True))
-            extended[one.name()] += _extended(one.paths[path], number, pairs, preset, last, width)
+        drawn = _draw(running, number, policy, settings)
+        paths = [(one, name, path) for one in running for name, path in one.open_paths.items()]
+        candidates = [_candidates(drawn[name], path.steps, preset) for _, name, path in paths]
+        scores = score(
+            [
+                Round(
+                    name, number, one.problem.problem, path.steps, tuple(c.step for c in found), tuple(found.values())
+                )
+                for (one, name, path), found in zip(paths, candidates, strict=True)
+            ]
+        )
         for one in running:
-            paths = [path for path in one.paths if path.finished] + extended[one.name()]
-            one.paths = sorted(paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
+            one.paths = [path for path in one.paths if path.finished]
+        last = number == settings.max_rounds
+        for (one, _, path), found, scored in zip(paths, candidates, scores, strict=True):
+            one.paths += _extended(path, number, [*zip(found, scored, strict=True)], preset, last, width)
+        for one in running:
+            one.paths = sorted(one.paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
             one.rounds = number
     return [_row(one, preset) for one in searches]
 
 
 def _draw(
-    running: Sequence[_Search], number: int, policy: Policy, settings: Search, preset: GradingPreset
-) -> list[tuple[_Search, int, _Candidates]]:
-    """Candidates of every open path, from one policy call; the paths of a problem take turns with its samples."""
-    n = settings.n
-    sampling = Sampling(
-        settings.temperature, settings.top_p, settings.max_tokens, stop=(STEP_SEPARATOR,), include_stop=True
-    )
-    owners = [one.open_paths[i % len(one.open_paths)] for one in running for i in range(n)]
-    keys = [f"{settings.seed}/{one.name()}/{number}/{i}" for one in running for i in range(n)]
-    prompts = [
-        safe_prompt(policy, running[row // n].problem.problem, running[row // n].paths[path].steps)
-        for row, path in enumerate(owners)
-    ]
-    drawn = policy.generate(prompts, keys, sampling)
-    found = []
-    for place, one in enumerate(running):
-        rows = range(place * n, (place + 1) * n)
-        for path in one.open_paths:
-            completions = [drawn[row] for row in rows if owners[row] == path]
-            found.append((one, path, _candidates(completions, one.paths[path].steps, preset)))
-    return found
+    running: Sequence[_Search], number: int, policy: Policy, settings: Search
+) -> defaultdict[str, list[Completion]]:
+    """Samples by name of the path, from one policy call; the paths of a problem take turns with its samples."""
+    sampling = Sampling(settings.temperature, settings.top_p, settings.max_tokens, (STEP_SEPARATOR,), include_stop=True)
+    keys, prompts, names = list[str](), list[str](), list[str]()
+    for one in running:
+        paths = list(one.open_paths.items())
+        for i in range(settings.n):
+            name, path = paths[i % len(paths)]
+            keys.append(f"{settings.seed}/{one.name}/{number}/{i}")
+            prompts.append(safe_prompt(policy, one.problem.problem, path.steps))
+            names.append(name)
+    drawn = defaultdict[str, list[Completion]](list)
+    for name, completion in zip(names, policy.generate(prompts, keys, sampling), strict=True):
+        drawn[name].append(completion)
+    return drawn
 
 
-def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: GradingPreset) -> _Candidates:
+def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: GradingPreset) -> Counter[_Candidate]:
     """Distinct legal candidates in the order of their first draw, with the number of draws."""
-    found = _Candidates()
+    found = Counter[_Candidate]()
     for completion in drawn:
-        text, cut = completion.text, completion.finish == "length"
+        text = completion.text
         if _ILLEGAL[preset].search(text):
             continue
         ended = text.endswith(STEP_SEPARATOR)
         if preset == "official":
-            candidate = _Candidate(text[: -len(STEP_SEPARATOR)].strip() if ended else text, not ended)
+            candidate = _Candidate(text.removesuffix(STEP_SEPARATOR).strip() if ended else text, not ended)
             # only a finished candidate needs an answer, and it needs exactly one
-            if candidate.finished and extract_boxed(text) is None:
-                continue
+            allowed = ended or extract_boxed(text) is not None
         else:
             candidate = _Candidate(text.strip(), not ended)
-            if cut or not candidate.step:
-                continue
-            if candidate.finished and not any(boxes(step) for step in (*steps, text)):
-                continue
-        found[candidate] += 1
+            whole = bool(candidate.step) and completion.finish != "length"
+            allowed = whole and (ended or any(boxes(step) for step in (*steps, text)))
+        if allowed:
+            found[candidate] += 1
     return found
 
 
@@ -221,31 +208,20 @@ def _extended(
     if not accepted and preset == "repaired" and (last or idle >= _PATIENCE):
         accepted = pairs
     shown = accepted if preset == "official" else pairs
-    entry = {
-        "iteration_index": number,
-        "candidates_info": [
-            {"candidate_step": candidate.published, "reward": score.reward}
-            | ({"rejected": True} if score.rejected else {})
-            for candidate, score in shown
-        ],
-        "chosen_step_index": None,
-        "chosen_step": None,
-    }
+    infos = [
+        {"candidate_step": candidate.published, "reward": score.reward} | ({"rejected": True} if score.rejected else {})
+        for candidate, score in shown
+    ]
+    entry = {"iteration_index": number, "candidates_info": infos, "chosen_step_index": None, "chosen_step": None}
     best = sorted(accepted, key=lambda pair: -pair[1].reward)[:width]
     if not best:  # the published history omits such rounds
         return [replace(path, history=path.history if preset == "official" else (*path.history, entry), idle=idle)]
-    return [
-        _Path(
-            (*path.steps, candidate.step),
-            (
-                *path.history,
-                entry | {"chosen_step_index": shown.index((candidate, score)), "chosen_step": candidate.published},
-            ),
-            score.reward,
-            candidate.finished,
-        )
-        for candidate, score in best
-    ]
+    paths = []
+    for candidate, score in best:
+        chosen = {"chosen_step_index": shown.index((candidate, score)), "chosen_step": candidate.published}
+        steps, history = (*path.steps, candidate.step), (*path.history, entry | chosen)
+        paths.append(_Path(steps, history, score.reward, candidate.finished))
+    return paths
 
 
 def _row(one: _Search, preset: GradingPreset) -> dict[str, Any]:

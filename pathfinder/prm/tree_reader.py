@@ -6,7 +6,7 @@ The second pass continues below the branches of the first one and reuses its key
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,8 +26,6 @@ from pathfinder.tree.tree import Tree, build_tree, shared_prefix
 
 Prompt = tuple[str, Encoded]
 """A query's name and its prompt."""
-_Found = dict[Reading, npt.NDArray[np.float64]]
-"""Per reading float64 (3,): see ``TreeReader._log_probabilities``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +35,8 @@ class PromptTree:
     prompts: Sequence[Prompt]
     tree: Tree
     readings: list[Reading]
+    found: dict[Reading, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Per reading a row of ``TreeReader._log_probabilities``."""
 
 
 class TreeReader:
@@ -78,9 +78,9 @@ class TreeReader:
         nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
         empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
         tree = build_tree([ids], [(0, len(ids) - 1)])
-        batch = layout.batch_onto([tree], [empty], self._backend).to(self._model.device, self._dtype)
+        batch = layout.batch_onto([tree], [empty], self._backend)
         cache: KVCache = {}
-        read_logits(self._model, batch, cache)
+        self._log_probabilities(batch, cache)
         return layout.extend_trunks([tree], [empty], batch, cache)[0]
 
     @torch.inference_mode()
@@ -90,54 +90,47 @@ class TreeReader:
         ``trunks`` holds what earlier batches computed of each tree; this batch's trunks replace it.
         """
         plain = [tree.tree for tree in trees]
-        cache: KVCache | None = {} if self._has_second or trunks is not None else None
-        onto = (
-            layout.batch_trees(plain, self._backend)
-            if trunks is None
-            else layout.batch_onto(plain, trunks, self._backend)
-        )
-        batch = onto.to(self._model.device, self._dtype)
-        rows = iter(self._log_probabilities(batch, cache))
-        found: list[_Found] = [{reading: next(rows) for reading in tree.readings} for tree in trees]
-        if self._has_second and cache is not None:
-            self._second_pass(trees, found, batch, cache, trunks or ())
-        if trunks is not None and cache is not None:
+        if trunks is None:
+            batch = layout.batch_trees(plain, self._backend)
+        else:
+            batch = layout.batch_onto(plain, trunks, self._backend)
+        cache: KVCache = {}
+        rows = iter(self._log_probabilities(batch, cache if self._has_second or trunks is not None else None))
+        for tree in trees:
+            tree.found.update((reading, next(rows)) for reading in tree.readings)
+        if self._has_second:
+            self._second_pass(trees, batch, cache, trunks or ())
+        if trunks is not None:
             trunks[:] = layout.extend_trunks(plain, trunks, batch, cache)
         return [
-            [step_score(self.prompter, name, i, mine, self._mode) for i, (name, _) in enumerate(tree.prompts)]
-            for tree, mine in zip(trees, found, strict=True)
+            [step_score(self.prompter, name, i, tree.found, self._mode) for i, (name, _) in enumerate(tree.prompts)]
+            for tree in trees
         ]
 
     def _second_pass(
-        self,
-        trees: Sequence[PromptTree],
-        found: list[_Found],
-        batch: TreeBatch,
-        cache: KVCache,
-        trunks: Sequence[Trunk],
+        self, trees: Sequence[PromptTree], batch: TreeBatch, cache: KVCache, trunks: Sequence[Trunk]
     ) -> None:
         """Read the second pass given the predicted labels, below the nodes where its prompts leave the first pass."""
         first, second = self.prompter.passes
         suffixes: list[layout.Suffix] = []
-        wanted: list[tuple[_Found, Reading]] = []
-        for index, (tree, mine) in enumerate(zip(trees, found, strict=True)):
-            reads_of = zip(tree.readings, tree.tree.reads, strict=True)
-            node_of = {reading.query: int(node) for reading, node in reads_of if reading.mark == first.asked[0]}
+        wanted: list[tuple[PromptTree, Reading]] = []
+        for index, tree in enumerate(trees):
+            reads = zip(tree.readings, tree.tree.reads, strict=True)
+            node_of = {reading.query: int(node) for reading, node in reads if reading.mark == first.asked[0]}
             for number, (_, (ids, slots)) in enumerate(tree.prompts):
-                labels = (mine[Reading(number, (), mark)] for mark in first.asked)
+                labels = (tree.found[Reading(number, (), mark)] for mark in first.asked)
                 given = tuple(good >= bad for good, bad, _ in labels)
                 tail = self.prompter.prompt(ids, slots, given, second.asked)[slots[0] :]
-                reads = tuple(slots[mark] - 1 - slots[0] for mark in second.asked)
-                suffixes.append(layout.Suffix(index, node_of[number], tail, slots[0], reads))
-                wanted += [(mine, Reading(number, given, mark)) for mark in second.asked]
+                places = tuple(slots[mark] - 1 - slots[0] for mark in second.asked)
+                suffixes.append(layout.Suffix(index, node_of[number], tail, slots[0], places))
+                wanted += [(tree, Reading(number, given, mark)) for mark in second.asked]
         below = layout.batch_below([tree.tree for tree in trees], batch, cache, suffixes, trunks, self._backend)
-        rows = self._log_probabilities(below.to(self._model.device, self._dtype))
-        for (mine, reading), row in zip(wanted, rows, strict=True):
-            mine[reading] = row
+        for (tree, reading), row in zip(wanted, self._log_probabilities(below), strict=True):
+            tree.found[reading] = row
 
     def _log_probabilities(self, batch: TreeBatch, cache: KVCache | None = None) -> npt.NDArray[np.float64]:
         """float64 (readings, 3): log-probabilities of ``<+>``, ``<->`` and the likeliest token of the vocabulary."""
-        logits = read_logits(self._model, batch, cache)
+        logits = read_logits(self._model, batch.to(self._model.device, self._dtype), cache)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         ids = self.prompter.ids
         three = torch.stack((logits[:, ids.good], logits[:, ids.bad], logits.max(dim=-1).values), dim=-1)
