@@ -45,10 +45,6 @@ class Generator:
         turns = [{"role": "user", "content": user}]
         return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
-    def count_tokens(self, text: str) -> int:
-        """Count the tokens of ``text``."""
-        return len(self.encode(text))
-
     def encode(self, prompt: str) -> list[int]:
         """Ids of a prompt. Special tokens in it take effect, so neutralise untrusted parts first."""
         return list(self.tokenizer.encode(prompt, add_special_tokens=False))

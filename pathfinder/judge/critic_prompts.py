@@ -17,9 +17,6 @@ from typing import Literal
 
 from pathfinder.models.tokens import neutralise
 
-Turn = tuple[Literal["system", "user", "assistant"], str]
-"""Role and text."""
-
 DIGESTS = {
     "CRITIQUE_PROMPT": "0e7dba24bfaa9dea",
     "PRMBENCH_PROMPT": "cc6837a15a17d9cc",
@@ -51,8 +48,8 @@ def prmbench_prompt(problem: str, steps: Sequence[str], specials: Collection[str
     return f"Question: {neutralise(problem, specials)}\n\n Solutions: {numbered}"
 
 
-def prmbench_turns(first: Literal["system", "user"]) -> tuple[Turn, ...]:
-    """PRMBench's earlier turns: the instructions, in the role ``first``, and two solved examples."""
+def prmbench_turns(first: Literal["system", "user"]) -> tuple[tuple[str, str], ...]:
+    """PRMBench's earlier turns (role, text): the instructions, in the role ``first``, and two solved examples."""
     return (
         (first, PUBLISHED["PRMBENCH_PROMPT"]),
         ("user", PUBLISHED["PRMBENCH_QUESTION_1"]),

@@ -1,8 +1,7 @@
 """LLM judges as baselines: a chat model reads a complete solution and names its errors.
 
 ProcessBench's critique prompt asks for the first incorrect paragraph, decided by majority vote; PRMBench's prompt asks
-for scores of every step. Any OpenAI-compatible server works. The journal and the budget are those of the labelling, so
-an interrupted run resumes, and reading the same answers with another preset costs no call.
+for scores of every step. See docs/critics.md.
 
 Settings of the published runs: QwenLM/ProcessBench ``code/run_eval.py`` (greedy, or 8 votes at temperature 1 and top-p
 0.9; Qwen2.5-Math at 0.7, 0.8 and top-k 20), ssmisya/PRMBench ``mr_eval/models/{openai,gemini,vllm}_models.py``
@@ -11,17 +10,17 @@ Settings of the published runs: QwenLM/ProcessBench ``code/run_eval.py`` (greedy
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pathfinder.benchmarks import paper, prmbench
-from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
+from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Report
@@ -29,12 +28,13 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Budget, Meter
 from pathfinder.engines.openai_client import connect
 from pathfinder.engines.sampling import ServerSampling
-from pathfinder.judge.critic_answers import StepScores, mean_scores, official_vote, paragraph, step_scores, vote
+from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores, vote
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.judge import ServerJudge
 from pathfinder.judge.parsing import AnswerPreset
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
+Row = dict[str, Any]
 STATE = Path(".pathfinder/critics")
 _GREEDY, _VOTING = ServerSampling(0.0, 1.0, 0), ServerSampling(1.0, 0.9, 0)
 
@@ -126,21 +126,14 @@ def criticise(
     prompt_of = critique_prompt if benchmark == "processbench" else prmbench_prompt
     prompts = [prompt_of(item.problem, item.steps, FOREIGN_SPECIALS) for item in evaluation.items]
     texts, figures = _ask(critic, benchmark, prompts, settings, votes, served or critic.served)
-    answers: list[Any]
-    if isinstance(evaluation, ProcessBenchEvaluation):
-        rows = [
-            _processbench_row(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)
-        ]
-        answers = [row["prediction"] for row in rows]
-    else:
-        scores = [_scores(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)]
-        rows = [_prmbench_row(item, found) for item, found in zip(evaluation.items, scores, strict=True)]
-        answers = [_labels(item, found) for item, found in zip(evaluation.items, scores, strict=True)]
+    read: Callable[..., tuple[Row, Any]] = _read_paragraph if benchmark == "processbench" else _read_scores
+    pairs = [read(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)]
+    answers = [answer for _, answer in pairs]
     metrics = evaluation.summary(answers, report)
     metrics |= {"system": critic.name, "titles": list(critic.titles), "preset": settings.preset, "votes": votes}
     metrics |= {"official": evaluation.official(answers), "published": critic.published(benchmark)}
     metrics |= {"asked": figures | {"items_unread": answers.count(None)}}
-    evaluation.write(critic.name, rows, metrics)
+    evaluation.write(critic.name, [row for row, _ in pairs], metrics)
     return evaluation.headline(critic.name, metrics)
 
 
@@ -155,72 +148,51 @@ def _ask(
     """Ask for ``votes`` answers per prompt; returns the texts of each prompt, in order, and the cost."""
     sampling = critic.sampling(benchmark, votes)
     before = prmbench_turns(critic.first) if benchmark == "prmbench" else ()
-    identity = {
-        "model": model,
-        "sampling": asdict(sampling) | {"stop": list(sampling.stop)},
-        "prompts": DIGESTS,
-        "first": critic.first if before else "",
-    }
-    digests = [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
-    by_digest = dict(zip(digests, prompts, strict=True))
-    keys = [[f"{digest}:{attempt}" for attempt in range(votes)] for digest in digests]
-    distinct = sorted({key for attempts in keys for key in attempts})
-    judge = ServerJudge(
-        lambda: connect(settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model),
-        identity,
-        sampling,
-        before,
-    )
+    first = critic.first if before else ""
+    identity = {"model": model, "sampling": asdict(sampling), "prompts": DIGESTS, "first": first}
+    keys = [[f"{sha256(prompt.encode()).hexdigest()}:{vote}" for vote in range(votes)] for prompt in prompts]
+    prompt_of = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
+    server = settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model
+    judge = ServerJudge(lambda: connect(*server), identity, sampling, before)
     meter = Meter(Budget.of(settings), lambda _key, entry: ("outcome" not in entry, None))
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
-        with meter.wave(f"{benchmark} {critic.name}", len(distinct)):
-            failed = judge.ask(distinct, lambda key: by_digest[key.partition(":")[0]], journal, meter)
+        with meter.wave(f"{benchmark} {critic.name}", len(prompt_of)):
+            failed = judge.ask(sorted(prompt_of), prompt_of.__getitem__, journal, meter)
         if failed:
             raise TransientError(
-                f"{len(failed)} of {len(distinct)} calls failed ({next(iter(failed.values()))}); the other answers are "
-                "kept: the same command asks only for the missing ones"
+                f"{len(failed)} of {len(prompt_of)} calls failed ({next(iter(failed.values()))}); the other answers "
+                "are kept: the same command asks only for the missing ones"
             )
-        entries = [[journal[key] for key in attempts] for attempts in keys]
-    texts = [
-        [_Text(entry["text"], entry["finish"] == "length") for entry in attempts if "outcome" not in entry]
-        for attempts in entries
-    ]
-    outcomes = Counter(str(entry.get("outcome", "answered")) for attempts in entries for entry in attempts)
+        entries = [[journal[key] for key in of_prompt] for of_prompt in keys]
+    texts = [[_Text(e["text"], e["finish"] == "length") for e in found if "outcome" not in e] for found in entries]
+    outcomes = Counter(str(entry.get("outcome", "answered")) for found in entries for entry in found)
     cut = sum(answer.cut for found in texts for answer in found)
-    return texts, {
-        "calls": meter.calls,
-        "tokens": meter.tokens,
-        "answers": dict(sorted(outcomes.items())),
-        "cut": cut,
-    }
+    return texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": dict(outcomes), "cut": cut}
 
 
-def _processbench_row(item: ProcessBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> dict[str, Any]:
+def _read_paragraph(item: ProcessBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> tuple[Row, int | None]:
     votes = [paragraph(answer.text, len(item.steps), answer.cut) for answer in answers]
     prediction = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
-    return {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
+    row = {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
+    return row, prediction
 
 
-def _scores(item: PRMBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> StepScores | None:
-    scores = (step_scores(answer.text, len(item.steps), answer.cut, preset) for answer in answers)
-    return mean_scores([found for found in scores if found is not None])
+def _read_scores(item: PRMBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> tuple[Row, list[bool] | None]:
+    """The row that the published runners write, and one label per step.
 
-
-def _labels(item: PRMBenchItem, scores: StepScores | None) -> list[bool] | None:
-    """One label per step: valid, or in the classes about redundancy, not redundant."""
+    A step is correct if it is valid, or in the classes about redundancy, if it is not redundant. A score that JSON
+    cannot represent is null in the row.
+    """
+    found = (step_scores(answer.text, len(item.steps), answer.cut, preset) for answer in answers)
+    scores = mean_scores([score for score in found if score is not None])
     if scores is None:
-        return None
-    if item.classification in prmbench.REDUNDANCY:
-        return [not score > 0 for score in scores.redundancy]
-    return [score > 0 for score in scores.validity]
-
-
-def _prmbench_row(item: PRMBenchItem, scores: StepScores | None) -> dict[str, Any]:
-    """A row as the published runners write it; a score that JSON cannot represent is null."""
-    if scores is None:
-        return {"idx": item.idx, "validity": False}
-    columns: dict[str, Any] = {}
-    for kind, values in (("validity", scores.validity), ("redundancy", scores.redundancy)):
-        columns[f"step_level_{kind}_scores"] = [score if math.isfinite(score) else None for score in values]
-        columns[f"step_level_{kind}_labels"] = [score > 0 for score in values]
-    return {"idx": item.idx, "validity": True, "scores": columns}
+        return {"idx": item.idx, "validity": False}, None
+    columns: Row = {}
+    for kind, values in asdict(scores).items():
+        columns[f"step_level_{kind}_scores"] = [value if math.isfinite(value) else None for value in values]
+        columns[f"step_level_{kind}_labels"] = [value > 0 for value in values]
+    is_redundancy = item.classification in prmbench.REDUNDANCY
+    labels = (
+        [not value > 0 for value in scores.redundancy] if is_redundancy else [value > 0 for value in scores.validity]
+    )
+    return {"idx": item.idx, "validity": True, "scores": columns}, labels

@@ -1,9 +1,9 @@
-"""The LLM judge: one interface and three engines; an answer counts only once it is in the journal.
+"""The LLM judge: two kinds of engine with one interface; an answer counts only once it is in the journal.
 
-An engine gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. It asks for the keys
-missing from the journal and writes each answer as it arrives. The entry of a call is ``{"text", "tokens",
-"prompt_tokens", "finish"}`` or ``{"outcome", "message"}`` (too long, refused). An engine error is reported and not
-written, so the next run asks again.
+``ask`` gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. It writes the missing
+answers to the journal, as far as the meter allows, as ``{"text", "tokens", "prompt_tokens", "finish"}`` or
+``{"outcome", "message"}`` (too long, refused). It returns the messages of engine errors by key; those are not written,
+so the next run asks again. ``identity`` is everything that determines an answer; prompts must not contain ``specials``.
 
 Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
 """
@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pathfinder.core.hub import read_hub_model
 from pathfinder.core.io import DataError, digest_of, sha256_file
@@ -26,24 +28,10 @@ from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
-_SERVED_NAME = "judge"
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 
 PromptOf = Callable[[str], str]
 """Builds the prompt of a journal key."""
-
-
-class Judge(Protocol):
-    """An engine. ``identity`` is everything that determines an answer; prompts must not contain ``specials``."""
-
-    identity: dict[str, Any]
-    specials: tuple[str, ...]
-
-    def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
-        """Write the answer of every key to the journal, as far as ``meter`` allows.
-
-        Returns the messages of engine errors by key.
-        """
 
 
 def model_identity(folder: Path) -> dict[str, Any]:
@@ -90,7 +78,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
         identity = {"engine": "openai", "model": model, "served": client.model}
         yield ServerJudge(lambda: client, identity, sampling)
         return
-    name = model.get("repo", _SERVED_NAME)
+    name = model.get("repo", "judge")
     with ExitStack() as stack:
 
         def start() -> ServerClient:
@@ -101,10 +89,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
 
 
 class ServerJudge:
-    """A judge behind OpenAI-compatible servers; it writes each answer to the journal on arrival.
-
-    Every conversation starts with the turns (role, text) ``before``.
-    """
+    """A judge behind OpenAI-compatible servers; every conversation starts with the turns (role, text) ``before``."""
 
     def __init__(
         self,
@@ -113,14 +98,12 @@ class ServerJudge:
         sampling: ServerSampling,
         before: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self._start = start
-        self._client: ServerClient | None = None
+        self.identity, self.specials = identity, FOREIGN_SPECIALS
+        self._client = cache(start)
         self._sampling, self._before = sampling, before
-        self.identity = identity
-        self.specials = FOREIGN_SPECIALS
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
-        """Ask for the missing answers concurrently."""
+        """Ask for the missing answers concurrently and write each on arrival."""
         missing = _missing(keys, journal, meter)
         failed: dict[str, str] = {}
 
@@ -140,10 +123,10 @@ class ServerJudge:
             meter.answered(key, entry)
 
         if missing:
-            self._client = self._client or self._start()
+            client = self._client()
             meter.begin()
             try:
-                self._client.chat(requests(), self._sampling, write, self._before)
+                client.chat(requests(), self._sampling, write, self._before)
             finally:
                 journal.sync()
         return failed
@@ -167,12 +150,12 @@ class LocalJudge:
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Generate the missing answers in batches of similar length."""
-        lengths = {key: self._generator.count_tokens(self._generator.chat_prompt(prompt_of(key))) for key in keys}
+        lengths = {key: len(self._generator.encode(self._generator.chat_prompt(prompt_of(key)))) for key in keys}
         for batch in self._batches(lengths):
-            missing = set(_missing(batch, journal, meter))
+            missing = _missing(batch, journal, meter)
             if missing and meter.take(len(missing)):
                 answers = self._answers(batch, prompt_of, lengths)
-                entries = {key: _entry(answers[key]) for key in batch if key in missing}
+                entries = {key: _entry(answers[key]) for key in missing}
                 journal.append(entries)
                 for key, entry in entries.items():
                     meter.answered(key, entry)
@@ -201,6 +184,9 @@ class LocalJudge:
         return answers
 
 
+Judge = ServerJudge | LocalJudge
+
+
 def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
     """The keys without an answer; ``meter`` counts the others."""
     missing = []
@@ -214,7 +200,7 @@ def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
 
 def _entry(result: Reply | Failure) -> dict[str, Any]:
     if isinstance(result, Failure):
-        return {"outcome": result.outcome, "message": result.message}
+        return asdict(result)
     return {
         "text": result.text,
         "tokens": result.tokens,

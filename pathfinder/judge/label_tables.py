@@ -20,13 +20,16 @@ KEPT = ("given", "parsed")
 
 def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
     """Make the label table (schema ``LABELS``) with one row per step, in the order of ``steps``."""
-    scores = {name: verdicts.scores[:, at] for at, name in enumerate(("math", "consistency", "optimality"))}
-    attempts = np.bitwise_count(verdicts.asked).astype(np.int64)
-    frame = pl.DataFrame({"id": steps["id"], **scores, "outcome": verdicts.names(), "attempts": attempts})
-    scored = pl.col("math") >= 0
-    origin = pl.when(pl.col("outcome") == "given").then(pl.lit("rating")).when(scored).then(pl.lit("judge"))
-    nullable = [pl.when(scored).then(name).alias(name) for name in scores]
-    complete = frame.with_columns(*nullable, origin.otherwise(pl.lit("none")).alias("origin"))
+    scores = pl.DataFrame(verdicts.scores, schema=["math", "consistency", "optimality"]).select(
+        pl.all().replace(-1, None)
+    )
+    frame = scores.with_columns(
+        id=steps["id"], outcome=verdicts.names(), attempts=np.bitwise_count(verdicts.asked).astype(np.int64)
+    )
+    origin = (
+        pl.when(pl.col("outcome") == "given").then(pl.lit("rating")).when(pl.col("math") >= 0).then(pl.lit("judge"))
+    )
+    complete = frame.with_columns(origin=origin.otherwise(pl.lit("none")))
     return complete.select(pl.col(name).cast(kind) for name, kind in LABELS.items())
 
 
@@ -37,7 +40,7 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
     """
     outcomes: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    paid: Counter[str] = Counter()
+    paid = Counter(calls=0, tokens=0, prompt_tokens=0)
     not_binary = 0
     prompts, verdicts = labelling.prompts, labelling.verdicts
     counted = np.zeros(len(prompts), np.uint64)  # bits of the paid answers of each distinct prompt, at its first place
@@ -55,16 +58,12 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
                     counted[first] |= bit
                     paid.update(calls=1, tokens=answer.tokens, prompt_tokens=answer.prompt_tokens)
     total = outcomes.total()
-    return {
+    figures = {
         "answers": total,
-        "calls": paid["calls"],
-        "tokens": paid["tokens"],
-        "prompt_tokens": paid["prompt_tokens"],
-        "answer_outcomes": dict(outcomes),
-        "unparsed_reasons": dict(reasons),
-        "not_binary": not_binary,
         "parsed_share": outcomes["parsed"] / total if total else None,
+        "not_binary": not_binary,
     }
+    return figures | paid | {"answer_outcomes": dict(outcomes), "unparsed_reasons": dict(reasons)}
 
 
 def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, dict[str, Any]]:

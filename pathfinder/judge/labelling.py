@@ -1,9 +1,8 @@
 """Label a table of rated steps: which steps the judge sees, when it is asked again, and the verdicts.
 
 A step takes at most ``1 + disagreement_rounds`` rounds of at most ``parse_attempts`` answers. The key of an answer is
-``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers
-and no answer is paid for twice. State takes a few bytes per step: prompts are built from the tables when they are sent,
-answers are read from the journal when they are needed.
+``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers.
+State takes a few bytes per step: prompts are built when they are sent, answers are read from the journal when needed.
 
 Source: paper section 3.3; ``run_inference.py`` and ``run_inference_mistral.py`` as intended (the published loops lose
 the disagreements of the last round). The preset "official" uses their indentation and regular expression.
@@ -15,7 +14,8 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from itertools import count
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -85,24 +85,17 @@ def choose(steps: pl.DataFrame, params: Label) -> Verdicts:
     the order of the table.
     """
     verdicts = Verdicts.unknown(len(steps))
-    open_rows: dict[tuple[str, int], npt.NDArray[np.int64]] = {}
+    streams = {source: random.Random(params.seed) for source in (HUMAN, *MONTE_CARLO)}
     groups = steps.select("source", "rating").with_row_index("row").group_by("source", "rating").agg("row")
-    for source, rating, unsorted in groups.iter_rows():
-        rows = np.sort(np.asarray(unsorted, dtype=np.int64))
-        scores = given_scores(source, rating)
-        if scores is not None:
+    for source, rating, numbers in groups.sort("rating", descending=True).iter_rows():
+        rows = np.asarray(numbers, dtype=np.int64)
+        limit = (params.prm800k_limit or len(steps)) if source == HUMAN else params.mistral_per_rating
+        if (scores := given_scores(source, rating)) is not None:
             verdicts.settle(rows, "given", scores)
         elif rating is None:
             verdicts.settle(rows, "unrated", None)
-        else:
-            open_rows[source, rating] = rows
-    limits = {(HUMAN, -1): params.prm800k_limit or len(steps)}
-    limits |= {(source, rating): params.mistral_per_rating for source in MONTE_CARLO for rating in (1, -1)}
-    streams = {source: random.Random(params.seed) for source in (HUMAN, *MONTE_CARLO)}
-    for (source, rating), limit in limits.items():
-        rows = open_rows.get((source, rating), np.empty(0, np.int64))
-        if len(rows) > limit:
-            sample = np.asarray(streams[source].sample(range(len(rows)), limit), dtype=np.int64)
+        elif len(rows) > limit:
+            sample = streams[source].sample(range(len(rows)), limit)
             verdicts.settle(np.delete(rows, sample), "not_sampled", None)
     return verdicts
 
@@ -178,10 +171,10 @@ class Labelling:
         Raises ``BudgetSpentError`` if the budget is spent before that.
         """
         self.meter.read = self._read
-        pending: list[tuple[int, int]] = [(place, 0) for place in range(len(self.prompts))]
-        wave = 0
-        while pending:
-            wave += 1
+        pending = [(place, 0) for place in range(len(self.prompts))]
+        for wave in count(1):
+            if not pending:
+                return
             keys = sorted({self.prompts.key(place, attempt) for place, attempt in pending})
             with self.meter.wave(f"judge, wave {wave}", len(keys)):
                 self.failed |= self.judge.ask(keys, self.prompts.of_key, self.journal, self.meter)
@@ -218,9 +211,8 @@ class Labelling:
     def answer(self, place: int, attempt: int) -> Answer:
         """Read and parse the answer number ``attempt`` to a place."""
         key, round_ = self.prompts.key(place, attempt), attempt // self.params.parse_attempts
-        if key in self.failed:
-            return Answer(round_, None, "engine_error", None, self.failed[key])
-        entry = self.journal[key]
+        failure = self.failed.get(key)
+        entry: dict[str, Any] = {"outcome": "engine_error", "message": failure} if failure else self.journal[key]
         if "outcome" in entry:
             return Answer(round_, None, entry["outcome"], None, entry["message"])
         scores, detail = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")

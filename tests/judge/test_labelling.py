@@ -14,6 +14,7 @@ from pathfinder.core.params import Label
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
+from pathfinder.judge.judge import ServerJudge
 from pathfinder.judge.labelling import OUTCOMES, Labelling, Prompts, Verdicts, choose
 from tests.judge.test_judge import params
 
@@ -28,12 +29,11 @@ class Verdict(NamedTuple):
     attempts: tuple[int, ...] = ()
 
 
-class Scripted:
-    """A judge that answers by a rule; it uses the journal like the others."""
+class Scripted(ServerJudge):
+    """A judge that answers by a rule and needs no server; it uses the journal like the others."""
 
     def __init__(self, reply: Reply) -> None:
-        self.identity: dict[str, Any] = {"engine": "scripted"}
-        self.specials: tuple[str, ...] = ("<|im_end|>", "<+>")
+        self.identity, self.specials = {"engine": "scripted"}, ("<|im_end|>", "<+>")
         self.reply = reply
         self.waves: list[list[str]] = []
 
