@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import torch
 import transformers
+from accelerate import PartialState
 
 from pathfinder.core import io, mixes, records
 from pathfinder.core.params import Train, load_params
@@ -59,13 +60,13 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     """Train ``run`` and write its model folder and metrics; ``mix_seed`` orders the Monte-Carlo records."""
     if model.device() == "cpu":
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
-    rank, _ = trainer.join_processes(cpu=model.device() == "cpu")
+    processes = PartialState(cpu=model.device() == "cpu")  # joins the group of the launcher, if there is one
+    is_first = processes.is_main_process
     base = model.resolve(BASE)
     progress = PROGRESS / _identity(run, settings, [share, mix_seed], base)
     tokenizer = tokens.load_tokenizer(base)
     network, added = _network(base, tokenizer, settings)
-    variant, budget = VARIANTS[run.variant], settings.token_budget
-    prompter = Prompter(tokenizer, variant)
+    prompter, budget = Prompter(tokenizer, VARIANTS[run.variant]), settings.token_budget
 
     schema = records.SOFT_TREES if settings.soft_labels else records.TREES
     learn_trees, test_trees = (io.read_parquet(path, schema) for path in (TRAIN, TEST))
@@ -77,25 +78,25 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
 
-    if rank == 0 or fitted.gather_weights is not None:  # every process holds a part of sharded weights
+    if is_first or fitted.gather_weights is not None:  # every process holds a part of sharded weights
         held_out = evaluate(fitted.network, test, prompter, budget)
     if fitted.gather_weights is not None:
         weights = fitted.gather_weights()
-        if rank == 0:
+        if is_first:
             network, _ = _network(base, tokenizer, settings, "cpu")
             network.load_state_dict(weights)
-    if rank == 0:
+    if is_first:
         figures = outcome.figures(learn, test, fitted.rows)
         figures["sources"] = {
             str(source): mixes.records_of(part)
             for (source,), part in learn_trees.group_by("source", maintain_order=True)
         }
         figures["test_labels"] = held_out
-        outcome.save_model(network, tokenizer, variant, settings, added, Path("models") / run.name)
+        outcome.save_model(network, tokenizer, prompter, settings, added, Path("models") / run.name)
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
         io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
         shutil.rmtree(progress, ignore_errors=True)
-    trainer.leave_processes()
+    processes.destroy_process_group()
 
 
 def _network(base: Path, tokenizer: Any, settings: Train, where: str | None = None) -> tuple[Any, list[str]]:

@@ -28,8 +28,6 @@ _TOKENS_PER_LABEL = 12
 """Tokens of a packed tree for each label: the lowest of any long batch in the data of the profiles."""
 _SPREAD = {"cpu": 4.0, "cuda": 1.0}
 """Keys that attention copies per token: the CPU copies the part of the trunk that each bin of branches sees."""
-_REPLAYED = 2.0
-"""The activations of one layer and their gradients, as a multiple of the activations."""
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
@@ -67,7 +65,7 @@ class Verdict:
 
     need: Need
     fits: bool
-    remedy: str
+    remedy: str = ""
 
 
 def train_need(shape: Shape, settings: Train, kind: str) -> Need:
@@ -87,7 +85,7 @@ def train_need(shape: Shape, settings: Train, kind: str) -> Need:
     if settings.gradient_checkpointing:
         activations = tokens * 4.0 * shape.hidden * shape.layers
         # the forward pass makes the copies, the backward pass holds one layer's activations and their gradients
-        copies, activations = (0.0, activations + max(copies, _REPLAYED * tokens * layer))
+        copies, activations = 0.0, activations + max(copies, 2.0 * tokens * layer)
     else:
         activations = tokens * layer * (shape.layers + 0.5)
     return Need(
@@ -192,13 +190,12 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
 
     The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
-    if shape_of is None:
-        shape_of = partial(planned_shape, sources=params.download.sources)
+    shape_of = shape_of or partial(planned_shape, sources=params.download.sources)
     need = stage_need(stage, params, device.kind, shape_of)
     if need is None:
         return None
     if need.total <= device.memory:
-        return Verdict(need, True, "")
+        return Verdict(need, True)
     for changes in _smaller(stage, params, device.kind):
         changed = params
         for key, value in changes.items():
@@ -223,12 +220,9 @@ def _smaller(stage: str, params: Params, kind: str) -> Iterator[_Changes]:
     if stage == "train":
         train = params.train
         base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
-        further: list[_Changes] = [{}]
-        if kind == "cuda" and not train.launch:
-            further.append({"train.launch": "machine"})
-        if not train.lora.rank:
-            further.append({"train.lora.rank": 16})
-        for more in further:
+        launched: list[_Changes] = [{"train.launch": "machine"}] if kind == "cuda" and not train.launch else []
+        adapted: list[_Changes] = [] if train.lora.rank else [{"train.lora.rank": 16}]
+        for more in ({}, *launched, *adapted):
             yield from _halved(base | more, "train.token_budget", train.token_budget, _LEAST_BUDGET)
     elif stage == "label" and params.label.engine == "vllm":
         cards = params.label.vllm.tensor_parallel

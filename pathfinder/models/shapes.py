@@ -18,30 +18,21 @@ class Shape:
     hidden: int
     inner: int
     layers: int
-    heads: int
-    key_heads: int
-    head_size: int
+    query_width: int
+    """Numbers in the queries of one token."""
+    key_width: int
+    """Numbers in the keys, or the values, of one token."""
     vocabulary: int
     tied: bool
     biased: bool
 
     @property
-    def query_width(self) -> int:
-        """Numbers in the queries of one token."""
-        return self.heads * self.head_size
-
-    @property
-    def key_width(self) -> int:
-        """Numbers in the keys, or the values, of one token."""
-        return self.key_heads * self.head_size
-
-    @property
     def matrices(self) -> dict[str, tuple[int, int]]:
         """The sides of each matrix of a layer, by module name."""
-        attention = {"q_proj": self.query_width, "k_proj": self.key_width, "v_proj": self.key_width}
-        attention["o_proj"] = self.query_width
-        inner = dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.inner)
-        return {module: (self.hidden, width) for module, width in (attention | inner).items()}
+        widths = dict.fromkeys(("q_proj", "o_proj"), self.query_width)
+        widths |= dict.fromkeys(("k_proj", "v_proj"), self.key_width)
+        widths |= dict.fromkeys(("gate_proj", "up_proj", "down_proj"), self.inner)
+        return {module: (self.hidden, width) for module, width in widths.items()}
 
     @property
     def matrix_parameters(self) -> int:
@@ -71,9 +62,9 @@ class Shape:
         return self.layers * lora.rank * sum(map(sum, sides)) + 6 * self.hidden
 
 
-_QWEN_1B = Shape("", 1536, 8960, 28, 12, 2, 128, 151_936, tied=True, biased=True)
-_QWEN_7B = Shape("", 3584, 18944, 28, 28, 4, 128, 152_064, tied=False, biased=True)
-_QWEN_32B = Shape("", 5120, 27648, 64, 40, 8, 128, 152_064, tied=False, biased=True)
+_QWEN_1B = Shape("", 1536, 8960, 28, 1536, 256, 151_936, tied=True, biased=True)
+_QWEN_7B = Shape("", 3584, 18944, 28, 3584, 512, 152_064, tied=False, biased=True)
+_QWEN_32B = Shape("", 5120, 27648, 64, 5120, 1024, 152_064, tied=False, biased=True)
 KNOWN = {
     name: replace(shape, name=name)
     for name, shape in {
@@ -91,14 +82,14 @@ def shape_of(config: dict[str, Any], name: str) -> Shape:
     """Read a config.json; raises ``DataError`` naming a missing field."""
     try:
         heads = int(config["num_attention_heads"])
+        size = int(config.get("head_dim") or config["hidden_size"] // heads)
         return Shape(
             name,
             hidden=int(config["hidden_size"]),
             inner=int(config["intermediate_size"]),
             layers=int(config["num_hidden_layers"]),
-            heads=heads,
-            key_heads=int(config.get("num_key_value_heads") or heads),
-            head_size=int(config.get("head_dim") or config["hidden_size"] // heads),
+            query_width=heads * size,
+            key_width=int(config.get("num_key_value_heads") or heads) * size,
             vocabulary=int(config["vocab_size"]),
             tied=bool(config.get("tie_word_embeddings", False)),
             biased=config.get("model_type") == "qwen2",

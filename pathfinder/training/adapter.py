@@ -49,8 +49,3 @@ def save_adapter(model: Any, folder: Path) -> None:
         config.inference_mode = True
     model.save_pretrained(folder / FOLDER, safe_serialization=True, save_embedding_layers=False)
     (folder / FOLDER / "README.md").unlink(missing_ok=True)  # an empty model card
-
-
-def merged(model: Any) -> PreTrainedModel:
-    """The plain model with the adapter merged into its weights in place."""
-    return model.merge_and_unload()  # type: ignore[no-any-return]

@@ -10,12 +10,11 @@ from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core.io import atomic_folder, write_json
 from pathfinder.core.params import Train
-from pathfinder.core.prompts import Variant
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
-from pathfinder.models.tokens import label_ids
-from pathfinder.training.adapter import merged, save_adapter
+from pathfinder.training.adapter import save_adapter
 from pathfinder.training.examples import Example
+from pathfinder.tree.passes import Prompter
 
 _LOG_ROWS = 400
 
@@ -23,7 +22,7 @@ _LOG_ROWS = 400
 def save_model(
     network: Any,
     tokenizer: PreTrainedTokenizerFast,
-    variant: Variant,
+    prompter: Prompter,
     settings: Train,
     tokens_added: Sequence[str],
     path: Path,
@@ -32,16 +31,16 @@ def save_model(
     with atomic_folder(path) as folder:
         if settings.lora.rank:
             save_adapter(network, folder)
-            network = merged(network)
+            network = network.merge_and_unload()
         network.config._attn_implementation = "sdpa"
         network.config.name_or_path = ""
         network.config.use_cache = True
         network.to(DTYPES[settings.dtype]).save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        ids = label_ids(tokenizer)
+        ids = prompter.ids
         description = {
-            "variant": variant.name,
-            "labels": [mark.label for mark in (*variant.first, *variant.second)],
+            "variant": prompter.variant.name,
+            "labels": prompter.labels,
             "token_ids": {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask},
             "tokens_added": tokens_added,
             "train": settings.model_dump(),

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -37,8 +38,6 @@ _DIGESTS = "complete.json"
 _CHECKPOINTS = 2
 _CURVE_POINTS = 10
 """Points of a learning curve, evenly spaced over the optimiser steps, in addition to the first step."""
-_NAMED_TREES = 5
-"""Trees named in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +52,6 @@ class Fitted:
     network: Any
     gather_weights: Callable[[], dict[str, torch.Tensor]] | None
     """Gathers sharded weights on the first process; every process must call it. None if nothing is sharded."""
-
-
-def join_processes(cpu: bool) -> tuple[int, int]:
-    """Join the processes of a launcher, each on its own device: ``(rank, processes)``, (0, 1) without a launcher."""
-    state = PartialState(cpu=cpu)
-    return state.process_index, state.num_processes
-
-
-def leave_processes() -> None:
-    """Leave the group of ``join_processes``."""
-    PartialState().destroy_process_group()
 
 
 def fit(
@@ -96,10 +84,8 @@ def fit(
         activation_checkpointing_kwargs={"use_reentrant": False},
         optim="adamw_torch_fused",
         seed=settings.seed,
-        save_strategy="steps",
         save_steps=settings.save_every,
         save_total_limit=_CHECKPOINTS,
-        logging_strategy="steps",
         logging_steps=1,
         logging_nan_inf_filter=False,
         report_to="none",
@@ -118,15 +104,11 @@ def fit(
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
     trainer.held_out = held_out
     trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
-    resume = str(checkpoint) if checkpoint is not None else None
-    if trainer.is_world_process_zero():
-        with Progress("train", len(plan), "steps") as progress:
-            if checkpoint is not None:
-                progress.resume(_step_of(checkpoint))
+    with Progress("train", len(plan), "steps") if trainer.is_world_process_zero() else nullcontext() as progress:
+        if progress is not None:
+            progress.resume(_step_of(checkpoint) if checkpoint is not None else 0)
             trainer.add_callback(_ShowProgress(progress))
-            trainer.train(resume_from_checkpoint=resume)
-    else:
-        trainer.train(resume_from_checkpoint=resume)
+        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
     rows = [row for row in trainer.state.log_history if "loss" in row]
     if not trainer.is_sharded:
         return Fitted(rows, model, None)
@@ -179,6 +161,7 @@ class _TreeTrainer(Trainer):
         )
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        """The summed loss of one optimiser step. Raises ``DataError`` if the loss of a pass is not finite."""
         model.train()
         chosen = [self.examples[i] for i in inputs["examples"]]
         total = float(sum(example.targets.weights.sum() for example in chosen))
@@ -197,11 +180,10 @@ class _TreeTrainer(Trainer):
                     loss, correct = summed_loss(model, on_device, targets, self.prompter.ids)
                 loss = loss * (0.0 if idle else processes / total) if processes > 1 else loss / total
                 if not bool(torch.isfinite(loss)):
-                    names = ", ".join(example.name for example in group[:_NAMED_TREES])
-                    more = ", …" if len(group) > _NAMED_TREES else ""
+                    names = textwrap.shorten(", ".join(example.name for example in group), 100, placeholder=" …")
                     raise DataError(
-                        f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}"
-                        f"{more}); lower train.learning_rate or look at these trees"
+                        f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}); "
+                        "lower train.learning_rate or look at these trees"
                     )
                 self.accelerator.backward(loss)
             loss_sum += loss.detach()
@@ -232,6 +214,7 @@ class _TreeTrainer(Trainer):
         return unsynchronised
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log with the figures per label. Raises ``DataError`` if the norm of the gradient is not finite."""
         norm = float(logs.get("grad_norm", 0.0))
         if not math.isfinite(norm):
             raise DataError(

@@ -4,13 +4,8 @@ A row holds the tokens of many trees without padding. Every slot has an ``order`
 exactly when ``order[k] <= order[q] < end[k]``. Two plans apply this rule:
 
 ``BinPlan`` (CPU) cuts the row into bins. Each bin lists the key ranges that its slots see, in the row or in the caches
-of earlier passes. A trunk is plain causal, and a bin of branches runs against its part of the trunk and itself, so few
-scores are computed and then masked. With one bin per tree this is the dense reference.
-
+of earlier passes, so few scores are computed and then masked. One bin per tree is the dense reference.
 ``FlexPlan`` (CUDA) passes the two arrays to FlexAttention as a mask function, which skips fully masked blocks.
-
-A model is switched permanently, because gradient checkpointing reads the setting again in the backward pass. The
-function refuses to run without a plan: any other back end would read a tree as plain text and be silently wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +16,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -30,7 +26,7 @@ from pathfinder.tree.inference import KVCache, final_states, supports
 NAME = "tree"
 
 
-def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A boolean mask as 0 and minus infinity. An additive mask only changes its type, as under autocast."""
     if mask.dtype != torch.bool:
         return mask.to(dtype)
@@ -55,9 +51,9 @@ class Bin:
     size: int
     queries: int
     keys: tuple[KeyRange, ...] = ()
-    mask: torch.Tensor | None = None
+    mask: Tensor | None = None
 
-    def select_queries(self, slots: torch.Tensor) -> Bin:
+    def select_queries(self, slots: Tensor) -> Bin:
         """The bin with queries only at ``slots``."""
         mask = torch.ones(self.size, self.size, dtype=torch.bool).tril() if self.mask is None else self.mask
         return replace(self, queries=len(slots), mask=mask.to(slots.device)[slots])
@@ -72,14 +68,10 @@ class BinPlan:
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> BinPlan:
         """The plan on ``device`` with masks additive in ``dtype``: converted once rather than in every layer."""
-        return replace(
-            self,
-            bins=tuple(
-                b if b.mask is None else replace(b, mask=_additive(b.mask.to(device), dtype)) for b in self.bins
-            ),
-        )
+        masks = [None if part.mask is None else _additive(part.mask.to(device), dtype) for part in self.bins]
+        return replace(self, bins=tuple(replace(b, mask=mask) for b, mask in zip(self.bins, masks, strict=True)))
 
-    def select_queries(self, slots: torch.Tensor) -> BinPlan:
+    def select_queries(self, slots: Tensor) -> BinPlan:
         """The plan with queries only at ``slots`` (ascending). Keys and values remain those of the whole row."""
         bins, start = [], 0
         for part in self.bins:
@@ -87,9 +79,7 @@ class BinPlan:
             start += part.size
         return replace(self, bins=tuple(bins))
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
-    ) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, layer: int) -> Tensor:
         """Attend with queries (1, heads, queries, head size) to keys and values (1, key heads, slots, head size).
 
         Returns (1, queries, heads, head size).
@@ -111,9 +101,7 @@ class BinPlan:
         return torch.cat(out)[None]
 
 
-def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, scale: float
-) -> torch.Tensor:
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """(heads, queries, size) on (key heads, keys, size) -> (queries, heads, size), without copying shared key heads."""
     groups = len(query) // len(key)
     if groups == 1:
@@ -133,9 +121,9 @@ class FlexPlan:
     ``to`` makes ``block_mask`` on the device.
     """
 
-    order: torch.Tensor
-    key_order: torch.Tensor
-    key_end: torch.Tensor
+    order: Tensor
+    key_order: Tensor
+    key_end: Tensor
     caches: tuple[KVCache, ...] = ()
     block_mask: Any = None
 
@@ -146,19 +134,17 @@ class FlexPlan:
 
         order, key_order, key_end = (x.to(device) for x in (self.order, self.key_order, self.key_end))
 
-        def visible(_b: torch.Tensor, _h: torch.Tensor, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        def visible(_b: Tensor, _h: Tensor, q: Tensor, k: Tensor) -> Tensor:
             return (key_order[k] <= order[q]) & (order[q] < key_end[k])
 
         mask = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
         return FlexPlan(order, key_order, key_end, self.caches, mask)
 
-    def select_queries(self, slots: torch.Tensor) -> FlexPlan:
+    def select_queries(self, slots: Tensor) -> FlexPlan:
         """The plan with queries only at ``slots``."""
         return replace(self, order=self.order[slots]).to(slots.device, torch.bool)
 
-    def attend(
-        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float, layer: int
-    ) -> torch.Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, layer: int) -> Tensor:
         """See ``BinPlan.attend``."""
         key, value = (
             torch.cat([*(cached[layer][i] for cached in self.caches), own[0]], dim=1)[None]
@@ -170,12 +156,12 @@ class FlexPlan:
 
 
 @cache
-def _flex_attention(device: str) -> Callable[..., torch.Tensor]:
+def _flex_attention(device: str) -> Callable[..., Tensor]:
     """FlexAttention as a compiled kernel on CUDA. On other devices its eager form, which is slow and correct."""
     from torch.nn.attention.flex_attention import flex_attention
 
-    made: Any = torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
-    return made  # type: ignore[no-any-return]
+    attend: Any = torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
+    return attend  # type: ignore[no-any-return]
 
 
 Plan = BinPlan | FlexPlan
@@ -183,16 +169,16 @@ Plan = BinPlan | FlexPlan
 
 def tree_attention(
     module: torch.nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
     scaling: float,
     dropout: float = 0.0,
     tree: Plan | None = None,
     kv_cache: KVCache | None = None,
     **_: Any,
-) -> tuple[torch.Tensor, None]:
+) -> tuple[Tensor, None]:
     """The attention function of a switched model. Stores keys and values in ``kv_cache`` if it is given.
 
     Raises ``ValueError`` without a plan ``tree``, or with a mask or dropout.
@@ -209,14 +195,17 @@ ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
 
 
 def use_trees(model: PreTrainedModel) -> None:
-    """Switch a model permanently to tree attention. Raises ``ValueError`` for a model with sliding windows."""
+    """Switch a model to tree attention. Raises ``ValueError`` for a model with sliding windows.
+
+    The switch is permanent because gradient checkpointing reads the setting again in the backward pass.
+    """
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise ValueError(f"trees need full attention in every layer, this model has {sorted(kinds)}")
     model.config._attn_implementation = NAME
 
 
-def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> torch.Tensor:
+def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> Tensor:
     """Logits at the readings of ``batch`` (a ``layout.TreeBatch``): (readings, vocabulary). Fills ``cache`` if given.
 
     Raises ``ValueError`` for a model that is not switched: every other back end, FlashAttention 2 included, would read
@@ -226,15 +215,13 @@ def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> torch.T
     if used != NAME:
         raise ValueError(f"attention {used!r} would treat a tree as a plain text; switch the model with use_trees")
     if supports(model):
-        logits: torch.Tensor = model.get_output_embeddings()(final_states(model, batch, cache))
-    else:
-        logits = model(
-            input_ids=batch.input_ids,
-            position_ids=batch.position_ids,
-            attention_mask={"full_attention": None},  # the plan is the mask; a dict keeps transformers from making one
-            use_cache=False,
-            logits_to_keep=batch.reads,
-            tree=batch.plan,
-            kv_cache=cache,
-        ).logits[0]
-    return logits
+        return model.get_output_embeddings()(final_states(model, batch, cache))  # type: ignore[no-any-return]
+    return model(  # type: ignore[no-any-return]
+        input_ids=batch.input_ids,
+        position_ids=batch.position_ids,
+        attention_mask={"full_attention": None},  # the plan is the mask; a dict keeps transformers from making one
+        use_cache=False,
+        logits_to_keep=batch.reads,
+        tree=batch.plan,
+        kv_cache=cache,
+    ).logits[0]

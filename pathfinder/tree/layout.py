@@ -82,16 +82,15 @@ class Suffix:
     reads: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Draft:
-    """The size of a future bin, and the ranges of caches (``~number``) and of the row that may hold visible keys."""
+    """The size of a future bin, and the ranges of the row (``_ROW``) and of caches (``~number``) that it may see."""
 
     size: int
     scope: tuple[KeyRange, ...]
 
 
 _ROW = 0
-"""The source of a scope in the row itself."""
 
 
 def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
@@ -118,25 +117,26 @@ def batch_below(
     ``suffixes`` are ordered by tree. ``trunks`` are those that the batch was laid onto, if any.
     """
     cached = [int((slots < 0).sum()) for slots in batch.slots]
+    computed = _spans(trees, [np.argsort(slots)[skip:] for slots, skip in zip(batch.slots, cached, strict=True)])
+    before = [np.concatenate(computed, axis=1), *(_trunk_spans(trees, cached) if trunks else ())]
+    starts = np.cumsum([0, *(part.shape[1] for part in computed)]).tolist()
+    bases = np.cumsum([0, *(len(tree) for tree in trees)]).tolist()
     # Node n gets order n * stride, which leaves as many orders below it as there are new slots.
     stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
-    before = [_row_spans(trees, batch.slots), *(_trunk_spans(trees, cached) if trunks else ())]
-    bases = np.cumsum([0, *(len(tree) for tree in trees)])
-    starts = np.cumsum([0, *(int((slots >= 0).sum()) for slots in batch.slots)])
     spans, positions, reads = [], [], list[int]()
     drafts: list[_Draft] = []
     count, last = 0, -1
     for suffix in suffixes:
         size, tree = len(suffix.ids), suffix.tree
-        first = (int(bases[tree]) + suffix.node) * stride + 1 + count
+        first = (bases[tree] + suffix.node) * stride + 1 + count
         spans.append(np.stack([np.arange(first, first + size), np.full(size, first + size)]))
         positions.append(np.arange(suffix.depth, suffix.depth + size))
         reads += [count + place for place in suffix.reads]
         if tree != last or drafts[-1].size + size > _BIN:
             trunk = (KeyRange(~(1 + tree), 0, cached[tree]),) if trunks else ()
-            drafts.append(_Draft(0, (*trunk, KeyRange(~0, int(starts[tree]), int(starts[tree + 1])))))
+            drafts.append(_Draft(0, (*trunk, KeyRange(~0, starts[tree], starts[tree + 1]))))
             last = tree
-        drafts[-1] = _Draft(drafts[-1].size + size, drafts[-1].scope)
+        drafts[-1].size += size
         count += size
     caches = (cache, *(trunk.cache for trunk in trunks))
     plan = _plan(backend, np.concatenate(spans, axis=1), drafts, [stride * part for part in before], caches)
@@ -156,8 +156,7 @@ def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBat
     for tree, trunk, slots in zip(trees, trunks, batch.slots, strict=True):
         nodes = tree.split.trunk
         cached = cached_nodes(tree, trunk.ids)
-        first = int(slots[nodes[cached]]) if len(nodes) > cached else 0
-        new = slice(first, first + len(nodes) - cached)
+        new = torch.from_numpy(slots[nodes[cached:]])
         extended: KVCache = {}
         for layer, fresh in cache.items():
             key, value = (
@@ -170,29 +169,26 @@ def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBat
 
 def _batch(trees: Sequence[Tree], cached: Sequence[int], backend: Backend, caches: tuple[KVCache, ...]) -> TreeBatch:
     slots: list[_Numbers] = []
+    placed: list[_Numbers] = []
     drafts: list[_Draft] = []
     count = 0
     for number, (tree, known) in enumerate(zip(trees, cached, strict=True)):
-        own = np.full(len(tree), -1, dtype=np.int64)
-        starts = [count]
-        for nodes, above in _bins_of(tree, known, whole=backend == "dense"):
-            own[nodes] = np.arange(count, count + len(nodes))
-            trunk = (KeyRange(~number, 0, known),) if known else ()
+        bins = list(_bins_of(tree, known, whole=backend == "dense"))
+        starts = np.cumsum([count, *(len(nodes) for nodes, _ in bins)]).tolist()
+        trunk = (KeyRange(~number, 0, known),) if known else ()
+        for nodes, above in bins:
             ancestors = (KeyRange(_ROW, starts[at], starts[at + 1]) for at in above)
             drafts.append(_Draft(len(nodes), (*trunk, *ancestors)))
-            count += len(nodes)
-            starts.append(count)
-        slots.append(own)
-    ids, positions, reads = [], [], []
-    for tree, own in zip(trees, slots, strict=True):
-        new = np.flatnonzero(own >= 0)
-        new = new[np.argsort(own[new])]
-        ids.append(tree.ids[new])
-        positions.append(tree.depth[new])
-        reads.append(own[tree.reads])
+        placed.append(np.concatenate([nodes for nodes, _ in bins]))
+        slots.append(np.full(len(tree), -1, dtype=np.int64))
+        slots[-1][placed[-1]] = np.arange(count, starts[-1])
+        count = starts[-1]
+    ids = _row([tree.ids[nodes] for tree, nodes in zip(trees, placed, strict=True)])
+    positions = _row([tree.depth[nodes] for tree, nodes in zip(trees, placed, strict=True)])
+    reads = np.concatenate([own[tree.reads] for tree, own in zip(trees, slots, strict=True)])
     before = _trunk_spans(trees, cached) if caches else []
-    plan = _plan(backend, _row_spans(trees, slots), drafts, before, caches)
-    return TreeBatch(_row(ids), _row(positions), torch.from_numpy(np.concatenate(reads)), plan, tuple(slots))
+    plan = _plan(backend, np.concatenate(_spans(trees, placed), axis=1), drafts, before, caches)
+    return TreeBatch(ids, positions, torch.from_numpy(reads), plan, tuple(slots))
 
 
 def _bins_of(tree: Tree, cached: int, whole: bool) -> Iterator[tuple[_Numbers, tuple[int, ...]]]:
@@ -227,25 +223,15 @@ def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
 
 
-def _row_spans(trees: Sequence[Tree], slots: Sequence[_Numbers]) -> _Spans:
-    """Spans of a row: node numbers, tree by tree."""
-    spans = np.empty((2, sum(int((own >= 0).sum()) for own in slots)), dtype=np.int64)
-    base = 0
-    for tree, own in zip(trees, slots, strict=True):
-        new = np.flatnonzero(own >= 0)
-        spans[:, own[new]] = base + np.stack([new, tree.end[new]])
-        base += len(tree)
-    return spans
+def _spans(trees: Sequence[Tree], nodes: Sequence[_Numbers]) -> list[_Spans]:
+    """The spans of some nodes of each tree. The nodes of all trees are numbered consecutively."""
+    bases = np.cumsum([0, *(len(tree) for tree in trees)])
+    return [base + np.stack([at, tree.end[at]]) for base, tree, at in zip(bases[:-1], trees, nodes, strict=True)]
 
 
 def _trunk_spans(trees: Sequence[Tree], cached: Sequence[int]) -> list[_Spans]:
     """For each tree the spans of the trunk's first ``cached`` nodes."""
-    out, base = [], 0
-    for tree, nodes in zip(trees, cached, strict=True):
-        trunk = tree.split.trunk[:nodes]
-        out.append(base + np.stack([trunk, tree.end[trunk]]))
-        base += len(tree)
-    return out
+    return _spans(trees, [tree.split.trunk[:skip] for tree, skip in zip(trees, cached, strict=True)])
 
 
 def _plan(
@@ -267,8 +253,7 @@ def _bin(starts: Sequence[int], at: int, scope: Sequence[KeyRange], row: _Spans,
     own = row[:, starts[at] : starts[at + 1]]
     size = own.shape[1]
     is_chain = int(own[1].min()) > int(own[0].max())
-    keys: list[KeyRange] = []
-    masks = []
+    keys, masks = list[KeyRange](), []
     for source, start, stop in scope:
         seen = _visibility(own, (row if source == _ROW else before[~source])[:, start:stop])
         for low, high in _ranges(np.flatnonzero(seen.any(axis=0))):

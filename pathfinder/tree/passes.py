@@ -132,7 +132,8 @@ class Prompter:
     ) -> None:
         self.variant, self.preset = variant, preset
         self.ids: LabelIds = label_ids(tokenizer)
-        self.labels: tuple[Label, ...] = tuple(mark.label for mark in (*variant.first, *variant.second))
+        self._marks = (*variant.first, *variant.second)
+        self.labels: tuple[Label, ...] = tuple(mark.label for mark in self._marks)
         self.passes = passes(variant)
         self._frame = ChatFrame(tokenizer, preset.answer_role)
         self._specials = special_strings(tokenizer)
@@ -144,8 +145,7 @@ class Prompter:
         clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]
         if self.preset.strip_step_prefix:
             clean[1:] = [_STEP_PREFIX.sub("", text.strip()) for text in clean[1:]]
-        captions = (mark.caption for mark in (*self.variant.first, *self.variant.second))
-        marks = list(zip(captions, tokens, strict=False))
+        marks = [(mark.caption, token) for mark, token in zip(self._marks, tokens, strict=False)]
         user = prompts.user_turn(clean[0], self.preset.system)
         return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead)
 

@@ -9,7 +9,7 @@ import torch
 
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Lora
-from pathfinder.training.adapter import merged, with_adapter
+from pathfinder.training.adapter import with_adapter
 from pathfinder.training.trainer import fit, newest_checkpoint
 from tests.support.training import settings, small_setup
 
@@ -25,7 +25,7 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
         torch.manual_seed(0)
         network = with_adapter(fresh, lora, prompter.ids)
         fit(network, prompter, examples, settings(gradient_checkpointing=True), tmp_path)
-        weights.append({name: value.clone() for name, value in merged(network).state_dict().items()})
+        weights.append({name: value.clone() for name, value in network.merge_and_unload().state_dict().items()})
         newest = newest_checkpoint(tmp_path)
         assert newest is not None
         (newest / "adapter_model.safetensors").write_bytes(b"torn")

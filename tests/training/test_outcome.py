@@ -37,7 +37,7 @@ def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
 def test_the_saved_folder_describes_itself(tmp_path: Path) -> None:
     model, prompter, _ = small_setup()
     tokenizer = plain_tokenizer()
-    save_model(model, tokenizer, VARIANTS["full"], settings(dtype="bfloat16"), ["<+>"], tmp_path / "models/full")
+    save_model(model, tokenizer, prompter, settings(dtype="bfloat16"), ["<+>"], tmp_path / "models/full")
     described = read_json(tmp_path / "models/full/pathfinder.json")
     assert described["labels"] == ["math", "consistency", "correctness"]
     assert described["token_ids"] == {"<+>": prompter.ids.good, "<->": prompter.ids.bad, "<extra>": prompter.ids.mask}

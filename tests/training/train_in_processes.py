@@ -18,7 +18,7 @@ from accelerate.utils import DistributedType
 from safetensors.torch import save_file
 
 from pathfinder.core.io import write_json
-from pathfinder.training.trainer import Fitted, fit, join_processes, leave_processes
+from pathfinder.training.trainer import Fitted, fit
 from tests.support.training import settings, small_setup
 
 CHANGED = {"batch_samples": 30, "token_budget": 700, "epochs": 3.0}
@@ -52,21 +52,21 @@ def main(folder: Path, way: str) -> None:
     torch.set_num_threads(1)
     if way == "shards":
         shard_on_cpu(Path.cwd())
-    rank, processes = join_processes(cpu=True)
+    processes = PartialState(cpu=True)
     fitted, weights = train_once(folder)
     if way == "shards":
         newest = max((folder / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         torch.distributed.barrier()
-        if rank == 0:
+        if processes.is_main_process:
             (newest / "pytorch_model_fsdp_0/__1_0.distcp").write_bytes(b"torn")
         torch.distributed.barrier()
         _, again = train_once(folder)
-        if rank == 0:
+        if processes.is_main_process:
             assert all(torch.equal(value, again[name]) for name, value in weights.items())
-    if rank == 0:
+    if processes.is_main_process:
         save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
-        write_json(folder / "rows.json", {"processes": processes, "rows": fitted.rows})
-    leave_processes()
+        write_json(folder / "rows.json", {"processes": processes.num_processes, "rows": fitted.rows})
+    processes.destroy_process_group()
 
 
 if __name__ == "__main__":
