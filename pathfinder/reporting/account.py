@@ -9,26 +9,10 @@ from pathfinder.core.prompts import Label
 from pathfinder.pages.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting.cells import figures, folded, percent
-from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, name_of
+from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, name_of
 from pathfinder.reporting.record_flow import source_name
 from pathfinder.reporting.results import Metrics, Results
 
-_TRUTH = {
-    "wrong": "incorrect steps",
-    "error_recall": "error recall",
-    "error_precision": "error precision",
-    "false_alarms": "correct steps flagged",
-    "labels_right": "labels correct",
-    "labels_right_kept": "correct if kept",
-    "labels_right_dropped": "correct if dropped",
-}
-_JUDGE = {
-    "calls": "calls",
-    "answers": "answers",
-    "prompt_tokens": "prompt tokens",
-    "tokens": "answer tokens",
-    "cost": "cost",
-}
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -87,7 +71,7 @@ def curves_of(results: Results) -> list[dict[str, Any]]:
     return [
         {"system": name_of(members[0]), "label": label, "step": row["step"]}
         | {figure: row[f"held_out_{figure}_{label}"] for figure in ("loss", "accuracy")}
-        for members in results.systems.values()
+        for members in results.systems
         for row in results.logs.get(members[0].name, ())
         for label in get_args(Label)
         if f"held_out_loss_{label}" in row
@@ -100,7 +84,7 @@ def training(results: Results) -> list[Block]:
         return [Text(f"{MISSING}: run the train stage.")]
     series = {
         name_of(members[0]): [(float(row["step"]), float(row["loss"])) for row in results.logs[members[0].name]]
-        for members in results.systems.values()
+        for members in results.systems
         if members[0].name in results.logs
     }
     columns = ("train_records", "optimiser_steps", "tokens_an_epoch")
@@ -180,7 +164,7 @@ def truth(metrics: Metrics | None) -> list[Block]:
         return [Text("These sources contain no problem with known ground truth.")]
     groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
     rows = [
-        (name, *figures([found["steps"], found["kept"]], ","), *(percent(found[key]) for key in _TRUTH))
+        (name, *figures([found["steps"], found["kept"]], ","), *(percent(found[key]) for key in TEXTS["truth"]))
         for name, found in groups.items()
     ]
     caption = (
@@ -188,7 +172,7 @@ def truth(metrics: Metrics | None) -> list[Block]:
         "intervals over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
         "A label is correct if both its math and its consistency score are."
     )
-    headers = ("source:rating", "judged", "kept by the filter", *_TRUTH.values())
+    headers = ("source:rating", "judged", "kept by the filter", *TEXTS["truth"].values())
     return [*map(Text, truth_lines(metrics)), Table(caption, headers, rows, origin="metrics/truth.json")]
 
 
@@ -197,7 +181,7 @@ def costs(results: Results) -> list[Block]:
     label = results.stages["label"]
     blocks: list[Block] = [Text(f"{MISSING}: run the label stage.")]
     if label is not None:
-        rows = [(title, f"{label[key]:,}") for key, title in _JUDGE.items() if label.get(key) is not None]
+        rows = [(title, f"{label[key]:,}") for key, title in TEXTS["judge"].items() if label.get(key) is not None]
         blocks = [Table("The judge's work.", ("what", "count"), rows, origin="metrics/label.json")]
     if work := _work(results):
         links = {stage: f"{LINEAGE}#{anchor_of(stage)}" for stage, _ in work}

@@ -66,7 +66,7 @@ def origin_of(results: Results, benchmark: Benchmark) -> str:
 def measured(results: Results, benchmark: Benchmark) -> list[list[Run]]:
     """The runs of each system that has metrics on the benchmark."""
     found = results.benchmarks[benchmark]
-    return [members for members in results.systems.values() if any(run.name in found for run in members)]
+    return [members for members in results.systems if any(run.name in found for run in members)]
 
 
 def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | None]]]:
@@ -75,7 +75,7 @@ def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | Non
     The scores are the main figures of ``BENCHMARKS``, each the mean over seeds.
     """
     points = []
-    for members in results.systems.values():
+    for members in results.systems:
         train = next((results.train[run.name] for run in members if run.name in results.train), None)
         if members[0].variant == "full" and train is not None and "sources" in train:
             records = sum(train["sources"].values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.comparisons import Comparison, seeds_of
-from pathfinder.reporting.evidence import BEST_OF_N, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
+from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TABLES, spoken
 
 VARIANT_CLAIMS = {
@@ -56,7 +57,7 @@ def adjusted_findings(compared: Sequence[Comparison]) -> list[Finding]:
 def findings(evidence: Evidence) -> Findings:
     """The findings for every claim that was tested; p-values are adjusted over all comparisons."""
     known = {}
-    for one, test in zip(evidence.comparisons, adjusted_findings(evidence.comparisons), strict=True):
+    for one, test in zip(evidence.compared, adjusted_findings(evidence.compared), strict=True):
         known[one.benchmark, one.left, one.right] = test
         known[one.benchmark, one.right, one.left] = Finding(-test.value, -test.high, -test.low, test.p)
     tested: dict[str, dict[str, Finding]] = {}
@@ -69,11 +70,11 @@ def findings(evidence: Evidence) -> Findings:
 
 def claims(evidence: Evidence, found: Findings) -> list[Block]:
     """The paper's hypothesis in a sentence, then a table of claims with verdict, difference and p per benchmark."""
-    if not evidence.comparisons:
+    if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     titles = [bench.title for bench in BENCHMARKS]
     rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
-    seeds = sorted({seeds_of(one.seeds) for one in evidence.comparisons})
+    seeds = sorted({seeds_of(one.seeds) for one in evidence.compared})
     caption = (
         f"Differences in percentage points with 95 % intervals ({' or '.join(seeds)}). The two-sided p is adjusted by "
         "Holm's method over all comparisons of this page. “Yes” and “no” mean p < 0.05, “perhaps” and “perhaps not” "
@@ -83,7 +84,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     return [
         *map(Text, _hypothesis(found.get(VARIANT_CLAIMS["no_subtasks"], {}))),
         table,
-        *map(Text, _about_seeds(evidence.comparisons)),
+        *map(Text, _about_seeds(evidence.compared)),
     ]
 
 
@@ -127,17 +128,15 @@ def listed(names: Sequence[str]) -> str:
 def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
     """Each claim, the system that it says is ahead, and the other system."""
     found = []
-    full = spoken(evidence.systems["full"][0]) if "full" in evidence.systems else ""
     for run, *_ in evidence.systems.values():
-        base = "full" if run.mix == MAIN_MIX else f"full-{run.mix}"
-        if run.variant != "full" and base in evidence.systems:
-            where = "" if run.mix == MAIN_MIX else f" ({run.mix} mix)"
+        if run.variant != "full":
             claim = VARIANT_CLAIMS.get(run.variant, f"full beats {run.variant}")
-            found.append((claim + where, spoken(evidence.systems[base][0]), spoken(run)))
-        elif run.variant == "full" and run.mix == "prm800k":
-            found.append((SOME_DATA, full, spoken(run)))
-        elif run.variant == "full" and run.mix != MAIN_MIX:
-            found.append((f"more weak data helps ({run.mix} over 400k)", spoken(run), full))
+            where = "" if run.mix == MAIN_MIX else f" ({run.mix} mix)"
+            found.append((claim + where, spoken(replace(run, variant="full")), spoken(run)))
+        elif run.mix == "prm800k":
+            found.append((SOME_DATA, FULL, spoken(run)))
+        elif run.mix != MAIN_MIX:
+            found.append((f"more weak data helps ({run.mix} over 400k)", spoken(run), FULL))
     rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
     rivals |= {f"best of n by {rule}": name for rule, name in BEST_OF_N.items()}
-    return found + [(SEARCH_BEATS + rival, full, name) for rival, name in rivals.items()]
+    return found + [(SEARCH_BEATS + rival, FULL, name) for rival, name in rivals.items()]

@@ -11,30 +11,9 @@ from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
 
 CLAIMS = "The paper's claims, tested here"
-_NOTICES = {
-    "quickstart": "Tiny models on a generated world: the figures show that the method learns and how its parts "
-    "compare here. They are not comparable with the paper.",
-    "seeds": "Tiny models on a generated world: the figures show how the method's parts compare here over several "
-    "seeds. They are not comparable with the paper.",
-    "sample": "Tiny models on real files: this run shows that the pipeline handles real data. The accuracies are "
-    "meaningless.",
-}
-_PLACES = (
-    ("reports/tables.json", "every figure of this page, for machines"),
-    ("reports/plots/", "the same for `dvc plots show`"),
-    ("reports/validation/index.html", "each gate of the data"),
-    ("reports/validation_train/index.html", "each gate of the training set"),
-    ("metrics/", "the metrics of each stage (`dvc metrics show`)"),
-    ("artifacts/predictions/", "every step's scores and every search"),
-    ("artifacts/overlap/overlap.parquet", "training problems that also occur in a benchmark"),
-    ("models/", "the trained PRMs"),
-    (".pathfinder/stages.html", "the latest execution of every stage here: time, memory, inputs and outputs"),
-    ("pathfinder lineage up reports/report.html", "the lineage of this page back to the source files"),
-)
-_LINKS = {place: ROOT + place for place, _ in _PLACES if " " not in place}
 
 
 def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, Any] | None]) -> Page:
@@ -43,7 +22,9 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     family = profile.split("-")[0]
     is_comparable = family == "paper"
     lead: list[Block] = [Text(f"Profile: {profile}.")]
-    lead += [Text(_NOTICES[family], is_notice=True)] if family in _NOTICES else []
+    lead += [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
+    places = TEXTS["places"]
+    links = {place: ROOT + place for place in places if " " not in place}
     tested = findings(evidence)
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
@@ -72,7 +53,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         "Training": account.training(results),
         "Costs": account.costs(results),
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions),
-        "Where everything is": [Table("Files and commands.", ("place", "contents"), _PLACES, links=_LINKS)],
+        "Where everything is": [Table("Files and commands.", ("place", "contents"), list(places.items()), links=links)],
     }
     title = "Error typing for smarter rewards: the reproduction's report"
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
@@ -80,4 +61,4 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
 
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     """One sentence per comparison on a benchmark."""
-    return [Text(str(one)) for one in evidence.comparisons if one.benchmark == benchmark.title]
+    return [Text(str(one)) for one in evidence.compared if one.benchmark == benchmark.title]

@@ -9,32 +9,8 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting import cells
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, label
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, label
 from pathfinder.reporting.results import Results
-
-_CHOICES = {"fixed": "fixed", "chosen_on_gsm8k": "best on GSM8K", "oracle_upper_bound": "best on the test items"}
-_AUXILIARY = {
-    "correct_step_acc": "correct steps",
-    "wrong_step_acc": "incorrect steps",
-    "total_step_acc": "all steps",
-    "first_error_acc": "first incorrect steps",
-    "precision": "precision, correct",
-    "recall": "recall, correct",
-    "negative_precision": "precision, incorrect",
-    "negative_recall": "recall, incorrect",
-    "similarity": "similarity",
-}
-_CALLS = {
-    "finished": "finished",
-    "without_step": "without a step",
-    "without_answer": "without an answer",
-    "rounds": "rounds",
-    "candidates": "candidates",
-    "candidates_rejected": "rejected",
-    "policy_calls": "sequential calls",
-    "policy_calls_one_problem_at_a_time": "one problem at a time",
-    "not_graded": "answers without a verdict",
-}
 
 
 def stopped_early(results: Results, consequence: str) -> list[Block]:
@@ -75,13 +51,13 @@ def processbench(results: Results) -> list[Block]:
 
 
 def _thresholds(results: Results, origin: str) -> Fold:
-    first = {members[0].name for members in results.systems.values()}
+    first = {members[0].name for members in results.systems}
     rows, series = [], {}
     for run, metrics in results.benchmarks[PROCESSBENCH].items():
         found = metrics.get("thresholds") or {}
         if found and run in first:
             series[run] = [(float(x), float(y)) for x, y in found["curve"]]
-        for key, title in _CHOICES.items():
+        for key, title in TEXTS["thresholds"].items():
             if (chosen := found.get(key)) is not None:
                 values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
                 at = cells.figures([chosen["threshold"]], ".3f")
@@ -99,13 +75,13 @@ def prmbench(results: Results) -> list[Block]:
     found, rows = results.benchmarks[PRMBENCH], []
     for members in cells.measured(results, PRMBENCH):
         if any("details" in found.get(run.name, {}) for run in members):
-            shares = [cells.mean_of(members, found, "details", "total", key) for key in _AUXILIARY]
+            shares = [cells.mean_of(members, found, "details", "total", key) for key in TEXTS["auxiliary"]]
             rows.append((label(members), *cells.figures(None if share is None else 100 * share for share in shares)))
     caption = (
         "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
         "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
-    headers = ("system", *_AUXILIARY.values())
+    headers = ("system", *TEXTS["auxiliary"].values())
     return cells.folded("Auxiliary figures", caption, headers, rows, cells.origin_of(results, PRMBENCH))
 
 
@@ -113,10 +89,10 @@ def search(results: Results) -> list[Block]:
     """How the searches ended, and the calls they needed."""
     found = {**results.benchmarks[SEARCH], "whole solutions": results.sample or {}}
     rows = [
-        (name, *cells.figures((metrics["details"].get(key) for key in _CALLS), ","))
+        (name, *cells.figures((metrics["details"].get(key) for key in TEXTS["searches"]), ","))
         for name, metrics in found.items()
         if metrics.get("details") is not None
     ]
     caption = "Problems, rounds, candidate steps, and calls of the policy that wait for each other."
-    headers = ("run", *_CALLS.values())
+    headers = ("run", *TEXTS["searches"].values())
     return cells.folded("How the searches went", caption, headers, rows, cells.origin_of(results, SEARCH))

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from pathfinder.benchmarks.bootstrap import Spread, pooled
-from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import read_jsonl
 from pathfinder.core.params import Report
-from pathfinder.core.runs import MAIN_MIX
+from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
-from pathfinder.reporting.comparisons import (
-    Comparison,
-    Measured,
-    System,
-    compare,
-    gather,
-    on_prmbench,
-    on_processbench,
-    on_search,
-)
-from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, Benchmark, name_of, spoken
+from pathfinder.reporting.comparisons import Comparison, Measured, System, compare, gather
+from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
 from pathfinder.reporting.results import Line, Results, Score, lines
 
+FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
 ONE_SAMPLE = "one sample of the policy (pass@1)"
 BEST_OF_N = {rule: f"its own best of n ({rule})" for rule in ("min", "product", "last", "mean")}
-_SEARCH_RIVALS = (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values())
 Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured]
 
@@ -38,10 +30,14 @@ class Evidence:
     """The prediction files and their statistics. Each is computed once, on first use; missing files are skipped."""
 
     def __init__(self, results: Results, predictions: Path, raw: Path, report: Report) -> None:
-        self.results, self.systems = results, results.systems
-        self.first_runs = {name_of(members[0]): members[0].name for members in self.systems.values()}
-        self._published = {name: results.titles(name)[0] for found in results.published.values() for name in found}
-        self._predictions, self._raw, self._report = predictions, raw, report
+        self.results = results
+        self.systems = {spoken(members[0]): members for members in results.systems}
+        self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
+        self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
+        self._predictions, self._report = predictions, report
+        processbench, prmbench = raw / "processbench", raw / "prmbench"
+        self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
+        self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
 
     def rows(self, name: str, only_set: str = "") -> list[Row]:
         """A prediction file's rows, of one search set if named; empty if the file does not exist."""
@@ -50,31 +46,19 @@ class Evidence:
         return [row for row in rows if not only_set or row["set"] == only_set]
 
     @cached_property
-    def processbench_items(self) -> Sequence[ProcessBenchItem]:
-        """ProcessBench's problems."""
-        folder = self._raw / "processbench"
-        return read_processbench(folder).items if folder.exists() else []
-
-    @cached_property
-    def prmbench_items(self) -> Sequence[PRMBenchItem]:
-        """PRMBench's problems."""
-        folder = self._raw / "prmbench"
-        return read_prmbench(folder).items if folder.exists() else []
-
-    @cached_property
     def measured(self) -> dict[Benchmark, dict[str, System]]:
         """Per benchmark, every system, control and published PRM that has predictions."""
         measures: dict[Benchmark, Measure] = {
-            PROCESSBENCH: partial(on_processbench, self.processbench_items),
-            PRMBENCH: partial(on_prmbench, self.prmbench_items),
-            SEARCH: on_search,
+            PROCESSBENCH: partial(comparisons.on_processbench, self.processbench_items),
+            PRMBENCH: partial(comparisons.on_prmbench, self.prmbench_items),
+            SEARCH: comparisons.on_search,
         }
         found = {}
         for bench, measure in measures.items():
             systems = {name: self._trained(name, bench.key, measure) for name in self.systems}
             systems |= self._search_rivals() if bench is SEARCH else {}
-            for name in self._published:
-                systems[name] = self._untrained(measure(self.rows(f"{bench.key}/{name}.jsonl")))
+            for title, name in self._published.items():
+                systems[title] = self._untrained(measure(self.rows(f"{bench.key}/{name}.jsonl")))
             found[bench] = _existing(systems)
         return found
 
@@ -83,9 +67,9 @@ class Evidence:
         """Per search set, the policy's pass@1 and comparisons of the full variant's guided search with its rivals."""
         found = {}
         for name in dict.fromkeys(str(row["set"]) for row in self.rows("sample.jsonl")):
-            full = self._trained("full", "search", on_search, name)
-            systems = _existing({"full": full} | self._search_rivals(name))
-            pairs = [("full", other) for other in (ONE_SAMPLE, MAJORITY, BEST_OF_N["min"])]
+            full = self._trained(FULL, "search", comparisons.on_search, name)
+            systems = _existing({FULL: full} | self._search_rivals(name))
+            pairs = [(FULL, other) for other in (ONE_SAMPLE, MAJORITY, BEST_OF_N["min"])]
             if compared := compare(systems, pairs, name, self._report):
                 found[name] = systems[ONE_SAMPLE].level(self._report), compared
         return found
@@ -110,27 +94,20 @@ class Evidence:
         return lines(self.results, levels, best_of_n.level(self._report) if best_of_n else None)
 
     @cached_property
-    def comparisons(self) -> list[Comparison]:
+    def compared(self) -> list[Comparison]:
         """The comparisons, benchmark by benchmark, whose both sides have predictions.
 
         The full variant is compared with each other variant on the same mix, with itself on the other mixes, with
         published PRMs, and on search with its rivals.
         """
         pairs = []
-        for system, (run, *_) in self.systems.items():
-            mix = "" if run.mix == MAIN_MIX else f"-{run.mix}"
-            if run.variant != "full":
-                pairs.append((f"full{mix}", system))
-            elif mix:
-                pairs.append(("full", system))
-        pairs += [("full", name) for name in (*_SEARCH_RIVALS, *self._published)]
-        names = {system: spoken(members[0]) for system, members in self.systems.items()}
-        names |= {name: name for name in _SEARCH_RIVALS} | self._published
+        for name, (run, *_) in self.systems.items():
+            full = spoken(replace(run, variant="full"))
+            pairs += [(full, name)] if run.variant != "full" else [(FULL, name)] if name != FULL else []
+        pairs += [(FULL, rival) for rival in (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values(), *self._published)]
         found: list[Comparison] = []
         for bench, systems in self.measured.items():
-            by_name = {names[name]: system for name, system in systems.items()}
-            named = [(names[left], names[right]) for left, right in pairs if left in systems]
-            found += compare(by_name, named, bench.title, self._report, self.spreads[bench])
+            found += compare(systems, pairs, bench.title, self._report, self.spreads[bench])
         return found
 
     @cached_property
@@ -154,12 +131,12 @@ class Evidence:
         rows = self.rows("sample.jsonl", only_set)
         sampled = [row | {"share": sum(row["right"]) / len(row["right"])} for row in rows]
         found = {
-            ONE_SAMPLE: self._untrained(on_search(sampled, "share")),
-            RANDOM: self._untrained(on_search(self.rows(f"search/{CONTROL}.jsonl", only_set))),
-            MAJORITY: self._untrained(on_search(rows, "majority_right")),
+            ONE_SAMPLE: self._untrained(comparisons.on_search(sampled, "share")),
+            RANDOM: self._untrained(comparisons.on_search(self.rows(f"search/{CONTROL}.jsonl", only_set))),
+            MAJORITY: self._untrained(comparisons.on_search(rows, "majority_right")),
         }
         for rule, name in BEST_OF_N.items():
-            found[name] = self._trained("full", "best_of_n", partial(_best_of_n, rule), only_set)
+            found[name] = self._trained(FULL, "best_of_n", partial(_best_of_n, rule), only_set)
         return found
 
     def _trained(self, system: str, folder: str, measure: Measure, only_set: str = "") -> System | None:
@@ -178,4 +155,4 @@ def _existing(systems: Mapping[str, System | None]) -> dict[str, System]:
 
 def _best_of_n(rule: str, rows: list[Row]) -> Measured:
     """Best of n by one rule, from rows that hold the choice of each rule."""
-    return on_search([row | {"correct": row["right"][rule]} for row in rows])
+    return comparisons.on_search([row | {"correct": row["right"][rule]} for row in rows])

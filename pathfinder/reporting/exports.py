@@ -14,12 +14,12 @@ from pathfinder.reporting.cells import scale_points
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS
 from pathfinder.reporting.plots import bars_of
-from pathfinder.reporting.results import Line, Metrics, Score
+from pathfinder.reporting.results import Line, Score
 
 
 def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
     """Unrounded results, comparisons and record counts, and every table of the page as printed."""
-    results, compared = evidence.results, evidence.comparisons
+    results, compared = evidence.results, evidence.compared
     ps = adjusted([comparison.difference.p for comparison in compared])
     return {
         "profile": profile,
@@ -30,7 +30,10 @@ def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
             asdict(comparison) | {"said": str(comparison), "p_adjusted": p}
             for comparison, p in zip(compared, ps, strict=True)
         ],
-        "accounting": {name: _counts(metrics) for name, metrics in results.stages.items()},
+        "accounting": {
+            name: {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")} if metrics else None
+            for name, metrics in results.stages.items()
+        },
         "tables": {
             section.title: [
                 {"caption": table.caption, "headers": table.headers, "rows": table.rows}
@@ -76,10 +79,6 @@ def _line(line: Line) -> dict[str, Any]:
     cells = zip(BENCHMARKS, line.cells, strict=True)
     scores = {bench.key: asdict(cell) if isinstance(cell, Score) else cell for bench, cell in cells}
     return {"system": line.label, "is_baseline": line.is_baseline} | scores
-
-
-def _counts(metrics: Metrics | None) -> dict[str, Any] | None:
-    return None if metrics is None else {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")}
 
 
 def _tables(blocks: Sequence[Block]) -> Iterator[Table]:

@@ -42,13 +42,17 @@ def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequ
 def _order(item: ProcessBenchItem, row: Row) -> float:
     """The most confident mistakes first: a high reward for a missed error, a low one for a flagged correct step."""
     is_missed = item.label >= 0 and not 0 <= row["prediction"] < item.label
-    return -_reward(row, item.label) if is_missed else _reward(row, row["prediction"])
+    place = item.label if is_missed else row["prediction"]
+    reward = float(row["steps"][place]["reward"]) if place < len(row["steps"]) else 0.0
+    return -reward if is_missed else reward
 
 
 def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     truth, flagged = (str(place + 1) if place >= 0 else "none" for place in (item.label, row["prediction"]))
     notes = {row["prediction"]: " ← flagged"} | {item.label: " ← first incorrect step"}
-    scores = [_scores(score) for score in row["steps"]]
+    scores = [
+        ", ".join(f"{name} {value:.2f}" for name, value in step.items() if value is not None) for step in row["steps"]
+    ]
     steps = [
         f"{_cut(text)}  ({scores[place] if place < len(scores) else 'not scored'}){notes.get(place, '')}"
         for place, text in enumerate(item.steps)
@@ -59,14 +63,6 @@ def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
         [Text(_cut(item.problem)), Listing(steps, marked)],
         {"kind": kind, "subset": item.subset, "system": system},
     )
-
-
-def _scores(score: Mapping[str, float | None]) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in score.items() if value is not None)
-
-
-def _reward(row: Row, place: int) -> float:
-    return float(row["steps"][place]["reward"]) if place < len(row["steps"]) else 0.0
 
 
 def _cut(text: str) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 from pathfinder.benchmarks import paper
@@ -19,6 +21,8 @@ MIXES = {"prm800k": "PRM800K only"}
 MISSING, NOT_APPLICABLE = "missing", "–"
 CONTROL = "random"
 TABLES = Path("reports/tables.json")
+TEXTS: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("texts.toml").read_text(encoding="utf-8"))
+"""The content of ``texts.toml``: column headings, captions and notices by section and key."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

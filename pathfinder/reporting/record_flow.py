@@ -30,7 +30,8 @@ def accounting(results: Results) -> list[Block]:
     """A chart and two tables, and whether each stage's counts balance and match those of the previous stage."""
     stages = results.stages
     blocks: list[Block] = []
-    if unbalanced := [name for name, metrics in stages.items() if metrics is not None and not _balances(metrics)]:
+    present = {name: metrics for name, metrics in stages.items() if metrics is not None}
+    if unbalanced := [name for name, m in present.items() if m["read"] != m["kept"] + sum(_lost(m).values())]:
         blocks.append(Text(f"The counts do not balance at: {', '.join(unbalanced)}.", is_notice=True))
     if broken := _between(stages):
         blocks.append(Text(f"The counts do not match between stages: {'; '.join(broken)}.", is_notice=True))
@@ -91,10 +92,6 @@ def _lost(metrics: Metrics | None) -> dict[str, int]:
         return {}
     quarantined = {f"{reason} (quarantined)": count for reason, count in metrics["quarantined"].items()}
     return {reason: count for reason, count in {**metrics["dropped"], **quarantined}.items() if count}
-
-
-def _balances(metrics: Metrics) -> bool:
-    return bool(metrics["read"] == metrics["kept"] + sum(_lost(metrics).values()))
 
 
 def _between(stages: Stages) -> list[str]:

@@ -29,9 +29,9 @@ class Results:
     truth: Metrics | None  # judge and filter against known labels
 
     @property
-    def systems(self) -> dict[str, list[Run]]:
+    def systems(self) -> list[list[Run]]:
         """The runs of each system, in the profile's order."""
-        return systems(self.runs)
+        return list(systems(self.runs).values())
 
     @property
     def stopped_early(self) -> list[str]:
@@ -105,15 +105,14 @@ def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = (
 
 
 def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], best_of_n: Score | None) -> list[Line]:
-    """Our systems, then every baseline.
+    """Our systems, then every baseline; ``best_of_n`` is the full variant's score.
 
-    ``levels`` are the scores of our systems on each benchmark where some system has several seeds, and ``best_of_n`` is
-    the full variant's score.
+    ``levels`` are the scores by spoken name on each benchmark where some system has several seeds.
     """
     ours = []
-    for system, members in results.systems.items():
+    for members in results.systems:
         cells = [
-            levels.get(bench, {}).get(system)
+            levels.get(bench, {}).get(names.spoken(members[0]))
             or (_score(measured.get(members[0].name), bench) if len(members) == 1 else names.MISSING)
             for bench, measured in results.benchmarks.items()
         ]

@@ -7,24 +7,11 @@ from collections.abc import Sequence
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Fold, Table, Text
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, Benchmark, label, name_of
+from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
 from pathfinder.reporting.results import Line, Metrics, Results
 
 _RULES = {"both": "rule both", "pass1": "rule pass 1"}
 _PUBLISHED_RULES = {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
-_CAPTIONS = {
-    PROCESSBENCH: (
-        "F1 in percent. Rule “both”: a step is incorrect if its reward is below one half (the paper's Algorithm 1). "
-        "Rule “pass 1”: a step is incorrect if a first-pass label is negative (the published evaluation code)."
-    ),
-    PRMBENCH: (
-        "PRMScore in percent. NR non-redundancy, NCL non-circular logic, ES empirical soundness, SC step "
-        "consistency, DC domain consistency, CI confidence invariance, PS prerequisite sensitivity, DR deception "
-        "resistance, MS multiple solutions. Simpl. (simplicity), Sound. (soundness) and Sens. (sensitivity) are the "
-        "means of the classes to their left."
-    ),
-    SEARCH: "Accuracy in percent.",
-}
 Row = tuple[str, list[float | None]]
 
 
@@ -89,8 +76,8 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
     if not rows:
         return [Text(f"{names.MISSING}: run the {benchmark.key} stage.")]
     printed = [(name, *cells.figures(values)) for name, values in rows]
-    headers = ("system", *benchmark.table.headings)
-    return [Table(_CAPTIONS[benchmark], headers, printed, origin=cells.origin_of(results, benchmark))]
+    caption, headers = names.TEXTS["benchmarks"][benchmark.key], ("system", *benchmark.table.headings)
+    return [Table(caption, headers, printed, origin=cells.origin_of(results, benchmark))]
 
 
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
@@ -102,7 +89,7 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable) -> Table:
     found: list[tuple[str, list[float | None], list[str]]] = []
-    for members in results.systems.values():
+    for members in results.systems:
         values = cells.scores_of(members, results.benchmarks[benchmark], table.columns)
         if any(value is not None for value in values):
             found.append((f"ours: {label(members)}", values, [paper.ours(members[0].variant, members[0].mix)]))
@@ -150,7 +137,7 @@ def _with_ours(
 
 def each_run(results: Results) -> list[Block]:
     """The main figures of every run, if some system has several."""
-    if all(len(members) == 1 for members in results.systems.values()):
+    if all(len(members) == 1 for members in results.systems):
         return []
     rows = [
         (run.name, *cells.figures([cells.nested(results.benchmarks[b], run.name, b.figure) for b in names.BENCHMARKS]))
