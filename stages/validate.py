@@ -35,36 +35,32 @@ DOCS = Path(".pathfinder")
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """One use of the stage: the tables to read, the schemas of those to check, and their suites and figures."""
+    """One use of the stage: the tables to read, the schemas of those to check, and the suites of their rows."""
 
     stage: str
     read: tuple[str, ...]
     schemas: Mapping[str, Mapping[str, Any]]
     contents: Callable[[Tables, Validate], Iterable[Suite]]
     suites: int  # how many ``contents`` yields
-    figures: Callable[[Tables], dict[str, Any]]
-    records: Callable[[Tables], int]
+    figures: Callable[[Tables], tuple[int, dict[str, Any]]]  # the number of records, and further metrics
 
 
-def _train_contents(tables: Tables, bounds: Validate) -> list[Suite]:
+def _train_contents(tables: Tables, bounds: Validate) -> Iterable[Suite]:
     return train_contents(tables, int(read_json(BUILD)["kept"]), bounds)
 
 
-def _figures(tables: Tables) -> dict[str, Any]:
+def _train_figures(tables: Tables) -> tuple[int, dict[str, Any]]:
+    return sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES), {}
+
+
+def _figures(tables: Tables) -> tuple[int, dict[str, Any]]:
     by_rating = {name: {"judged": judged, "share": share} for name, judged, share in agreement(tables).iter_rows()}
-    return {"shares": shares(tables), "agreement": by_rating}
+    return len(tables["clean"]), {"shares": shares(tables), "agreement": by_rating}
 
 
-LABELLED = Validation("validate", tuple(SCHEMAS), SCHEMAS, contents, 8, _figures, lambda tables: len(tables["clean"]))
-TRAIN = Validation(
-    "validate_train",
-    (*SIDES, "trajectories", "steps", "clean"),
-    TRAIN_SCHEMAS,
-    _train_contents,
-    6,
-    lambda tables: {},
-    lambda tables: sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES),
-)
+LABELLED = Validation("validate", tuple(SCHEMAS), SCHEMAS, contents, 8, _figures)
+TRAIN_TABLES = (*SIDES, "trajectories", "steps", "clean")
+TRAIN = Validation("validate_train", TRAIN_TABLES, TRAIN_SCHEMAS, _train_contents, 6, _train_figures)
 
 
 def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) -> list[Result]:
@@ -89,10 +85,8 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     with atomic_folder(report) as folder:
         write_json(folder / "validation.json", outcome)
         write_text(folder / "index.html", outcome_page(outcome))
-    figures = work.figures(tables) if complete else {}
-    write_json(
-        Path(f"metrics/{work.stage}.json"), metrics_of(results, work.records(tables) if complete else 0) | figures
-    )
+    records, figures = work.figures(tables) if complete else (0, {})
+    write_json(Path(f"metrics/{work.stage}.json"), metrics_of(results, records) | figures)
     if error := failure(results, report):
         raise DataError(error)
 

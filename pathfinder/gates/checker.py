@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
@@ -11,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.gates.gates import PRESENT, UNIQUE, Gate, Result, Suite, Where
+from pathfinder.gates.gates import PRESENT, UNIQUE, Gate, Result, Suite, Value
 
 _EXAMPLES = 5
 _WHOLE_ROWS = 10_000  # up to this size, Great Expectations sees the whole table
@@ -74,12 +76,13 @@ class Checker:
     def _expectation(self, gate: Gate, place: str) -> Any:
         arguments = dict(gate.arguments) | {"meta": {"place": place}, "notes": gate.says}
         if gate.where:
-            arguments["row_condition"] = reduce(lambda left, right: left & right, map(self._condition, gate.where))
+            conditions = (self._condition(name, value) for name, value in gate.where.items())
+            arguments["row_condition"] = reduce(operator.and_, conditions)
         return getattr(self._gx.expectations, gate.expectation)(**arguments)
 
-    def _condition(self, where: Where) -> Any:
-        column = self._column(where.column)
-        return column.is_null() if where.value is None else column == where.value
+    def _condition(self, name: str, value: Value) -> Any:
+        column = self._column(name)
+        return column.is_null() if value is None else column == value
 
 
 def _result(suite: Suite, gate: Gate, item: Any) -> Result:
@@ -93,7 +96,8 @@ def _result(suite: Suite, gate: Gate, item: Any) -> Result:
         broken = len(rows)
         if suite.key in rows.columns:
             examples = tuple(str(value) for value in rows[suite.key].head(_EXAMPLES))
-    says = gate.says + (f" where {' and '.join(map(str, gate.where))}" if gate.where else "")
+    where = (f"{name} is null" if value is None else f"{name} == {value!r}" for name, value in gate.where.items())
+    says = gate.says + (f" where {' and '.join(where)}" if gate.where else "")
     rows_in = len(suite.table)
     return Result(suite.name, suite.file, gate.expectation, says, passed, rows_in, broken, examples, observed)
 
@@ -116,41 +120,38 @@ def _parts(suite: Suite) -> list[_Part]:
     checked on a column of zeros.
     """
     table, gates = suite.table, suite.gates
-    if len(table) <= _WHOLE_ROWS or any("column_list" in gate.arguments for gate in gates):
+    if len(table) <= _WHOLE_ROWS:
         return [("", table, list(range(len(gates))))]
-    used = dict.fromkeys(name for gate in gates for name in gate.reads)
-    few = [name for name in used if table[name].n_unique() <= _FEW_VALUES]
+    used = {name for gate in gates for name in gate.reads}
+    few = {name for name in used if table[name].n_unique() <= _FEW_VALUES}
     keys = {gate.arguments["column"] for gate in gates if gate.expectation == UNIQUE}
-    groups: dict[str, list[int]] = {}
+    groups = defaultdict[str, list[int]](list)
     for place, gate in enumerate(gates):
         column = gate.arguments.get("column")
         if column is None:
             label = "rows"
-        elif set(gate.reads) <= set(few):
+        elif few.issuperset(gate.reads):
             label = "values"
         elif column in keys and gate.expectation in (UNIQUE, PRESENT) and not gate.where:
             label = f"{column} ranks"
         else:
             label = str(column)
-        groups.setdefault(label, []).append(place)
+        groups[label].append(place)
     parts = []
     for label, places in groups.items():
+        read = list(dict.fromkeys(name for place in places for name in gates[place].reads))
         if label == "rows":
             shown = pl.select(row=pl.repeat(0, len(table), dtype=pl.Int8))
-        elif label == "values":
-            shown = table.select(few).unique(maintain_order=True)
         elif label.endswith(" ranks"):
-            shown = table.select(pl.col(gates[places[0]].reads[0]).rank("dense").cast(pl.Int64))
+            shown = table.select(pl.col(read).rank("dense").cast(pl.Int64))
         else:
-            read = dict.fromkeys(name for place in places for name in gates[place].reads)
-            shown = table.select(*read).unique(maintain_order=True)
+            shown = table.select(read).unique(maintain_order=True)
         parts.append((label, shown, places))
     return parts
 
 
 def _pandas(table: pl.DataFrame) -> Any:
     """The table for Great Expectations; integers remain integers if the column has nulls."""
-    frame = table.to_pandas()
     with_nulls = [name for name in table.columns if table[name].null_count()]
-    names = {name: kind for name in with_nulls if (kind := _NULLABLE.get(str(table.schema[name])))}
-    return frame.astype(names)
+    kinds = {name: _NULLABLE.get(str(table.schema[name])) for name in with_nulls}
+    return table.to_pandas().astype({name: kind for name, kind in kinds.items() if kind})

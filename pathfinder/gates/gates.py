@@ -8,7 +8,7 @@ has a Polars expression that finds the offending rows. Great Expectations accept
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
@@ -16,41 +16,35 @@ import polars as pl
 UNIQUE = "ExpectColumnValuesToBeUnique"
 PRESENT = "ExpectColumnValuesToNotBeNull"
 _PANDAS_TYPES = {"Int8": "int8", "Int64": "int64", "String": "str", "Float64": "float64", "Boolean": "bool"}
-
-
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The condition that a column has a value, or is null if ``value`` is None; all conditions of a gate must hold."""
-
-    column: str
-    value: int | str | None
-
-    def __str__(self) -> str:
-        return f"{self.column} is null" if self.value is None else f"{self.column} == {self.value!r}"
+Value = int | str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One expectation. ``broken`` selects the offending rows; None if the gate is about the table as a whole."""
+    """One expectation about the rows in which the columns of ``where`` have these values (None is null).
+
+    ``broken`` selects the offending rows; None if the gate is about the table as a whole.
+    """
 
     expectation: str  # the class name in great_expectations.expectations
     arguments: Mapping[str, Any]
     says: str
-    where: tuple[Where, ...] = ()
+    where: Mapping[str, Value] = field(default_factory=dict)
     broken: pl.Expr | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The columns that the gate depends on; empty if it is about the table as a whole."""
         column = self.arguments.get("column")
-        return () if column is None else (column, *(where.column for where in self.where))
+        return () if column is None else (column, *self.where)
 
     def offenders(self, table: pl.DataFrame) -> pl.DataFrame:
         """The rows that break the gate; none if ``table`` has not all of its columns."""
         if self.broken is None or not set(self.broken.meta.root_names()) <= set(table.columns):
             return table.clear()
-        conditions = [pl.col(where.column).eq_missing(pl.lit(where.value)) for where in self.where]
-        return table.filter(self.broken, *conditions)
+        return table.filter(
+            self.broken, *(pl.col(name).eq_missing(pl.lit(value)) for name, value in self.where.items())
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +82,9 @@ class Result:
 def columns(schema: Mapping[str, Any]) -> tuple[Gate, ...]:
     """The table has exactly these columns, of exactly these types."""
     names = list(schema)
-    expected = f"the columns are {', '.join(names)}"
     types = {name: {"column": name, "type_": _PANDAS_TYPES[str(dtype)]} for name, dtype in schema.items()}
     return (
-        Gate("ExpectTableColumnsToMatchOrderedList", {"column_list": names}, expected),
+        Gate("ExpectTableColumnsToMatchOrderedList", {"column_list": names}, f"the columns are {', '.join(names)}"),
         *(Gate("ExpectColumnValuesToBeOfType", types[name], f"{name} is {dtype}") for name, dtype in schema.items()),
     )
 
@@ -106,13 +99,12 @@ def some_rows() -> Gate:
     return Gate("ExpectTableRowCountToBeBetween", {"min_value": 1}, "there is at least one row")
 
 
-def present(column: str, *where: Where) -> Gate:
+def present(column: str, **where: Value) -> Gate:
     """A column has no null."""
-    broken = pl.col(column).is_null()
-    return Gate(PRESENT, {"column": column}, f"{column} is given", where, broken)
+    return Gate(PRESENT, {"column": column}, f"{column} is given", where, pl.col(column).is_null())
 
 
-def absent(column: str, *where: Where) -> Gate:
+def absent(column: str, **where: Value) -> Gate:
     """A column has only nulls."""
     broken = pl.col(column).is_not_null()
     return Gate("ExpectColumnValuesToBeNull", {"column": column}, f"{column} is null", where, broken)
@@ -120,35 +112,34 @@ def absent(column: str, *where: Where) -> Gate:
 
 def unique(column: str) -> Gate:
     """The values of a column do not repeat."""
-    broken = pl.col(column).is_duplicated()
-    return Gate(UNIQUE, {"column": column}, f"{column} does not repeat", (), broken)
+    return Gate(UNIQUE, {"column": column}, f"{column} does not repeat", {}, pl.col(column).is_duplicated())
 
 
-def one_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
+def one_of(column: str, values: Sequence[Any], **where: Value) -> Gate:
     """A column has only these values, or null."""
     broken = pl.col(column).is_not_null() & ~pl.col(column).is_in(list(values))
     says = f"{column} is {' or '.join(map(str, values))}"
     return Gate("ExpectColumnValuesToBeInSet", {"column": column, "value_set": list(values)}, says, where, broken)
 
 
-def none_of(column: str, values: Sequence[Any], *where: Where) -> Gate:
+def none_of(column: str, values: Sequence[Any], **where: Value) -> Gate:
     """A column has none of these values."""
     broken = pl.col(column).is_in(list(values)).fill_null(False)
     says = f"{column} is not {' or '.join(map(str, values))}"
     return Gate("ExpectColumnValuesToNotBeInSet", {"column": column, "value_set": list(values)}, says, where, broken)
 
 
-def within(column: str, low: float | None, high: float | None, *where: Where, says: str = "") -> Gate:
+def within(column: str, low: float | None, high: float | None, says: str = "", **where: Value) -> Gate:
     """A column has numbers between two bounds, both included, or null."""
     below = pl.lit(False) if low is None else pl.col(column) < low
     above = pl.lit(False) if high is None else pl.col(column) > high
-    broken = (below | above).fill_null(False)
     limits = " and ".join([f"at least {low}"] * (low is not None) + [f"at most {high}"] * (high is not None))
     arguments = {"column": column, "min_value": low, "max_value": high}
+    broken = (below | above).fill_null(False)
     return Gate("ExpectColumnValuesToBeBetween", arguments, says or f"{column} is {limits}", where, broken)
 
 
 def matches(column: str, pattern: str, says: str) -> Gate:
     """A column has texts that match ``pattern``."""
     broken = ~pl.col(column).str.contains(pattern).fill_null(False)
-    return Gate("ExpectColumnValuesToMatchRegex", {"column": column, "regex": pattern}, says, (), broken)
+    return Gate("ExpectColumnValuesToMatchRegex", {"column": column, "regex": pattern}, says, {}, broken)

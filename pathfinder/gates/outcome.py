@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +59,11 @@ def outcome_page(outcome: Mapping[str, Any]) -> str:
     verdict = f"All {len(gates)} gates passed." if not failed else f"{len(failed)} of {len(gates)} gates failed."
     rows = [(file, f"{count:,}") for file, count in outcome["rows"].items()]
     lead: list[Block] = [Text(verdict, is_notice=bool(failed)), Table("Rows of each table", ("file", "rows"), rows)]
-    sections = [Section(f"{name} ({gates[0]['file']})", [_table(gates)]) for name, gates in _suites(gates).items()]
+    suites = [list(of_suite) for _, of_suite in groupby(gates, itemgetter("suite"))]
+    sections = [Section(f"{suite[0]['suite']} ({suite[0]['file']})", [_table(suite)]) for suite in suites]
     if failed:
         sections.insert(0, Section("Failed gates", [_table(failed)]))
     return to_html(Page("Validation of the data", lead, sections))
-
-
-def _suites(gates: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    suites: dict[str, list[dict[str, Any]]] = {}
-    for gate in gates:
-        suites.setdefault(gate["suite"], []).append(gate)
-    return suites
 
 
 def _table(gates: list[dict[str, Any]]) -> Table:

@@ -6,7 +6,7 @@ Texts are replaced by their lengths. The label algebra is section 3.3 of the pap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import polars as pl
@@ -14,21 +14,8 @@ import polars as pl
 from pathfinder.core.labels import DISAGREES, HUMAN, MONTE_CARLO, drop_reason
 from pathfinder.core.params import Validate
 from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEP_LABELS, STEPS, TRAJECTORIES, problem_id
-from pathfinder.gates.gates import (
-    Gate,
-    Suite,
-    Where,
-    absent,
-    columns,
-    matches,
-    none_of,
-    one_of,
-    present,
-    row_count,
-    some_rows,
-    unique,
-    within,
-)
+from pathfinder.gates import gates
+from pathfinder.gates.gates import Gate, Suite, one_of, present, unique, within
 
 SCHEMAS: dict[str, dict[str, Any]] = {
     "trajectories": TRAJECTORIES,
@@ -62,36 +49,30 @@ def structure(tables: Tables, schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS
         flat = {column: pl.String() if column in lists else dtype for column, dtype in schema.items()}
         typed = tuple(one_of(column, [str(schema[column])]) for column in lists)
         shown = table.head(1).with_columns(named)
-        suites.append(Suite(f"{name}_structure", file_of(name), "", shown, columns(flat) + typed))
+        suites.append(Suite(f"{name}_structure", file_of(name), "", shown, gates.columns(flat) + typed))
     return suites
 
 
 def contents(tables: Tables, bounds: Validate) -> Iterator[Suite]:
     """Every rule about rows; ``tables`` have passed ``structure``. The joined tables are made one at a time."""
-    limit, records = bounds.max_text_chars, {name: len(table) for name, table in tables.items()}
-    joined: dict[str, tuple[Callable[[Tables], pl.DataFrame], tuple[Gate, ...]]] = {
-        "trajectories": (_trajectories, _trajectory_gates(limit)),
-        "steps": (_steps, _step_gates(limit)),
-        "labels": (_labels, _label_gates(records["steps"])),
-        "answers": (_answers, _answer_gates()),
-        "clean": (_clean, _clean_gates(records["labels"] - records["drops"])),
-        "drops": (_drops, _drop_gates(records["labels"] - records["clean"])),
-    }
-    for name, (join, gates) in joined.items():
-        key = "trajectory_id" if name == "trajectories" else "id"
-        yield Suite(name, file_of(name), key, join(tables), gates)
+    yield _trajectories(tables, bounds)
+    yield _steps(tables, bounds)
+    yield _labels(tables)
+    yield _answers(tables)
+    yield _clean(tables)
+    yield _drops(tables)
     figures = shares(tables)
     row = pl.DataFrame([figures], schema=dict.fromkeys(figures, pl.Float64()))
     low, high = bounds.min_parsed_share, bounds.max_dropped_share
     share_gates = (
-        within("parsed", low, None, says=f"share of answers parsed >= {low}"),
-        within("dropped", None, high, says=f"share dropped <= {high}"),
+        within("parsed", low, None, f"share of answers parsed >= {low}"),
+        within("dropped", None, high, f"share dropped <= {high}"),
         positive_gate(bounds),
     )
     yield Suite("shares", file_of("clean"), "", row, share_gates)
     low = bounds.min_agreement
     says = f"the judge agrees with the rating in at least {low} of the labels of each source and rating"
-    agreement_gates = (present("agreement"), within("agreement", low, None, says=says))
+    agreement_gates = (present("agreement"), within("agreement", low, None, says))
     yield Suite("agreement", file_of("labels"), "rating", agreement(tables), agreement_gates)
 
 
@@ -122,20 +103,169 @@ def agreement(tables: Tables) -> pl.DataFrame:
     )
 
 
-# The tables joined with those that they refer to. A column ``…_found`` or ``…_right`` is 1 if the reference is valid.
+# Each table joined with those that it refers to. A column ``…_found`` or ``…_right`` is 1 if the reference is valid.
 
 
-def text_measures(table: pl.DataFrame) -> dict[str, pl.Expr]:
-    """Columns about the texts of trajectories or trees: the check of ``problem_id``, lengths and null steps."""
-    expected = {text: problem_id(text) for text in table["problem"].drop_nulls().unique()}
-    named = pl.col("problem").replace_strict(expected, default=None, return_dtype=pl.String)
-    steps = pl.col("steps").list
-    return {
-        "problem_id_right": flag(named == pl.col("problem_id")),
-        "problem_chars": pl.col("problem").str.len_chars().cast(pl.Int64),
-        "longest_step": steps.eval(pl.element().str.len_chars()).list.max().cast(pl.Int64),
-        "null_steps": steps.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
-    }
+def _trajectories(tables: Tables, bounds: Validate) -> Suite:
+    table = tables["trajectories"]
+    return _suite(
+        "trajectories",
+        table.select(pl.exclude("problem", "steps"), **text_measures(table)),
+        gates.some_rows(),
+        unique("trajectory_id"),
+        *(present(name) for name in ("trajectory_id", "source", "file", "line", "problem_id", "problem_chars")),
+        one_of("source", (HUMAN, *MONTE_CARLO)),
+        within("line", 1, None),
+        gates.matches("problem_id", "^[0-9a-f]{16}$", "problem_id is 16 hexadecimal digits"),
+        *flagged("problem_id_right"),
+        *text_gates(bounds),
+        key="trajectory_id",
+    )
+
+
+def _steps(tables: Tables, bounds: Validate) -> Suite:
+    parents = tables["trajectories"].unique("trajectory_id")
+    trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
+    name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
+    return _suite(
+        "steps",
+        left_join(tables["steps"], trunks, on="trajectory_id").select(
+            pl.exclude("step", "trunk", "parent_source"),
+            step_chars=length("step"),
+            trajectory_found=flag(pl.col("trunk").is_not_null()),
+            source_right=flag(pl.col("parent_source") == pl.col("source")),
+            prefix_right=flag(pl.col("step_index") <= pl.col("trunk")),
+            id_right=flag(pl.col("id") == name),
+        ),
+        gates.some_rows(),
+        unique("id"),
+        *(present(name) for name in STEPS if name not in ("step", "rating")),
+        present("step_chars"),
+        one_of("source", (HUMAN, *MONTE_CARLO)),
+        within("step_index", 0, None),
+        within("completion", 0, None),
+        within("step_chars", 0, bounds.max_text_chars),
+        one_of("rating", [-1, 0, 1]),
+        *(gates.none_of("rating", [0], source=source) for source in MONTE_CARLO),
+        *flagged("trajectory_found", "source_right", "prefix_right", "id_right"),
+    )
+
+
+def _labels(tables: Tables) -> Suite:
+    asked = tables["answers"].group_by("id").agg(asked=pl.len())
+    return _suite(
+        "labels",
+        left_join(tables["labels"], _rated(tables), asked).select(
+            pl.exclude("asked"),
+            step_found=flag(pl.col("step_source").is_not_null()),
+            attempts_right=flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
+        ),
+        gates.row_count(len(tables["steps"]), "one label per step"),
+        unique("id"),
+        *(present(name) for name in ("id", "origin", "outcome", "attempts")),
+        *flagged("step_found"),
+        *(one_of(name, [0, 1]) for name in LABEL_COLUMNS),
+        one_of("origin", ["rating", "judge", "none"]),
+        one_of("outcome", OUTCOMES),
+        within("attempts", 0, None),
+        *(one_of(name, [1], step_source=HUMAN, rating=1) for name in LABEL_COLUMNS),
+        *(one_of(name, [int(name != "optimality")], step_source=HUMAN, rating=0) for name in LABEL_COLUMNS),
+        *(one_of("origin", ["rating"], step_source=HUMAN, rating=rating) for rating in (1, 0)),
+        *(present(name, origin=origin) for origin in ("rating", "judge") for name in LABEL_COLUMNS),
+        *(gates.absent(name, origin="none") for name in LABEL_COLUMNS),
+        one_of("step_source", [HUMAN], origin="rating"),
+        one_of("outcome", ["given"], origin="rating"),
+        one_of("outcome", ["parsed"], origin="judge"),
+        gates.none_of("outcome", ["given", "parsed"], origin="none"),
+        one_of("outcome", ["unrated"], rating=None),
+        within("attempts", 1, None, origin="judge"),
+        one_of("attempts", [0], origin="rating"),
+        *flagged("attempts_right"),
+    )
+
+
+def _answers(tables: Tables) -> Suite:
+    return _suite(
+        "answers",
+        left_join(tables["answers"], _ids(tables["labels"], "label_found")).select(
+            pl.exclude("answer", "label_found"),
+            answer_chars=length("answer"),
+            label_found=pl.col("label_found").fill_null(0),
+            attempt_of=pl.format("{} attempt {}", "id", "attempt"),
+        ),
+        unique("attempt_of"),
+        *(present(name) for name in ("id", "attempt", "round", "prompt_digest", "outcome")),
+        *flagged("label_found"),
+        one_of("outcome", ENGINE_OUTCOMES),
+        within("attempt", 0, None),
+        within("round", 0, None),
+        gates.matches("prompt_digest", "^[0-9a-f]{64}$", "prompt_digest is a sha256"),
+        present("answer_chars", outcome="parsed"),
+    )
+
+
+def _clean(tables: Tables) -> Suite:
+    given = tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"label_{c}") for c in LABEL_COLUMNS))
+    lengths = tables["steps"].unique("id").select("id", step_chars=length("step"))
+    copied = [pl.col(f"label_{name}") == pl.col(name) for name in ("math", "consistency")]
+    table = left_join(tables["clean"], _rated(tables), given, _ids(tables["drops"], "is_dropped"), lengths).select(
+        pl.exclude("is_dropped", "label_math", "label_consistency"),
+        label_found=flag(pl.col("step_source").is_not_null() & pl.col("label_math").is_not_null()),
+        labels_right=flag(pl.all_horizontal(copied)),
+        is_dropped=pl.col("is_dropped").fill_null(0),
+    )
+    return _suite(
+        "clean",
+        table,
+        gates.some_rows(),
+        gates.row_count(len(tables["labels"]) - len(tables["drops"]), "every label is kept or dropped"),
+        unique("id"),
+        *(present(name) for name in CLEAN),
+        *flagged("label_found"),
+        *(one_of(name, [0, 1]) for name in STEP_LABELS),
+        *flagged("labels_right"),
+        *(one_of(name, [1], correctness=1) for name in ("math", "consistency", "label_optimality")),
+        one_of("correctness", [1], math=1, consistency=1, label_optimality=1),
+        present("rating"),
+        *(one_of("correctness", [int(rating == 1)], rating=rating) for rating in (-1, 0, 1)),
+        one_of("is_dropped", [0]),
+        within("step_chars", 0, None),
+    )
+
+
+def _drops(tables: Tables) -> Suite:
+    known = tables["labels"].select("id", "math", "outcome").unique("id")
+    return _suite(
+        "drops",
+        left_join(tables["drops"], known, _ids(tables["clean"], "is_kept")).select(
+            "id",
+            "reason",
+            "math",
+            label_found=flag(pl.col("outcome").is_not_null()),
+            reason_right=flag((pl.col("reason") == DISAGREES) | (pl.col("reason") == pl.col("outcome"))),
+            is_kept=pl.col("is_kept").fill_null(0),
+        ),
+        gates.row_count(len(tables["labels"]) - len(tables["clean"]), "every label is kept or dropped"),
+        unique("id"),
+        *(present(name) for name in DROPS),
+        one_of("reason", (DISAGREES, *OUTCOMES)),
+        *flagged("label_found", "reason_right"),
+        present("math", reason=DISAGREES),
+        one_of("is_kept", [0]),
+    )
+
+
+def _suite(name: str, table: pl.DataFrame, *rules: Gate, key: str = "id") -> Suite:
+    return Suite(name, file_of(name), key, table, rules)
+
+
+def _rated(tables: Tables) -> pl.DataFrame:
+    return tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
+
+
+def _ids(table: pl.DataFrame, name: str) -> pl.DataFrame:
+    """The ids of a table, with a column of ones."""
+    return table.select("id", pl.lit(1, pl.Int64).alias(name)).unique("id")
 
 
 def left_join(table: pl.DataFrame, *others: pl.DataFrame, on: str = "id") -> pl.DataFrame:
@@ -145,86 +275,29 @@ def left_join(table: pl.DataFrame, *others: pl.DataFrame, on: str = "id") -> pl.
     return table
 
 
-def _rated(tables: Tables) -> pl.DataFrame:
-    return tables["steps"].select("id", pl.col("source").alias("step_source"), "rating").unique("id")
+def text_measures(table: pl.DataFrame) -> dict[str, pl.Expr]:
+    """Columns about the texts of trajectories or trees: the check of ``problem_id``, lengths and null steps."""
+    expected = {text: problem_id(text) for text in table["problem"].drop_nulls().unique()}
+    named = pl.col("problem").replace_strict(expected, default=None, return_dtype=pl.String)
+    steps = pl.col("steps").list
+    return {
+        "problem_id_right": flag(named == pl.col("problem_id")),
+        "problem_chars": length("problem"),
+        "longest_step": steps.eval(pl.element().str.len_chars()).list.max().cast(pl.Int64),
+        "null_steps": steps.eval(pl.element().is_null()).list.sum().cast(pl.Int64),
+    }
 
 
-def _trajectories(tables: Tables) -> pl.DataFrame:
-    table = tables["trajectories"]
-    return table.select(pl.exclude("problem", "steps"), **text_measures(table))
+def text_gates(bounds: Validate) -> tuple[Gate, ...]:
+    """The gates of the lengths in ``text_measures``."""
+    limit = bounds.max_text_chars
+    return (within("problem_chars", 1, limit), within("longest_step", None, limit), within("null_steps", None, 0))
 
 
-def _steps(tables: Tables) -> pl.DataFrame:
-    parents = tables["trajectories"].unique("trajectory_id")
-    trunks = parents.select("trajectory_id", parent_source="source", trunk=pl.col("steps").list.len())
-    name = pl.format("{}-{}-{}", "trajectory_id", "step_index", "completion")
-    return left_join(tables["steps"], trunks, on="trajectory_id").select(
-        pl.exclude("step", "trunk", "parent_source"),
-        step_chars=pl.col("step").str.len_chars().cast(pl.Int64),
-        trajectory_found=flag(pl.col("trunk").is_not_null()),
-        source_right=flag(pl.col("parent_source") == pl.col("source")),
-        prefix_right=flag(pl.col("step_index") <= pl.col("trunk")),
-        id_right=flag(pl.col("id") == name),
-    )
-
-
-def _labels(tables: Tables) -> pl.DataFrame:
-    asked = tables["answers"].group_by("id").agg(asked=pl.len())
-    return left_join(tables["labels"], _rated(tables), asked).select(
-        pl.exclude("asked"),
-        step_found=flag(pl.col("step_source").is_not_null()),
-        attempts_right=flag(pl.col("attempts") == pl.col("asked").fill_null(0)),
-    )
-
-
-def _answers(tables: Tables) -> pl.DataFrame:
-    known = tables["labels"].select("id", label_found=pl.lit(1, pl.Int64)).unique("id")
-    return left_join(tables["answers"], known).select(
-        pl.exclude("answer", "label_found"),
-        answer_chars=pl.col("answer").str.len_chars().cast(pl.Int64),
-        label_found=pl.col("label_found").fill_null(0),
-        attempt_of=pl.format("{} attempt {}", "id", "attempt"),
-    )
-
-
-def _clean(tables: Tables) -> pl.DataFrame:
-    given = tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"label_{c}") for c in LABEL_COLUMNS))
-    dropped = tables["drops"].select("id", is_dropped=pl.lit(1, pl.Int64)).unique("id")
-    lengths = tables["steps"].select("id", step_chars=pl.col("step").str.len_chars().cast(pl.Int64))
-    return left_join(tables["clean"], _rated(tables), given, dropped, lengths.unique("id")).select(
-        pl.exclude("is_dropped", "label_math", "label_consistency"),
-        label_found=flag(pl.col("step_source").is_not_null() & pl.col("label_math").is_not_null()),
-        labels_right=flag(
-            (pl.col("label_math") == pl.col("math")) & (pl.col("label_consistency") == pl.col("consistency"))
-        ),
-        is_dropped=pl.col("is_dropped").fill_null(0),
-    )
-
-
-def _drops(tables: Tables) -> pl.DataFrame:
-    known = tables["labels"].select("id", "math", "outcome").unique("id")
-    kept = tables["clean"].select("id", is_kept=pl.lit(1, pl.Int64)).unique("id")
-    return left_join(tables["drops"], known, kept).select(
-        "id",
-        "reason",
-        "math",
-        label_found=flag(pl.col("outcome").is_not_null()),
-        reason_right=flag((pl.col("reason") == DISAGREES) | (pl.col("reason") == pl.col("outcome"))),
-        is_kept=pl.col("is_kept").fill_null(0),
-    )
-
-
-def _trajectory_gates(limit: int) -> tuple[Gate, ...]:
-    return (
-        some_rows(),
-        unique("trajectory_id"),
-        *(present(name) for name in ("trajectory_id", "source", "file", "line", "problem_id", "problem_chars")),
-        one_of("source", (HUMAN, *MONTE_CARLO)),
-        within("line", 1, None),
-        matches("problem_id", "^[0-9a-f]{16}$", "problem_id is 16 hexadecimal digits"),
-        one_of("problem_id_right", [1]),
-        *text_gates(limit),
-    )
+def positive_gate(bounds: Validate) -> Gate:
+    """The share of correct steps is within its bounds."""
+    low, high = bounds.min_positive_share, bounds.max_positive_share
+    return within("positive", low, high, f"share of <+> within {low} and {high}")
 
 
 def flagged(*columns: str) -> tuple[Gate, ...]:
@@ -232,108 +305,11 @@ def flagged(*columns: str) -> tuple[Gate, ...]:
     return tuple(one_of(column, [1]) for column in columns)
 
 
-def text_gates(limit: int) -> tuple[Gate, ...]:
-    """The gates of the lengths in ``text_measures``."""
-    return (within("problem_chars", 1, limit), within("longest_step", None, limit), within("null_steps", None, 0))
-
-
-def _step_gates(limit: int) -> tuple[Gate, ...]:
-    return (
-        some_rows(),
-        unique("id"),
-        *(present(name) for name in STEPS if name not in ("step", "rating")),
-        present("step_chars"),
-        one_of("source", (HUMAN, *MONTE_CARLO)),
-        within("step_index", 0, None),
-        within("completion", 0, None),
-        within("step_chars", 0, limit),
-        one_of("rating", [-1, 0, 1]),
-        *(none_of("rating", [0], Where("source", source)) for source in MONTE_CARLO),
-        *flagged("trajectory_found", "source_right", "prefix_right", "id_right"),
-    )
-
-
-def _label_gates(steps: int) -> tuple[Gate, ...]:
-    human = Where("step_source", HUMAN)
-    by_rating, by_judge = Where("origin", "rating"), Where("origin", "judge")
-    unlabelled = Where("origin", "none")
-    good, neutral = Where("rating", 1), Where("rating", 0)
-    algebra = [one_of(name, [1], human, good) for name in LABEL_COLUMNS]
-    algebra += [one_of(name, [int(name != "optimality")], human, neutral) for name in LABEL_COLUMNS]
-    algebra += [one_of("origin", ["rating"], human, rating) for rating in (good, neutral)]
-    return (
-        row_count(steps, "one label per step"),
-        unique("id"),
-        *(present(name) for name in ("id", "origin", "outcome", "attempts")),
-        one_of("step_found", [1]),
-        *(one_of(name, [0, 1]) for name in LABEL_COLUMNS),
-        one_of("origin", ["rating", "judge", "none"]),
-        one_of("outcome", OUTCOMES),
-        within("attempts", 0, None),
-        *algebra,
-        *(present(name, where) for where in (by_rating, by_judge) for name in LABEL_COLUMNS),
-        *(absent(name, unlabelled) for name in LABEL_COLUMNS),
-        one_of("step_source", [HUMAN], by_rating),
-        one_of("outcome", ["given"], by_rating),
-        one_of("outcome", ["parsed"], by_judge),
-        none_of("outcome", ["given", "parsed"], unlabelled),
-        one_of("outcome", ["unrated"], Where("rating", None)),
-        within("attempts", 1, None, by_judge),
-        one_of("attempts", [0], by_rating),
-        one_of("attempts_right", [1]),
-    )
-
-
-def _answer_gates() -> tuple[Gate, ...]:
-    return (
-        unique("attempt_of"),
-        *(present(name) for name in ("id", "attempt", "round", "prompt_digest", "outcome")),
-        one_of("label_found", [1]),
-        one_of("outcome", ENGINE_OUTCOMES),
-        within("attempt", 0, None),
-        within("round", 0, None),
-        matches("prompt_digest", "^[0-9a-f]{64}$", "prompt_digest is a sha256"),
-        present("answer_chars", Where("outcome", "parsed")),
-    )
-
-
-def _clean_gates(expected: int) -> tuple[Gate, ...]:
-    kept_ones = Where("correctness", 1)
-    return (
-        some_rows(),
-        row_count(expected, "every label is kept or dropped"),
-        unique("id"),
-        *(present(name) for name in CLEAN),
-        one_of("label_found", [1]),
-        *(one_of(name, [0, 1]) for name in STEP_LABELS),
-        one_of("labels_right", [1]),
-        *(one_of(name, [1], kept_ones) for name in ("math", "consistency", "label_optimality")),
-        one_of("correctness", [1], *(Where(c, 1) for c in ("math", "consistency", "label_optimality"))),
-        present("rating"),
-        *(one_of("correctness", [int(rating == 1)], Where("rating", rating)) for rating in (-1, 0, 1)),
-        one_of("is_dropped", [0]),
-        within("step_chars", 0, None),
-    )
-
-
-def _drop_gates(expected: int) -> tuple[Gate, ...]:
-    return (
-        row_count(expected, "every label is kept or dropped"),
-        unique("id"),
-        *(present(name) for name in DROPS),
-        one_of("reason", (DISAGREES, *OUTCOMES)),
-        *flagged("label_found", "reason_right"),
-        present("math", Where("reason", DISAGREES)),
-        one_of("is_kept", [0]),
-    )
-
-
-def positive_gate(bounds: Validate) -> Gate:
-    """The share of correct steps is within its bounds."""
-    low, high = bounds.min_positive_share, bounds.max_positive_share
-    return within("positive", low, high, says=f"share of <+> within {low} and {high}")
-
-
 def flag(holds: pl.Expr) -> pl.Expr:
     """1 if a condition holds, else 0."""
     return holds.fill_null(False).cast(pl.Int64)
+
+
+def length(column: str) -> pl.Expr:
+    """The number of characters of a text."""
+    return pl.col(column).str.len_chars().cast(pl.Int64)

@@ -76,14 +76,14 @@ def test_every_planted_fault_is_detected_by_its_gate(fault: Fault) -> None:
     if fault.suite.endswith("_structure"):
         suites = structure(tables, TRAIN_SCHEMAS)
     else:
-        suites = train_contents(tables, kept, BOUNDS)
+        suites = list(train_contents(tables, kept, BOUNDS))
     caught = [r for r in Checker().run([suite for suite in suites if suite.name == fault.suite]) if not r.passed]
     assert any(fault.says in r.says for r in caught), [str(r) for r in caught]
 
 
 def test_a_clean_training_set_passes_every_gate() -> None:
     tables = train_tables()
-    suites = structure(tables, TRAIN_SCHEMAS) + train_contents(tables, kept_records(tables), BOUNDS)
+    suites = [*structure(tables, TRAIN_SCHEMAS), *train_contents(tables, kept_records(tables), BOUNDS)]
     results = Checker().run(suites)
     assert [str(r) for r in results if not r.passed] == []
     assert len(results) > 60
