@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 
 from pathfinder.core.io import read_json
-from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.outcome import figures, save_model, thin_log
 from tests.support.models import plain_tokenizer
