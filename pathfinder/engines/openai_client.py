@@ -16,15 +16,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import openai
 
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.engines.replicas import Replica, Replicas
-from pathfinder.engines.sampling import Failure, Reply, ServerSampling
+from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
@@ -35,34 +34,16 @@ _MINUS_INFINITY = -9999.0  # as vLLM writes it
 T = TypeVar("T")
 Sink = Callable[[str, T | Failure], None]
 """Receives the key and the result of each call as it arrives."""
-_Call = Callable[[openai.AsyncOpenAI], Awaitable[T | Failure]]
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A call. ``key`` names it and determines its seed; ``prompt`` is a user turn (chat) or raw text (complete)."""
-
-    key: str
-    prompt: str
-
-
 Ask = Callable[[Sequence[Sequence[int]]], Awaitable[list[list[float]]]]
 """Maps prompts (token ids) to log-probabilities of the next token: those of the requested tokens, then the highest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chain(Generic[T]):
-    """Log-probability calls that depend on each other: ``work`` calls ``Ask`` and returns the result."""
-
-    key: str
-    work: Callable[[Ask], Awaitable[T]]
+_Call = Callable[[openai.AsyncOpenAI], Awaitable[T | Failure]]
 
 
 class ServerClient:
     """Sends calls to one or more equivalent servers, at most ``concurrency`` per server, ``timeout_s`` per call.
 
-    A transient failure lowers the limit of that server. The call is retried up to ``retries`` times, on any server with
-    free capacity.
+    A call has a key, which determines its seed. A transient failure lowers the limit of that server, and the call is
+    retried up to ``retries`` times, on any server with free capacity.
     """
 
     def __init__(self, base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, model: str = ""):
@@ -72,36 +53,18 @@ class ServerClient:
         self._timeout_s, self._retries = timeout_s, retries
         self._failed = 0
 
-    def served_model(self, wanted: str | None = None) -> str:
-        """Return the model to ask: ``wanted``, or by default the only model that the servers offer.
+    async def offers(self) -> dict[str, list[str]]:
+        """The models that each reachable server offers; raises ``TransientError`` if none answers."""
 
-        An unreachable server is skipped if another one answers. Raises ``DataError`` if a server does not offer the
-        model, ``TransientError`` if none answers.
-        """
-        offers = asyncio.run(self._offers())
-        model = wanted or next(iter(offers.values()))[0]
-        for url, offered in offers.items():
-            if model not in offered or (wanted is None and len(offered) > 1):
-                raise DataError(
-                    f"{url}: serves {sorted(offered)}, expected {wanted or 'exactly one model, the same everywhere'}; "
-                    "start the server with that model (vLLM: --served-model-name)"
-                )
-        return model
-
-    async def _offers(self) -> dict[str, list[str]]:
-        """The models that each reachable server offers."""
-
-        async def ask(url: str) -> list[str]:
+        async def ask(url: str, _attempt: int) -> list[str]:
             async with self._open(url) as client:
                 return [model.id async for model in await client.models.list()] or ["(no model)"]
 
         replicas = self._replicas.all
-        tries = (
-            self._retries if len(replicas) == 1 else min(self._retries, 2)
-        )  # a dead replica must not delay the others
-        asked = (self._retried(partial(ask, replica.url), tries, replica.url) for replica in replicas)
+        retries = self._retries if len(replicas) == 1 else min(self._retries, 2)  # a dead one must not delay the others
+        asked = (self._retried(partial(ask, replica.url), retries, replica.url) for replica in replicas)
         results = await asyncio.gather(*asked, return_exceptions=True)
-        offers: dict[str, list[str]] = {}
+        found: dict[str, list[str]] = {}
         for replica, result in zip(replicas, results, strict=True):
             if isinstance(result, TransientError):
                 replica.rest(time.monotonic())
@@ -109,27 +72,23 @@ class ServerClient:
             elif isinstance(result, BaseException):
                 raise result
             else:
-                offers[replica.url] = result
-        if not offers:
+                found[replica.url] = result
+        if not found:
             raise next(error for error in results if isinstance(error, TransientError))
-        return offers
+        return found
 
     def chat(
-        self,
-        requests: Iterable[Request],
-        sampling: ServerSampling,
-        sink: Sink[Reply],
-        before: Sequence[tuple[str, str]] = (),
+        self, requests: Iterable[tuple[str, str]], sampling: ServerSampling, sink: Sink[Reply], before: Turns = ()
     ) -> None:
-        """Answer user turns; every conversation starts with the turns (role, text) ``before``.
+        """Answer user turns, given as (key, text); every conversation starts with the turns ``before``.
 
         Results arrive in any order. Raises ``TransientError`` if the server is down, ``DataError`` for a wrong address,
         API key or model.
         """
 
-        async def call(request: Request, client: openai.AsyncOpenAI) -> Reply | Failure:
-            turns: Any = [{"role": role, "content": text} for role, text in (*before, ("user", request.prompt))]
-            answer = await client.chat.completions.create(messages=turns, **self._settings(request, sampling))
+        async def call(key: str, text: str, client: openai.AsyncOpenAI) -> Reply | Failure:
+            turns: Any = [{"role": role, "content": content} for role, content in (*before, ("user", text))]
+            answer = await client.chat.completions.create(messages=turns, **self._settings(key, sampling))
             choice = answer.choices[0]
             if choice.finish_reason == "content_filter" or choice.message.refusal:
                 return Failure("refused", choice.message.refusal or "content filter")
@@ -137,29 +96,31 @@ class ServerClient:
             text = (f"<think>{thought}</think>" if thought else "") + (choice.message.content or "")
             return _reply(text, answer.usage, choice.finish_reason)
 
-        self._run(((request.key, partial(call, request)) for request in requests), sink)
+        self._run(((key, partial(call, key, text)) for key, text in requests), sink)
 
-    def complete(self, requests: Iterable[Request], sampling: ServerSampling, sink: Sink[Reply]) -> None:
-        """Continue raw texts; otherwise like ``chat``."""
+    def complete(self, requests: Iterable[tuple[str, str]], sampling: ServerSampling, sink: Sink[Reply]) -> None:
+        """Continue raw texts, given as (key, text); otherwise like ``chat``."""
 
-        async def call(request: Request, client: openai.AsyncOpenAI) -> Reply | Failure:
-            answer = await client.completions.create(prompt=request.prompt, **self._settings(request, sampling))
+        async def call(key: str, text: str, client: openai.AsyncOpenAI) -> Reply | Failure:
+            answer = await client.completions.create(prompt=text, **self._settings(key, sampling))
             return _reply(answer.choices[0].text, answer.usage, answer.choices[0].finish_reason)
 
-        self._run(((request.key, partial(call, request)) for request in requests), sink)
+        self._run(((key, partial(call, key, text)) for key, text in requests), sink)
 
-    def read(self, chains: Iterable[Chain[T]], tokens: Sequence[int], sink: Sink[T]) -> None:
+    def read(
+        self, keys: Iterable[str], work: Callable[[str, Ask], Awaitable[T]], tokens: Sequence[int], sink: Sink[T]
+    ) -> None:
         """Read log-probabilities (full vocabulary, before sampling) of ``tokens`` after prompts of token ids.
 
-        Each prompt generates one token, so vLLM computes only the part missing from its prefix cache;
-        ``prompt_logprobs`` would disable the cache. ``logprob_token_ids`` requests exactly ``tokens``. A server without
-        that option returns its 20 most probable tokens. Raises ``DataError`` if one of ``tokens`` is not among them,
-        and like ``chat``.
+        ``work`` computes the result of a key; its ``Ask`` calls may depend on each other. Each prompt generates one
+        token, so vLLM computes only the part missing from its prefix cache; ``prompt_logprobs`` would disable the
+        cache. ``logprob_token_ids`` requests exactly ``tokens``. A server without that option returns its 20 most
+        probable tokens. Raises ``DataError`` if one of ``tokens`` is not among them, and like ``chat``.
         """
         names = [f"token_id:{token}" for token in tokens]
         options = {"logprob_token_ids": list(tokens), "return_tokens_as_token_ids": True, "ignore_eos": True}
 
-        async def call(chain: Chain[T], client: openai.AsyncOpenAI) -> T | Failure:
+        async def call(key: str, client: openai.AsyncOpenAI) -> T | Failure:
             async def ask(prompts: Sequence[Sequence[int]]) -> list[list[float]]:
                 if not prompts:
                     return []
@@ -175,12 +136,12 @@ class ServerClient:
                     raise TypeError(f"{len(answer.choices)} answers to {len(prompts)} prompts")
                 return [_logprobs(choice, names) for choice in sorted(answer.choices, key=lambda choice: choice.index)]
 
-            return await chain.work(ask)
+            return await work(key, ask)
 
-        self._run(((chain.key, partial(call, chain)) for chain in chains), sink)
+        self._run(((key, partial(call, key)) for key in keys), sink)
 
-    def _settings(self, request: Request, sampling: ServerSampling) -> dict[str, Any]:
-        seed = int(hashlib.sha256(request.key.encode()).hexdigest()[:7], 16)
+    def _settings(self, key: str, sampling: ServerSampling) -> dict[str, Any]:
+        seed = int(hashlib.sha256(key.encode()).hexdigest()[:7], 16)
         settings: dict[str, Any] = {"model": self.model, "seed": seed}
         if not sampling.reasoning:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
@@ -188,10 +149,9 @@ class ServerClient:
             settings["max_completion_tokens" if sampling.reasoning else "max_tokens"] = sampling.max_tokens
         if sampling.stop:
             settings["stop"] = list(sampling.stop)
-        extensions: dict[str, Any] = {"include_stop_str_in_output": True} if sampling.include_stop else {}  # of vLLM
-        if sampling.top_k:
-            extensions["top_k"] = sampling.top_k
-        return settings | ({"extra_body": extensions} if extensions else {})
+        extensions = {"include_stop_str_in_output": sampling.include_stop, "top_k": sampling.top_k}  # of vLLM
+        body = {name: value for name, value in extensions.items() if value}
+        return settings | ({"extra_body": body} if body else {})
 
     def _open(self, url: str) -> openai.AsyncOpenAI:
         key = os.environ.get("OPENAI_API_KEY") or "none"
@@ -227,25 +187,19 @@ class ServerClient:
             ours, others = failures.split((DataError, TransientError))
             if ours is None or others is not None:
                 raise
-            raise _first(ours) from None
+            raise ours.exceptions[0] from None
 
-    async def _outcome(
-        self, clients: dict[str, openai.AsyncOpenAI], call: _Call[T], first: Replica | None
-    ) -> T | Failure:
-        async def attempt() -> T | Failure:
-            nonlocal first
-            replica, first = first or await self._replicas.acquire(), None
-            succeeded: bool | None = None
+    async def _outcome(self, clients: dict[str, openai.AsyncOpenAI], call: _Call[T], first: Replica) -> T | Failure:
+        async def attempt(number: int) -> T | Failure:
+            replica = await self._replicas.acquire() if number else first
+            succeeded: bool | None = None  # a cancelled call says nothing about the server
             began = time.monotonic()
             try:
                 result = await call(clients[replica.url])
                 succeeded = True
                 return result
-            except openai.BadRequestError:
-                succeeded = True  # the prompt is at fault, not the server
-                raise
-            except Exception:
-                succeeded = False
+            except Exception as error:
+                succeeded = isinstance(error, openai.BadRequestError)  # the prompt is at fault then, not the server
                 raise
             finally:
                 self._replicas.release(replica, began, succeeded)
@@ -254,7 +208,7 @@ class ServerClient:
             result = await self._retried(attempt, self._retries, " or ".join(clients))
         except openai.BadRequestError as error:
             message = error.message.lower()
-            too_long = "context length" in message or "maximum context" in message or "too long" in message
+            too_long = any(sign in message for sign in ("context length", "maximum context", "too long"))
             return Failure("too_long" if too_long or error.code == "context_length_exceeded" else "refused", message)
         except TransientError as error:
             self._failed += 1
@@ -264,10 +218,11 @@ class ServerClient:
         self._failed = 0
         return result
 
-    async def _retried(self, call: Callable[[], Awaitable[T]], retries: int, where: str) -> T:
+    async def _retried(self, call: Callable[[int], Awaitable[T]], retries: int, where: str) -> T:
+        """The result of ``call(attempt)``; transient failures are retried."""
         for attempt in range(retries + 1):
             try:
-                return await call()
+                return await call(attempt)
             except openai.BadRequestError:
                 raise
             except (openai.APIError, json.JSONDecodeError, IndexError, TypeError, AttributeError) as error:
@@ -286,16 +241,26 @@ class ServerClient:
 def connect(
     base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, wanted: str | None = None
 ) -> ServerClient:
-    """Make a client for the model ``wanted`` or the only one offered; raises like ``ServerClient.served_model``."""
+    """Make a client for the model ``wanted``, or by default for the only model that the servers offer.
+
+    An unreachable server is skipped if another one answers. Raises ``DataError`` if a server does not offer the model,
+    ``TransientError`` if none answers.
+    """
     client = ServerClient(base_urls, concurrency, timeout_s, retries)
-    client.model = client.served_model(wanted)
+    offers = asyncio.run(client.offers())
+    client.model = wanted or next(iter(offers.values()))[0]
+    for url, offered in offers.items():
+        if client.model not in offered or (wanted is None and len(offered) > 1):
+            raise DataError(
+                f"{url}: serves {sorted(offered)}, expected {wanted or 'exactly one model, the same everywhere'}; "
+                "start the server with that model (vLLM: --served-model-name)"
+            )
     return client
 
 
 def _is_permanent(error: Exception) -> bool:
-    if not isinstance(error, openai.APIStatusError):
-        return False
-    return 400 <= error.status_code < 500 and error.status_code not in (408, 409, 425, 429)
+    status = error.status_code if isinstance(error, openai.APIStatusError) else 500
+    return 400 <= status < 500 and status not in (408, 409, 425, 429)
 
 
 def _wait(attempt: int, error: Exception) -> float:
@@ -327,8 +292,3 @@ def _logprobs(choice: Any, names: Sequence[str]) -> list[float]:
     if min(wanted) <= _MINUS_INFINITY:
         raise DataError("the server masks log-probabilities; start vLLM with --logprobs-mode raw_logprobs, its default")
     return [*wanted, max(float(value) for value in top.values())]
-
-
-def _first(group: BaseExceptionGroup[Any]) -> BaseException:
-    inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 Finish = Literal["stop", "length"]
+Turns = Sequence[tuple[str, str]]
+"""The role and text of each turn."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pathfinder.engines.sampling import Turns
 from pathfinder.models.tokens import neutralise
 
 DIGESTS = {
@@ -48,8 +49,8 @@ def prmbench_prompt(problem: str, steps: Sequence[str], specials: Collection[str
     return f"Question: {neutralise(problem, specials)}\n\n Solutions: {numbered}"
 
 
-def prmbench_turns(first: Literal["system", "user"]) -> tuple[tuple[str, str], ...]:
-    """PRMBench's earlier turns (role, text): the instructions, in the role ``first``, and two solved examples."""
+def prmbench_turns(first: Literal["system", "user"]) -> Turns:
+    """PRMBench's earlier turns: the instructions, in the role ``first``, and two solved examples."""
     return (
         (first, PUBLISHED["PRMBENCH_PROMPT"]),
         ("user", PUBLISHED["PRMBENCH_QUESTION_1"]),

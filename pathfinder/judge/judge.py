@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from pathfinder.core.params import Label
 from pathfinder.core.prompts import DIGESTS
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
-from pathfinder.engines.openai_client import Request, ServerClient, connect
-from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling
+from pathfinder.engines.openai_client import ServerClient, connect
+from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
@@ -81,6 +81,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
     name = model.get("repo", "judge")
     with ExitStack() as stack:
 
+        @cache
         def start() -> ServerClient:
             urls = stack.enter_context(vllm_servers(folder, name, params.max_model_len, params.vllm, logs))
             return connect(urls, *limits, name)
@@ -88,30 +89,26 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
         yield ServerJudge(start, {"engine": "vllm", "model": model, "dtype": params.vllm.dtype}, sampling)
 
 
+@dataclass
 class ServerJudge:
-    """A judge behind OpenAI-compatible servers; every conversation starts with the turns (role, text) ``before``."""
+    """A judge behind OpenAI-compatible servers; every conversation starts with the turns ``before``."""
 
-    def __init__(
-        self,
-        start: Callable[[], ServerClient],
-        identity: dict[str, Any],
-        sampling: ServerSampling,
-        before: Sequence[tuple[str, str]] = (),
-    ) -> None:
-        self.identity, self.specials = identity, FOREIGN_SPECIALS
-        self._client = cache(start)
-        self._sampling, self._before = sampling, before
+    start: Callable[[], ServerClient]
+    identity: dict[str, Any]
+    sampling: ServerSampling
+    before: Turns = ()
+    specials: tuple[str, ...] = FOREIGN_SPECIALS
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Ask for the missing answers concurrently and write each on arrival."""
         missing = _missing(keys, journal, meter)
         failed: dict[str, str] = {}
 
-        def requests() -> Iterator[Request]:
+        def requests() -> Iterator[tuple[str, str]]:
             for key in missing:
                 if not meter.take():
                     return
-                yield Request(key, prompt_of(key))
+                yield key, prompt_of(key)
 
         def write(key: str, result: Reply | Failure) -> None:
             if isinstance(result, Failure) and result.outcome == "engine_error":
@@ -123,10 +120,10 @@ class ServerJudge:
             meter.answered(key, entry)
 
         if missing:
-            client = self._client()
+            client = self.start()
             meter.begin()
             try:
-                client.chat(requests(), self._sampling, write, self._before)
+                client.chat(requests(), self.sampling, write, self.before)
             finally:
                 journal.sync()
         return failed
@@ -150,12 +147,15 @@ class LocalJudge:
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Generate the missing answers in batches of similar length."""
-        lengths = {key: len(self._generator.encode(self._generator.chat_prompt(prompt_of(key)))) for key in keys}
+        generator = self._generator
+        lengths = {key: len(generator.encode(generator.chat_prompt(prompt_of(key)))) for key in keys}
         for batch in self._batches(lengths):
             missing = _missing(batch, journal, meter)
             if missing and meter.take(len(missing)):
-                answers = self._answers(batch, prompt_of, lengths)
-                entries = {key: _entry(answers[key]) for key in missing}
+                fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
+                prompts = [generator.chat_prompt(prompt_of(key)) for key in fitting]
+                drawn = dict(zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True))
+                entries = {key: self._entry(drawn.get(key), lengths[key]) for key in missing}
                 journal.append(entries)
                 for key, entry in entries.items():
                     meter.answered(key, entry)
@@ -173,15 +173,10 @@ class LocalJudge:
         if batch:
             yield batch
 
-    def _answers(self, batch: list[str], prompt_of: PromptOf, lengths: dict[str, int]) -> dict[str, Reply | Failure]:
-        fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
-        prompts = [self._generator.chat_prompt(prompt_of(key)) for key in fitting]
-        answers: dict[str, Reply | Failure] = {
-            key: Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit") for key in batch
-        }
-        for key, drawn in zip(fitting, self._generator.generate(prompts, fitting, self._sampling), strict=True):
-            answers[key] = Reply(drawn.text, drawn.tokens, drawn.finish, lengths[key])
-        return answers
+    def _entry(self, drawn: Completion | None, length: int) -> dict[str, Any]:
+        if drawn is None:
+            return _entry(Failure("too_long", f"{length} tokens, {self._longest_prompt} fit"))
+        return _entry(Reply(drawn.text, drawn.tokens, drawn.finish, length))
 
 
 Judge = ServerJudge | LocalJudge
@@ -198,12 +193,7 @@ def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
     return missing
 
 
-def _entry(result: Reply | Failure) -> dict[str, Any]:
-    if isinstance(result, Failure):
-        return asdict(result)
-    return {
-        "text": result.text,
-        "tokens": result.tokens,
-        "prompt_tokens": result.prompt_tokens,
-        "finish": result.finish,
-    }
+def _entry(reply: Reply | Failure) -> dict[str, Any]:
+    if isinstance(reply, Failure):
+        return asdict(reply)
+    return {"text": reply.text, "tokens": reply.tokens, "prompt_tokens": reply.prompt_tokens, "finish": reply.finish}

@@ -41,8 +41,6 @@ class ServerPolicy:
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Draw all completions concurrently; raises ``DataError`` if a call fails."""
-        from pathfinder.engines.openai_client import Request
-
         answers: dict[str, Completion] = {}
 
         def take(key: str, result: Reply | Failure) -> None:
@@ -54,7 +52,7 @@ class ServerPolicy:
                 raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
 
         limits, stops = (sampling.temperature, sampling.top_p, sampling.max_tokens), (*sampling.stop, END_OF_TURN)
-        requests = [Request(key, prompt) for key, prompt in zip(keys, prompts, strict=True)]
+        requests = zip(keys, prompts, strict=True)
         self._client.complete(requests, ServerSampling(*limits, stops, sampling.include_stop), take)
         return [answers[key] for key in keys]
 

@@ -8,12 +8,11 @@ are the same code. Only the PRM's tokenizer and ``pathfinder.json`` are read her
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import product
 from pathlib import Path
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.engines.openai_client import Ask, Chain, connect
+from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, step_score
 from pathfinder.prm.steps import RoundScorer, Solution, StepScore
@@ -83,7 +82,7 @@ class ServedScorer:
             return scores
 
         ids = self._prompter.ids
-        self._client.read((Chain(key, partial(waves, key)) for key in groups), (ids.good, ids.bad), take)
+        self._client.read(groups, waves, (ids.good, ids.bad), take)
         return {key: out[key] for key in groups}
 
     async def _wave(self, ask: Ask, queries: list[Query]) -> list[StepScore]:

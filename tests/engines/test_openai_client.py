@@ -5,12 +5,12 @@ import time
 import pytest
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.engines.openai_client import Request, ServerClient
+from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling
 from tests.support.servers import JudgeServer, judge_server
 
 SAMPLING = ServerSampling(1.0, 0.95, 50)
-REQUESTS = [Request(f"k{n}:0", f"prompt {n}") for n in range(40)]
+REQUESTS = [(f"k{n}:0", f"prompt {n}") for n in range(40)]
 
 
 def echo(prompt: str, seed: int) -> str:
@@ -34,7 +34,7 @@ def test_every_request_gets_its_own_answer_and_seed() -> None:
         first, second = ask(server), ask(server)
     assert first == second
     texts = {key: reply.text for key, reply in first.items() if isinstance(reply, Reply)}
-    assert {key: text.partition(" / ")[0] for key, text in texts.items()} == {r.key: r.prompt for r in REQUESTS}
+    assert {key: text.partition(" / ")[0] for key, text in texts.items()} == dict(REQUESTS)
     assert len({text.partition(" / ")[2] for text in texts.values()}) == len(REQUESTS)
 
 
@@ -45,7 +45,7 @@ def test_transient_faults_are_retried(fault: str) -> None:
         found = ask(server)
         assert server.calls > len(REQUESTS)
     assert [f"{reply.text}".partition(" / ")[0] for key in sorted(found) if isinstance(reply := found[key], Reply)] == [
-        request.prompt for request in sorted(REQUESTS, key=lambda r: r.key)
+        prompt for _, prompt in sorted(REQUESTS)
     ]
 
 
@@ -95,11 +95,10 @@ def test_a_wrong_key_or_model_stops_at_once(fault: str) -> None:
 
 def test_the_served_model_is_checked() -> None:
     with judge_server(JudgeServer(echo)) as server:
-        client = ServerClient([server.url], 1, 5.0, 0)
-        assert client.served_model() == "tiny-judge"
-        assert client.served_model("tiny-judge") == "tiny-judge"
+        assert connect([server.url], 1, 5.0, 0).model == "tiny-judge"
+        assert connect([server.url], 1, 5.0, 0, "tiny-judge").model == "tiny-judge"
         with pytest.raises(DataError, match="expected big-judge"):
-            client.served_model("big-judge")
+            connect([server.url], 1, 5.0, 0, "big-judge")
 
 
 def test_raw_text_is_completed() -> None:
@@ -139,7 +138,7 @@ def test_an_overloaded_server_gets_fewer_calls_at_a_time() -> None:
             return "429"
         return "none"
 
-    requests = [Request(f"k{n}:0", f"prompt {n}") for n in range(150)]
+    requests = [(f"k{n}:0", f"prompt {n}") for n in range(150)]
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(busy, fault=fault)) as server:
         client = ServerClient([server.url], 64, 10.0, 20, server.model)
@@ -155,14 +154,14 @@ def test_several_servers_share_the_work_and_a_dead_one_is_left_out() -> None:
     with judge_server(JudgeServer(echo)) as first, judge_server(JudgeServer(echo)) as second:
         with judge_server(JudgeServer(echo)) as gone:
             pass
-        client = ServerClient([first.url, gone.url, second.url], 4, 10.0, 5)
-        client.model = client.served_model()
+        urls = [first.url, gone.url, second.url]
+        client = connect(urls, 4, 10.0, 5)
         client.chat(REQUESTS, SAMPLING, found.__setitem__)
         assert first.calls + second.calls == len(REQUESTS)
         assert min(first.calls, second.calls) > 0
         second.model = "another"
         with pytest.raises(DataError, match="the same everywhere"):
-            client.served_model()
+            connect(urls, 4, 10.0, 5)
     assert all(isinstance(reply, Reply) for reply in found.values())
 
 
