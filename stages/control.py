@@ -27,7 +27,7 @@ def main() -> None:
     params = load_params()
     require("sample", params, {"policy": POLICY})
     pick, identity = random_pick(params.search.seed), {"run": "random", "preset": params.score.preset}
-    rows, metrics = search_all("control", "random", pick, identity, [POLICY], params)
+    rows, metrics = search_all("control", pick, identity, [POLICY], params, rejects=False)
     write_jsonl(PREDICTIONS, rows)
     write_json(METRICS, metrics)
     print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")

@@ -24,7 +24,6 @@ from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.evaluate import POLICY, search_all, search_preset
-from pathfinder.policy.picks import prm_pick
 from pathfinder.prm.steps import PRM
 from pathfinder.provenance.stage import stage
 
@@ -48,7 +47,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     identity, models = {"run": run, "score": params.score.model_dump()}, [POLICY, folder]
     with open_prm(folder, params.score, run if system else None) as prm:
         figures = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
-        rows, metrics = search_all("search", run, prm_pick(prm, rejects=system is None), identity, models, params)
+        rows, metrics = search_all("search", prm.rounds(), identity, models, params, rejects=system is None)
     metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else {})
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_json(METRICS / f"{run}.json", metrics)

@@ -15,7 +15,8 @@ from pathfinder.core.params import Params
 from pathfinder.engines.journal import Journal
 from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.policy import KeptPolicy, open_policy
-from pathfinder.policy.search import StepScorer, search
+from pathfinder.policy.search import search
+from pathfinder.prm.steps import RoundScorer
 
 RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")
@@ -34,21 +35,22 @@ def search_preset(params: Params) -> GradingPreset:
 
 
 def search_all(
-    stage: str, run: str, pick: StepScorer, identity: dict[str, Any], models: Sequence[Path], params: Params
+    stage: str, score: RoundScorer, identity: dict[str, Any], models: Sequence[Path], params: Params, rejects: bool
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Search every problem of the profile's sets with ``pick`` and grade the answers.
+    """Search every problem of the profile's sets with the rewards of ``score`` and grade the answers.
 
     Returns the published script's rows, in the order of the problems, and the stage's metrics. Finished chunks are kept
     in a folder whose name is a digest of everything that determines them: the code of ``stage``, the search's
-    parameters and, for the scores, ``identity`` and ``models``. Raises ``DataError`` as ``search_preset`` does.
+    parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. ``rejects`` is as in ``search``.
+    Raises ``DataError`` as ``search_preset`` does.
     """
     settings, preset = params.search, search_preset(params)
     loaded = read_search(RAW, settings.sets, settings.limit)
     chunks = journal(stage, settings.model_dump() | identity, loaded.items, models)
     with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of an interrupted chunk
         policy = KeptPolicy(open_policy(settings, POLICY), draws)
-        work = partial(search, policy=policy, score=pick, settings=settings, preset=preset)
-        rows = in_chunks(loaded.items, settings.batch_size, chunks, work, f"search {run}")
+        work = partial(search, policy=policy, score=score, settings=settings, preset=preset, rejects=rejects)
+        rows = in_chunks(loaded.items, settings.batch_size, chunks, work, f"search {identity['run']}")
         draws.path.unlink()
     with Grader() as grader:
         for problem, row in zip(loaded.items, rows, strict=True):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, STEP_SEPARATOR
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.policy import Policy, safe_prompt
+from pathfinder.prm.steps import Candidates, RoundScorer, StepScore
 
 _ILLEGAL = {
     "official": regex.compile(r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]"),
@@ -38,31 +39,7 @@ _PATIENCE = 2
 """Rounds in a row without an accepted candidate before the best rejected one is taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
-    """Distinct candidate steps of one open problem. ``counts``: the number of samples per candidate."""
-
-    name: str
-    number: int
-    problem: str
-    prefix: tuple[str, ...]
-    steps: tuple[str, ...]
-    counts: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A candidate's reward, and whether a first-pass label rejects it."""
-
-    reward: float
-    rejected: bool = False
-
-
-StepScorer = Callable[[Sequence[Round]], list[list[Scored]]]
-"""Scores the candidates of all open problems in one call: one list per round, one score per candidate."""
-
-
-def random_pick(seed: int) -> StepScorer:
+def random_pick(seed: int) -> RoundScorer:
     """The control: rewards that pick a random *sample*.
 
     Each step scores the highest of ``count`` uniform numbers, so a step that was drawn twice is twice as likely.
@@ -73,11 +50,11 @@ def random_pick(seed: int) -> StepScorer:
         digest = hashlib.sha256(f"{seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
         return int.from_bytes(digest[:7], "little") / 2**56
 
-    def scores(r: Round) -> list[Scored]:
-        counted = zip(r.steps, r.counts, strict=True)
-        return [Scored(uniform(f"{r.name}/{r.number}/{step}") ** (1 / n)) for step, n in counted]
+    def scores(name: str, of: Candidates) -> list[StepScore]:
+        counted = zip(of.steps, of.counts, strict=True)
+        return [StepScore({}, uniform(f"{name}/{of.round}/{step}") ** (1 / count)) for step, count in counted]
 
-    return lambda rounds: [scores(r) for r in rounds]
+    return lambda rounds: {name: scores(name, candidates) for name, candidates in rounds.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +72,8 @@ class _Path:
 class _Candidate:
     step: str
     finished: bool
+    reward: float = 0.0
+    rejected: bool = False
 
     @property
     def published(self) -> str:
@@ -122,38 +101,42 @@ class _Search:
 
 
 def search(
-    problems: Sequence[SearchProblem], policy: Policy, score: StepScorer, settings: Search, preset: GradingPreset
+    problems: Sequence[SearchProblem],
+    policy: Policy,
+    score: RoundScorer,
+    settings: Search,
+    preset: GradingPreset,
+    rejects: bool = True,
 ) -> list[dict[str, Any]]:
-    """Search every problem.
+    """Search every problem; with ``rejects``, a negative first-pass label rejects a candidate, as published.
 
     Returns the published script's rows plus ``set``, ``id``, ``finished`` and ``rounds``, in the order of the problems.
     """
     searches = [_Search(problem) for problem in problems]
     width = settings.width if settings.strategy == "beam" else 1
     for number in range(1, settings.max_rounds + 1):
-        running = [one for one in searches if one.open_paths]
+        running = [state for state in searches if state.open_paths]
         if not running:
             break
         drawn = _draw(running, number, policy, settings)
-        paths = [(one, name, path) for one in running for name, path in one.open_paths.items()]
-        candidates = [_candidates(drawn[name], path.steps, preset) for _, name, path in paths]
-        scores = score(
-            [
-                Round(
-                    name, number, one.problem.problem, path.steps, tuple(c.step for c in found), tuple(found.values())
-                )
-                for (one, name, path), found in zip(paths, candidates, strict=True)
-            ]
-        )
-        for one in running:
-            one.paths = [path for path in one.paths if path.finished]
+        paths = {name: (state, path) for state in running for name, path in state.open_paths.items()}
+        found = {name: _candidates(drawn[name], path.steps, preset) for name, (_, path) in paths.items()}
+        asked = {}
+        for name, (state, path) in paths.items():
+            steps = tuple(candidate.step for candidate in found[name])
+            asked[name] = Candidates(state.problem.problem, path.steps, steps, tuple(found[name].values()), number)
+        scores = score(asked)
+        for state in running:
+            state.paths = [path for path in state.paths if path.finished]
         last = number == settings.max_rounds
-        for (one, _, path), found, scored in zip(paths, candidates, scores, strict=True):
-            one.paths += _extended(path, number, [*zip(found, scored, strict=True)], preset, last, width)
-        for one in running:
-            one.paths = sorted(one.paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
-            one.rounds = number
-    return [_row(one, preset) for one in searches]
+        for name, (state, path) in paths.items():
+            pairs = zip(found[name], scores[name], strict=True)
+            scored = [replace(c, reward=s.reward, rejected=rejects and s.has_error) for c, s in pairs]
+            state.paths += _extended(path, number, scored, preset, last, width)
+        for state in running:
+            state.paths = sorted(state.paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
+            state.rounds = number
+    return [_row(state, preset) for state in searches]
 
 
 def _draw(
@@ -162,12 +145,12 @@ def _draw(
     """Samples by name of the path, from one policy call; the paths of a problem take turns with its samples."""
     sampling = Sampling(settings.temperature, settings.top_p, settings.max_tokens, (STEP_SEPARATOR,), include_stop=True)
     keys, prompts, names = list[str](), list[str](), list[str]()
-    for one in running:
-        paths = list(one.open_paths.items())
+    for state in running:
+        paths = list(state.open_paths.items())
         for i in range(settings.n):
             name, path = paths[i % len(paths)]
-            keys.append(f"{settings.seed}/{one.name}/{number}/{i}")
-            prompts.append(safe_prompt(policy, one.problem.problem, path.steps))
+            keys.append(f"{settings.seed}/{state.name}/{number}/{i}")
+            prompts.append(safe_prompt(policy, state.problem.problem, path.steps))
             names.append(name)
     drawn = defaultdict[str, list[Completion]](list)
     for name, completion in zip(names, policy.generate(prompts, keys, sampling), strict=True):
@@ -197,49 +180,50 @@ def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Gradi
 
 
 def _extended(
-    path: _Path, number: int, pairs: list[tuple[_Candidate, Scored]], preset: GradingPreset, last: bool, width: int
+    path: _Path, number: int, scored: list[_Candidate], preset: GradingPreset, last: bool, width: int
 ) -> list[_Path]:
     """The path extended by each of its ``width`` best accepted candidates, the first of equals.
 
     Without an accepted candidate the path stays as it is, one round older.
     """
     idle = path.idle + 1
-    accepted = [pair for pair in pairs if not pair[1].rejected]
+    accepted = [candidate for candidate in scored if not candidate.rejected]
     if not accepted and preset == "repaired" and (last or idle >= _PATIENCE):
-        accepted = pairs
-    shown = accepted if preset == "official" else pairs
+        accepted = scored
+    shown = accepted if preset == "official" else scored
     infos = [
-        {"candidate_step": candidate.published, "reward": score.reward} | ({"rejected": True} if score.rejected else {})
-        for candidate, score in shown
+        {"candidate_step": candidate.published, "reward": candidate.reward}
+        | ({"rejected": True} if candidate.rejected else {})
+        for candidate in shown
     ]
     entry = {"iteration_index": number, "candidates_info": infos, "chosen_step_index": None, "chosen_step": None}
-    best = sorted(accepted, key=lambda pair: -pair[1].reward)[:width]
+    best = sorted(accepted, key=lambda candidate: -candidate.reward)[:width]
     if not best:  # the published history omits such rounds
         return [replace(path, history=path.history if preset == "official" else (*path.history, entry), idle=idle)]
     paths = []
-    for candidate, score in best:
-        chosen = {"chosen_step_index": shown.index((candidate, score)), "chosen_step": candidate.published}
+    for candidate in best:
+        chosen = {"chosen_step_index": shown.index(candidate), "chosen_step": candidate.published}
         steps, history = (*path.steps, candidate.step), (*path.history, entry | chosen)
-        paths.append(_Path(steps, history, score.reward, candidate.finished))
+        paths.append(_Path(steps, history, candidate.reward, candidate.finished))
     return paths
 
 
-def _row(one: _Search, preset: GradingPreset) -> dict[str, Any]:
+def _row(state: _Search, preset: GradingPreset) -> dict[str, Any]:
     """The row of the best finished path or, if none is finished, of the best path."""
-    path = next((path for path in one.paths if path.finished), one.paths[0])
+    path = next((path for path in state.paths if path.finished), state.paths[0])
     steps = [*path.steps[:-1], _Candidate(path.steps[-1], path.finished).published] if path.steps else []
     if preset == "official":
         answer = extract_boxed(steps[-1]) if steps else None
     else:
         answer = last_boxed(STEP_SEPARATOR.join(path.steps))
     return {
-        "set": one.problem.set,
-        "id": one.problem.id,
-        "question": one.problem.problem,
+        "set": state.problem.set,
+        "id": state.problem.id,
+        "question": state.problem.problem,
         "iteration_history": list(path.history),
         "final_steps": steps,
-        "gt_answer": one.problem.key,
+        "gt_answer": state.problem.key,
         "pred_answer": answer,
         "finished": path.finished,
-        "rounds": one.rounds,
+        "rounds": state.rounds,
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from pathfinder.benchmarks.grading import GradingPreset, extract_boxed
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.policy.search import Round, Scored, random_pick, search
-from tests.support.searches import END, Script, Table, problem, run, settings
+from pathfinder.policy.search import random_pick, search
+from pathfinder.prm.steps import Candidates, StepScore
+from tests.support.searches import END, Script, Table, labelled, problem, run, settings
 
 
 @pytest.mark.parametrize("preset", ["official", "repaired"])
@@ -120,15 +121,35 @@ def test_all_problems_advance_together_and_drop_out() -> None:
             (f"{name}: \\boxed{{{name}}}", "stop") if number > int(name) else (f"{name} continues {number}\n\n", "stop")
         )
 
-    class Half:
-        def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-            return [[Scored(0.5) for _ in one.steps] for one in rounds]
+    def half(rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        return {name: [StepScore({}, 0.5) for _ in one.steps] for name, one in rounds.items()}
 
     policy = Script(say)
-    rows = search(problems, policy, Half(), settings(), "repaired")
+    rows = search(problems, policy, half, settings(), "repaired")
     assert policy.calls == [16, 12, 8, 4]
     assert [row["pred_answer"] for row in rows] == ["0", "1", "2", "3"]
     assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
+
+
+def test_the_scorer_gets_every_open_path_in_one_call_per_round() -> None:
+    def say(name: str, number: int, draw: int) -> tuple[str, str]:
+        return (("good\n\n", "doubtful\n\n")[draw % 3 == 0], "stop") if number == 1 else (END, "stop")
+
+    table = Table({"good": 0.8, "doubtful": -0.95, END: 0.5})
+    search([problem("0", "P"), problem("1", "Q")], Script(say), table, settings(), "repaired")
+    steps, counts = ("doubtful", "good"), (2, 2)
+    assert table.calls == [
+        {"math/0": Candidates("P", (), steps, counts, 1), "math/1": Candidates("Q", (), steps, counts, 1)},
+        {f"math/{i}": Candidates("PQ"[i], ("good",), (END,), (4,), 2) for i in range(2)},
+    ]
+
+
+def test_the_labels_of_a_published_prm_reject_nothing() -> None:
+    policy = Script(lambda _n, _r, draw: (f"{draw % 2} {END}", "stop"))
+    table = Table({f"0 {END}": 0.8, f"1 {END}": -0.95})
+    for rejects, best in ((True, 0), (False, 1)):
+        (row,) = search([problem()], policy, table, settings(), "repaired", rejects)
+        assert row["final_steps"] == [f"{best} {END}<|im_end|>"]
 
 
 def test_untrusted_problems_cannot_close_the_turn() -> None:
@@ -154,10 +175,8 @@ def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[
     def reward(prefix: Sequence[str], step: str) -> float:
         return rewards.setdefault((tuple(prefix), step), random.choice([-1.0, 0.0, 0.25, 0.5, 0.5, 1.0]))
 
-    class Judge:
-        def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-            values = [[reward(one.prefix, step) for step in one.steps] for one in rounds]
-            return [[Scored(abs(value), value < 0) for value in row] for row in values]
+    def judge(rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        return {name: [labelled(reward(one.prefix, step)) for step in one.steps] for name, one in rounds.items()}
 
     class Drawn(Script):
         def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
@@ -165,7 +184,7 @@ def test_the_official_preset_does_what_the_published_loop_does(texts: list[list[
             drawn = [texts[number - 1][draw] for number, draw in places]
             return [Completion(text, 1, "length" if text == "cut here" else "stop") for text in drawn]
 
-    row = search([problem()], Drawn(lambda *_: ("", "")), Judge(), settings(), "official")[0]
+    row = search([problem()], Drawn(lambda *_: ("", "")), judge, settings(), "official")[0]
     steps, history = published_loop(texts, reward)
     assert row["iteration_history"] == history
     assert row["final_steps"] == steps
@@ -267,8 +286,8 @@ def test_random_pick_chooses_samples_not_steps() -> None:
     """Seven draws of one step and one draw of another: the first is chosen seven times out of eight."""
     picks = 0
     for i in range(2000):
-        common, rare = random_pick(7)([Round(f"p{i}", 1, "q", (), ("common", "rare"), (7, 1))])[0]
+        common, rare = random_pick(7)({f"p{i}": Candidates("q", (), ("common", "rare"), (7, 1), 1)})[f"p{i}"]
         picks += common.reward > rare.reward
     assert abs(picks / 2000 - 7 / 8) < 0.03
-    one = Round("p", 1, "q", (), ("a",), (1,))
-    assert random_pick(7)([one]) != random_pick(8)([one])
+    one = {"p": Candidates("q", (), ("a",), (1,), 1)}
+    assert random_pick(7)(one) != random_pick(8)(one)

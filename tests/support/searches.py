@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.policy.search import Round, Scored, search
+from pathfinder.policy.search import search
+from pathfinder.prm.steps import Candidates, StepScore
 
 END = "The answer is \\boxed{7}."
 
@@ -41,11 +42,16 @@ class Table:
 
     def __init__(self, rewards: dict[str, float]) -> None:
         self.rewards = rewards
-        self.seen: list[Round] = []
+        self.calls: list[Mapping[str, Candidates]] = []
 
-    def __call__(self, rounds: Sequence[Round]) -> list[list[Scored]]:
-        self.seen += rounds
-        return [[Scored(abs(r), r < 0) for r in (self.rewards[step] for step in one.steps)] for one in rounds]
+    def __call__(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
+        self.calls.append(rounds)
+        return {name: [labelled(self.rewards[step]) for step in one.steps] for name, one in rounds.items()}
+
+
+def labelled(reward: float) -> StepScore:
+    """A score whose only label is the sign of ``reward``."""
+    return StepScore({"math": float(reward >= 0)}, abs(reward))
 
 
 def settings(**changes: Any) -> Search:
