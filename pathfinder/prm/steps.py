@@ -20,11 +20,13 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Steps that might follow ``prefix``."""
+    """Distinct steps that might follow ``prefix``. ``counts``: the number of samples per step in round ``round``."""
 
     problem: str
     prefix: tuple[str, ...]
     steps: tuple[str, ...]
+    counts: tuple[int, ...] = ()
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
