@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pathfinder.core import progress
 from pathfinder.core.progress import Progress
 
 
@@ -12,7 +11,7 @@ from pathfinder.core.progress import Progress
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that tests move."""
     now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("pathfinder.core.progress.time.monotonic", lambda: now[0])
     return now
 
 
