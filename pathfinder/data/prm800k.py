@@ -91,8 +91,9 @@ def _followed(step: dict[str, Any], completions: list[Any], preset: ConversionPr
     chosen = step.get("chosen_completion")
     if chosen is not None and (isinstance(chosen, bool) or not isinstance(chosen, int)):
         raise UnreadableError("bad_choice", f"step {position}: chosen_completion is {chosen!r}, expected an integer")
-    is_listed = chosen is not None and 0 <= chosen < len(completions)
-    followed = completions[chosen] if is_listed else step.get("human_completion")
+    followed = step.get("human_completion")
+    if chosen is not None and 0 <= chosen < len(completions):
+        followed = completions[chosen]
     if not isinstance(followed, dict):
         return None
     text = followed.get("text", "" if preset == "official" else None)
