@@ -14,13 +14,13 @@ Great Expectations' Data Docs, which load scripts from the network, are written 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
 from pathfinder.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
-from pathfinder.core.params import Validate, load_params
+from pathfinder.core.mixes import records_of
+from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.gates import Result, Suite
@@ -33,34 +33,34 @@ BUILD = Path("metrics/build.json")
 DOCS = Path(".pathfinder")
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
-    """One use of the stage: the tables to read, the schemas of those to check, and the suites of their rows."""
-
-    stage: str
-    read: tuple[str, ...]
-    schemas: Mapping[str, Mapping[str, Any]]
-    contents: Callable[[Tables, Validate], Iterable[Suite]]
-    suites: int  # how many ``contents`` yields
-    figures: Callable[[Tables], tuple[int, dict[str, Any]]]  # the number of records, and further metrics
-
-
-def _train_contents(tables: Tables, bounds: Validate) -> Iterable[Suite]:
-    return train_contents(tables, int(read_json(BUILD)["kept"]), bounds)
-
-
-def _train_figures(tables: Tables) -> tuple[int, dict[str, Any]]:
-    return sum(int(tables[side]["branches"].list.len().sum()) for side in SIDES), {}
-
-
-def _figures(tables: Tables) -> tuple[int, dict[str, Any]]:
-    by_rating = {name: {"judged": judged, "share": share} for name, judged, share in agreement(tables).iter_rows()}
-    return len(tables["clean"]), {"shares": shares(tables), "agreement": by_rating}
-
-
-LABELLED = Validation("validate", tuple(SCHEMAS), SCHEMAS, contents, 8, _figures)
-TRAIN_TABLES = (*SIDES, "trajectories", "steps", "clean")
-TRAIN = Validation("validate_train", TRAIN_TABLES, TRAIN_SCHEMAS, _train_contents, 6, _train_figures)
+@stage
+def main(what: Literal["labelled", "train"] = "labelled") -> None:
+    """Run the stage."""
+    is_train, bounds = what == "train", load_params().validate_
+    name = "validate_train" if is_train else "validate"
+    report = Path("reports") / name.replace("validate", "validation")
+    schemas = TRAIN_SCHEMAS if is_train else SCHEMAS
+    others = ("trajectories", "steps", "clean") if is_train else ()
+    tables = {table: read_parquet(Path(file_of(table))) for table in (*schemas, *others)}
+    checker = Checker()
+    results = _checked(checker, f"{name} structure", len(schemas), structure(tables, schemas))
+    records, figures = 0, dict[str, Any]()
+    if all(result.passed for result in results):
+        if is_train:
+            kept = int(read_json(BUILD)["kept"])
+            results += _checked(checker, name, 6, train_contents(tables, kept, bounds))
+            records = sum(records_of(tables[side]) for side in SIDES)
+        else:
+            results += _checked(checker, name, 8, contents(tables, bounds))
+            records, figures = len(tables["clean"]), _figures(tables)
+    checker.write_docs(DOCS / name.replace("validate", "data_docs"))
+    outcome = outcome_of(results, {table: tables[table] for table in schemas})
+    with atomic_folder(report) as folder:
+        write_json(folder / "validation.json", outcome)
+        write_text(folder / "index.html", outcome_page(outcome))
+    write_json(Path(f"metrics/{name}.json"), metrics_of(results, records) | figures)
+    if error := failure(results, report):
+        raise DataError(error)
 
 
 def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) -> list[Result]:
@@ -68,27 +68,9 @@ def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) 
         return checker.run(suites, lambda name: progress.advance(note=name))
 
 
-@stage
-def main(what: Literal["labelled", "train"] = "labelled") -> None:
-    """Run the stage."""
-    work = TRAIN if what == "train" else LABELLED
-    report = Path("reports") / work.stage.replace("validate", "validation")
-    bounds = load_params().validate_
-    tables = {name: read_parquet(Path(file_of(name))) for name in work.read}
-    checker = Checker()
-    results = _checked(checker, f"{work.stage} structure", len(work.schemas), structure(tables, work.schemas))
-    complete = all(result.passed for result in results)
-    if complete:
-        results += _checked(checker, work.stage, work.suites, work.contents(tables, bounds))
-    checker.write_docs(DOCS / work.stage.replace("validate", "data_docs"))
-    outcome = outcome_of(results, {name: tables[name] for name in work.schemas})
-    with atomic_folder(report) as folder:
-        write_json(folder / "validation.json", outcome)
-        write_text(folder / "index.html", outcome_page(outcome))
-    records, figures = work.figures(tables) if complete else (0, {})
-    write_json(Path(f"metrics/{work.stage}.json"), metrics_of(results, records) | figures)
-    if error := failure(results, report):
-        raise DataError(error)
+def _figures(tables: Tables) -> dict[str, Any]:
+    by_rating = {name: {"judged": judged, "share": share} for name, judged, share in agreement(tables).iter_rows()}
+    return {"shares": shares(tables), "agreement": by_rating}
 
 
 if __name__ == "__main__":

@@ -96,8 +96,6 @@ class NearDuplicates:
     def _compare(self, left: Array, right: Array, sizes: Array, shingles: tuple[Array, Array, Array]) -> list[Pair]:
         """The pairs that reach the threshold; ``shingles`` are those of the texts, with their starts and counts."""
         rank, starts, counts = shingles
-        if not len(left):
-            return []
         lengths = counts[left]
         mine = rank[np.repeat(starts[left], lengths) + _places(lengths)]
         keys = np.repeat(right, lengths) * len(self._rank) + mine

@@ -86,20 +86,17 @@ class Checker:
 
 
 def _result(suite: Suite, gate: Gate, item: Any) -> Result:
-    passed, observed = bool(item.success), ""
-    broken, examples = 0, tuple[str, ...]()
-    if not passed:
+    rows, observed = suite.table.clear(), ""
+    if not item.success:
+        rows = gate.offenders(suite.table)
         # an expectation that raised an error has failed; its message is what was observed
         raised = item.exception_info.get("exception_message") if isinstance(item.exception_info, dict) else None
         observed = str(raised or item.result.get("observed_value") or "")
-        rows = gate.offenders(suite.table)
-        broken = len(rows)
-        if suite.key in rows.columns:
-            examples = tuple(str(value) for value in rows[suite.key].head(_EXAMPLES))
+    examples = tuple(map(str, rows[suite.key].head(_EXAMPLES))) if suite.key in rows.columns else ()
     where = (f"{name} is null" if value is None else f"{name} == {value!r}" for name, value in gate.where.items())
     says = gate.says + (f" where {' and '.join(where)}" if gate.where else "")
-    rows_in = len(suite.table)
-    return Result(suite.name, suite.file, gate.expectation, says, passed, rows_in, broken, examples, observed)
+    passed, count = bool(item.success), len(suite.table)
+    return Result(suite.name, suite.file, gate.expectation, says, passed, count, len(rows), examples, observed)
 
 
 def _prefetched(items: Iterator[tuple[Suite, list[_Part]]]) -> Iterator[tuple[Suite, list[_Part]]]:
