@@ -10,8 +10,8 @@ from typing import Any
 
 _WHERE = {
     "DataError": "pathfinder.core.io",
-    "Solution": "pathfinder.prm.steps",
-    "StepScore": "pathfinder.prm.steps",
+    "Solution": "pathfinder.core.steps",
+    "StepScore": "pathfinder.core.steps",
     "TransientError": "pathfinder.core.io",
     "open_prm": "pathfinder.baselines.opening",
 }

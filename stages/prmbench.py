@@ -19,9 +19,9 @@ from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.core.runs import parse_run
+from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.footprint import require
 from pathfinder.prm.opening import open_pathfinder
-from pathfinder.prm.steps import Solution, StepScore
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/prmbench")

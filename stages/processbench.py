@@ -23,10 +23,10 @@ from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.core.runs import parse_run
+from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.footprint import require
 from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.readings import Stop
-from pathfinder.prm.steps import Solution, StepScore
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/processbench")

@@ -20,11 +20,11 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
 from pathfinder.core.runs import parse_run
+from pathfinder.core.steps import PRM
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.evaluate import POLICY, search_all, search_preset
-from pathfinder.prm.steps import PRM
 from pathfinder.provenance.stage import stage
 
 MODELS = Path("artifacts/raw/models")

@@ -33,7 +33,7 @@ from pathfinder.core.records import BRANCH, CLEAN, LABELS, STEPS
 from pathfinder.core.runs import parse_run
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.prm.opening import open_pathfinder
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 from pathfinder.training.examples import gold_labels
 from stages.filter import decide
 

@@ -18,8 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 from pathfinder.baselines.backbone import Shards
 from pathfinder.core.io import DataError
+from pathfinder.core.steps import Solution
 from pathfinder.models.tokens import Ids, neutralise, special_strings
-from pathfinder.prm.steps import Solution
 
 _STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 Convention = Literal["authors", "benchmark"]

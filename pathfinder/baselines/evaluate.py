@@ -20,7 +20,7 @@ from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Report, Score
 from pathfinder.core.progress import Progress
 from pathfinder.core.prompts import FIRST_LABELS
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 Rewards = list[list[float] | None]
 """The rewards of each solution's steps; ``None`` for a solution longer than the model's context."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import LM_HEAD, scalar_head
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 _BLANK = re.compile(r"\n\s*\n")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import token_head
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 TAG = "ки"
 

@@ -11,8 +11,8 @@ from pathfinder.baselines.registry import system as system_named
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
+from pathfinder.core.steps import PRM
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder
-from pathfinder.prm.steps import PRM
 from pathfinder.tree.passes import Mode
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, unnumbered
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import class_head
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 MARKER = "<extra_0>"
 PROMPT = "Please reason step by step, and put your final answer within \\boxed{}."

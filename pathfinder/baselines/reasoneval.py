@@ -18,7 +18,7 @@ from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, 
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.io import DataError
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 _BEGIN = 1
 _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"

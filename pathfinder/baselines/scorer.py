@@ -12,10 +12,10 @@ import torch
 from pathfinder.baselines.adapter import Encoded, Method, Text
 from pathfinder.baselines.backbone import Shards, load_backbone, longest
 from pathfinder.core.io import DataError
+from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.models.model import DTYPES, resolve
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.scoring import chunks, split
-from pathfinder.prm.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
 from pathfinder.tree.tree import build_tree
 

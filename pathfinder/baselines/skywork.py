@@ -18,7 +18,7 @@ from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, S
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.io import DataError
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 
 @dataclass(frozen=True, slots=True)

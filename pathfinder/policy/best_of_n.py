@@ -15,8 +15,8 @@ from typing import Any
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.core.params import Report
 from pathfinder.core.prompts import STEP_SEPARATOR
+from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.samples import figures
-from pathfinder.prm.steps import PRM, Solution
 
 RULES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,

@@ -12,11 +12,11 @@ from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
+from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal
 from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.policy import KeptPolicy, open_policy
 from pathfinder.policy.search import search
-from pathfinder.prm.steps import RoundScorer
 
 RAW = Path("artifacts/raw/search")
 POLICY = Path("artifacts/raw/models/policy")

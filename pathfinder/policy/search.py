@@ -26,9 +26,9 @@ from pathfinder.benchmarks.grading import GradingPreset, boxes, extract_boxed, l
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, STEP_SEPARATOR
+from pathfinder.core.steps import Candidates, RoundScorer, StepScore
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.policy import Policy, safe_prompt
-from pathfinder.prm.steps import Candidates, RoundScorer, StepScore
 
 _ILLEGAL = {
     "official": regex.compile(r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]"),

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from pathfinder.core.io import DataError
+from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import variant_of
 from pathfinder.models.model import resolve
 from pathfinder.models.tokens import load_tokenizer
-from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
 
 WAVE = 2

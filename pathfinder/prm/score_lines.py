@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from pathfinder.core.io import DataError, parse_jsonl, read_jsonl
-from pathfinder.prm.steps import Solution, StepScore
+from pathfinder.core.steps import Solution, StepScore
 
 STANDARD_INPUT = "-"
 

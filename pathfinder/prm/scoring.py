@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import torch
 
+from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.models.model import DTYPES, load_model, resolve
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of
-from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 from pathfinder.prm.tree_reader import TreeReader
 from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
 from pathfinder.tree.passes import Mode, Query

@@ -12,10 +12,10 @@ from itertools import product
 from pathlib import Path
 
 from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, step_score
-from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 from pathfinder.tree.passes import Mode, Query, Reading, passes_for
 
 
@@ -52,10 +52,7 @@ class ServedScorer:
         return lambda rounds: self._score(candidate_queries(rounds))
 
     def _score(
-        self,
-        groups: Mapping[str, list[Query]],
-        on_done: Callable[[int], None] | None = None,
-        stop: Stop | None = None,
+        self, groups: Mapping[str, list[Query]], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
     ) -> dict[str, list[StepScore]]:
         """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers."""
         out: dict[str, list[StepScore]] = {}

@@ -15,8 +15,8 @@ import numpy.typing as npt
 import torch
 
 from pathfinder.core.io import DataError
+from pathfinder.core.steps import StepScore
 from pathfinder.prm.readings import step_score
-from pathfinder.prm.steps import StepScore
 from pathfinder.tree import layout
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.inference import KVCache

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 
 
 @functools.cache

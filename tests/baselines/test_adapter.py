@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pathfinder.baselines import math_psa, math_shepherd, qwen
 from pathfinder.baselines.adapter import AUTHORS, Rule, Text
 from pathfinder.baselines.registry import SYSTEMS
+from pathfinder.core.steps import Solution
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.steps import Solution
 from tests.baselines.straightforward import PAIRS
 
 NASTY = (

@@ -10,7 +10,7 @@ from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
-from pathfinder.prm.steps import Candidates, Solution
+from pathfinder.core.steps import Candidates, Solution
 from tests.baselines.straightforward import METHODS, PAIRS
 
 PROBLEM = "How many eggs do 16 ducks give?\nEach gives (at most) $\\frac{1}{2}$ an egg."

@@ -16,7 +16,7 @@ from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.prm.steps import Solution
+from pathfinder.core.steps import Solution
 from tests.baselines.folders import FOLDERS
 from tests.baselines.straightforward import METHODS
 

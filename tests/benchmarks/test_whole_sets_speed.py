@@ -23,9 +23,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import write_json
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Solution
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import published_rewards
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pathfinder.core.params import Report
+from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import RULES, best_of_n, choose, score_samples, steps_of
-from pathfinder.prm.steps import RoundScorer, Solution, StepScore
 
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
 

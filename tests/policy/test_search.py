@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pathfinder.benchmarks.grading import GradingPreset, extract_boxed
+from pathfinder.core.steps import Candidates, StepScore
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.search import random_pick, search
-from pathfinder.prm.steps import Candidates, StepScore
 from tests.support.searches import END, Script, Table, labelled, problem, run, settings
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from pathfinder.core.io import DataError, write_json
+from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
-from pathfinder.prm.steps import Solution
 from pathfinder.tree.passes import Mode
 from tests.prm.test_scoring import save_prm
 from tests.support.prm_server import PRMServer, prm_server

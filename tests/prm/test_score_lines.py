@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from pathfinder.core.io import DataError
+from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Solution, StepScore
 from tests.prm.test_scoring import save_prm
 
 

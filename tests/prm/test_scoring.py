@@ -16,11 +16,11 @@ import torch
 from pathfinder.core import prompts
 from pathfinder.core.io import DataError, write_json
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.readings import Stop
 from pathfinder.prm.scoring import Scorer, split
-from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query

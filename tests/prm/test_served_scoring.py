@@ -20,13 +20,13 @@ from pathfinder.cli import app
 from pathfinder.core.io import DataError, TransientError, write_json
 from pathfinder.core.params import Score
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
-from pathfinder.prm.steps import Candidates, Solution, StepScore
 from pathfinder.tree.passes import Mode
 from stages import processbench
 from tests.engines.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)

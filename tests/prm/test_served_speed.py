@@ -23,11 +23,11 @@ import torch
 
 from pathfinder.core.io import write_json
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
-from pathfinder.prm.steps import Solution
 from pathfinder.tree.passes import Prompter, Query
 from tests.engines.test_vllm_server import vllm_python  # noqa: F401  (a fixture)
 from tests.prm.test_served_scoring import largest_difference, score_settings

@@ -8,7 +8,7 @@ import pytest
 
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
-from pathfinder.prm.steps import StepScore
+from pathfinder.core.steps import StepScore
 from stages.processbench import is_correct, main, until_both
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 

@@ -18,10 +18,10 @@ import yaml
 
 from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora
+from pathfinder.core.steps import Solution
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Solution
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import frame, settings
 

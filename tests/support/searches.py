@@ -8,9 +8,9 @@ from typing import Any
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
+from pathfinder.core.steps import Candidates, StepScore
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.search import search
-from pathfinder.prm.steps import Candidates, StepScore
 
 END = "The answer is \\boxed{7}."
 

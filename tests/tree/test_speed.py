@@ -22,10 +22,10 @@ import torch
 from infra.readme import between
 from pathfinder.core.io import write_json, write_text
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Candidates, Solution
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.pages.svg import line_chart, standalone
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Candidates, Solution
 from pathfinder.tree.passes import Mode, Prompter, Query
 from tests.prm.test_scoring import stop_at
 from tests.support.models import model_256, plain_tokenizer, published_rewards, queries_of, separate_logits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from pathfinder.prm.steps import StepScore
+from pathfinder.core.steps import StepScore
 
 
 def test_errors_and_labels() -> None:
@@ -25,6 +25,6 @@ def test_a_row_has_every_label_of_any_variant() -> None:
 
 
 def test_the_types_load_no_model_code() -> None:
-    code = "import sys, pathfinder.prm.steps; print(*{'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    code = "import sys, pathfinder.core.steps; print(*{'torch', 'transformers', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
