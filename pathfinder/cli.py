@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from pathfinder.core.io import DataError, PathfinderError
+from pathfinder.lineage import __main__ as audit
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
 PIPELINE_VERBS = {
@@ -43,8 +44,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-lineage = typer.Typer(no_args_is_help=True, help="Trace an artefact to its inputs and verify that nothing has changed.")
-app.add_typer(lineage, name="lineage", rich_help_panel=AUDIT)
 
 Benchmark = Literal["processbench", "prmbench"]
 Rules = Literal["repaired", "official"]
@@ -178,33 +177,8 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-@app.command(rich_help_panel=AUDIT)
-def record(
-    identity: Annotated[
-        str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
-    ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Show a record's history: upstream line, judge answers, label, filter, split, training example, contamination."""
-    _audit("record", *(["--json"] if as_json else []), "--", identity)
-
-
-@lineage.command("up")
-def lineage_up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
-    """Print every step from an output back to the source files."""
-    _audit("up", path)
-
-
-@lineage.command("check")
-def lineage_check(path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None) -> None:
-    """Hash everything behind an output again; exit status 1 on any difference."""
-    _audit("check", *([path] if path else []))
-
-
-def _audit(*words: str) -> None:
-    from pathfinder.lineage.__main__ import main
-
-    main(words)
+app.command(rich_help_panel=AUDIT)(audit.record)
+app.add_typer(audit.app, name="lineage", rich_help_panel=AUDIT)
 
 
 def _folder(data: Path | None, benchmark: str) -> Path:

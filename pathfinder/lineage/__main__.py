@@ -7,55 +7,62 @@ Run     python -m pathfinder.lineage up models/full     trace a path to the sour
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from pathfinder.core.io import DataError
-from pathfinder.lineage.check import check
-from pathfinder.lineage.graph import up
+
+app = typer.Typer(
+    help="Trace an artefact to its inputs and verify that nothing has changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run one audit command."""
-    parser = argparse.ArgumentParser(prog="python -m pathfinder.lineage", description=(__doc__ or "").split("\n", 1)[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("up", help="trace a path to the source files").add_argument("path")
-    verbs.add_parser("check", help="re-hash everything behind a path (default: all)").add_argument("path", nargs="?")
-    record = verbs.add_parser("record", help="trace one record, or list the records of a trajectory")
-    record.add_argument("id")
-    record.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args(argv)
-    try:
-        if arguments.verb == "up":
-            print(up(arguments.path), end="")
-        elif arguments.verb == "record":
-            print(_record(arguments.id, arguments.json), end="")
-        else:
-            sys.exit(_check(arguments.path))
-    except DataError as error:
-        sys.exit(f"error: {error}")
+@app.command()
+def up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
+    """Print every step from an output back to the source files."""
+    from pathfinder.lineage import graph
+
+    print(graph.up(path), end="")
 
 
-def _check(path: str | None) -> int:
-    findings = check(path)
+@app.command()
+def check(path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None) -> None:
+    """Hash everything behind an output again; exit status 1 on any difference."""
+    from pathfinder.lineage import check
+
+    findings = check.check(path)
     print("".join(f"{finding}\n" for finding in findings), end="")
-    errors = sum(finding.level == "error" for finding in findings)
-    print(f"{errors} differences" if errors else "No differences: everything that can be verified here is as recorded.")
-    return int(errors > 0)
+    if errors := sum(finding.level == "error" for finding in findings):
+        print(f"{errors} differences")
+        raise typer.Exit(1)
+    print("No differences: everything that can be verified here is as recorded.")
 
 
-def _record(identity: str, as_json: bool) -> str:
-    from pathfinder.lineage.trace import trace_record  # loads polars and the readers, which the audit does not need
+@app.command()
+def record(
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a record's history: upstream line, judge answers, label, filter, split, training example, contamination."""
+    from pathfinder.lineage.trace import trace_record
     from pathfinder.lineage.trace_text import trace_text
 
     trace = trace_record(identity)
-    if as_json:
-        return json.dumps(trace, indent=2, ensure_ascii=True) + "\n"
-    return trace_text(trace, sys.stdout.isatty() and "NO_COLOR" not in os.environ)
+    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    print(json.dumps(trace, indent=2, ensure_ascii=True) + "\n" if as_json else trace_text(trace, colour), end="")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        app(prog_name="python -m pathfinder.lineage")
+    except DataError as error:
+        sys.exit(f"error: {error}")

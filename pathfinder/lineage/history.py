@@ -69,11 +69,11 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
     Raises ``DataError`` if the main dvc.lock does not exist or a file is not valid YAML.
     """
-    path, *others = (root / file.with_name("dvc.lock") for file in PIPELINES)
-    if not path.exists():
-        raise DataError(f"{path}: no such file, so no stage has run here; run the pipeline with `dvc repro`")
-    locks = [path, *(other for other in others if other.exists())]
-    stages = {name: _locked(name, body) for lock in locks for name, body in read_yaml(lock).get("stages", {}).items()}
+    locks = [root / file.with_name("dvc.lock") for file in PIPELINES]
+    if not locks[0].exists():
+        raise DataError(f"{locks[0]}: no such file, so no stage has run here; run the pipeline with `dvc repro`")
+    bodies = [read_yaml(lock).get("stages", {}) for lock in locks if lock.exists()]
+    stages = {name: _locked(name, body) for content in bodies for name, body in content.items()}
     for pointer in sorted(root.glob("*.dvc")):
         if pointer.is_file():
             stages[pointer.name] = _locked(pointer.name, read_yaml(pointer))

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
-from pathfinder.lineage.__main__ import main
+from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.check import check
 from pathfinder.lineage.history import read_lock, read_records
 from pathfinder.provenance.hashing import digest_path
@@ -182,18 +183,15 @@ HARM: list[Callable[[Path], str]] = [
 
 
 @pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
-def test_harm_is_found_and_named(
-    project: Path, harm: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_harm_is_found_and_named(project: Path, harm: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> None:
     expected = harm(project)
     found = errors(project)
     assert any(expected in text for text in found), found
     assert any(expected in text for text in errors(project, "models/full")) or "metrics" in expected
     monkeypatch.chdir(project)
-    with pytest.raises(SystemExit) as stop:
-        main(["check"])
-    assert stop.value.code == 1
-    assert expected in capsys.readouterr().out
+    result = CliRunner().invoke(app, ["check"])
+    assert result.exit_code == 1
+    assert expected in result.output
 
 
 def remove_listings(project: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_error_without_a_run_names_the_remedy(tmp_path: Path) -> None:
 def test_the_audit_works_without_dvc_and_prefect(made: Path) -> None:
     code = (
         "import sys; sys.modules['dvc'] = sys.modules['prefect'] = None\n"
-        "from pathfinder.lineage.__main__ import main\nmain(['check', 'models/full'])"
+        "from pathfinder.lineage.__main__ import app\napp(['check', 'models/full'])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -20,7 +20,7 @@ from pathfinder.core.io import DataError, sha256_file, write_json, write_jsonl, 
 from pathfinder.core.prompts import judge_prompt
 from pathfinder.core.records import ANSWERS, LABELS, TREES, normalise, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
-from pathfinder.lineage.__main__ import main as audit
+from pathfinder.lineage.__main__ import app as audit
 from pathfinder.lineage.trace import trace_record
 from pathfinder.lineage.trace_text import printable, trace_text
 from pathfinder.lineage.upstream_line import parse_identity
@@ -175,10 +175,9 @@ def test_the_error_for_an_unknown_id_suggests_similar_ones(project: str) -> None
             parse_identity(odd)
 
 
-def test_untrusted_text_reaches_no_terminal(project: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_untrusted_text_reaches_no_terminal(project: str) -> None:
     label(project)
-    audit(["record", f"{project}-1-0"])
-    shown = capsys.readouterr().out
+    shown = CliRunner().invoke(audit, ["record", f"{project}-1-0"]).output
     assert "\\x1b[2J\\x07\\u202e" in shown
     assert "\x1b" not in shown
     assert "\u202e" not in shown
