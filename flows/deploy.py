@@ -2,35 +2,38 @@
 
 Run     python -m flows.deploy up [--active] [--cron "0 2 * * *"]
         python -m flows.deploy down | status
-
-``up`` starts a server that keeps running (unless ``PREFECT_API_URL`` names one), creates the process work pool, deploys
-and starts a worker. ``down`` deletes the deployment and stops the processes that ``up`` started.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import yaml
 
 from flows import server
-from pathfinder.core.io import DataError, PathfinderError, write_text
+from pathfinder.cli import Verbs
+from pathfinder.core.io import DataError, write_text
 from pathfinder.provenance.pipeline import read_yaml
 
 POOL = "pathfinder"
 DEPLOYMENT = "reproduce/nightly"
+app = typer.Typer(
+    cls=Verbs, help="The nightly deployment of prefect.yaml.", add_completion=False, pretty_exceptions_enable=False
+)
 
 
-def up(root: Path, active: bool = False, cron: str | None = None) -> str:
-    """Deploy, or update the deployment, and start the processes that it needs; returns the server's address.
-
-    Raises ``DataError`` if there is no prefect.yaml, the server does not start, or a Prefect command fails.
-    """
+@app.command()
+def up(
+    active: Annotated[bool, typer.Option("--active", help="Activate the schedule.")] = False,
+    cron: Annotated[str | None, typer.Option(help="Schedule to use instead of the one in prefect.yaml.")] = None,
+) -> None:
+    """Deploy, or update the deployment; start a worker and, unless PREFECT_API_URL names one, a server."""
+    root = Path.cwd()
     definition = read_yaml(root / "prefect.yaml")
     for deployment in definition["deployments"]:
         for schedule in deployment.get("schedules", ()):
@@ -42,25 +45,29 @@ def up(root: Path, active: bool = False, cron: str | None = None) -> str:
     _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(adjusted))
     if server.recorded(root, "worker") is None:
         server.start(root, "worker", ["worker", "start", "--pool", POOL, "--type", "process", "--name", POOL], url)
-    return url
+    print(f"{DEPLOYMENT} is deployed at {url.removesuffix('/api')}; start a run with")
+    print(f"  PREFECT_API_URL={url} prefect deployment run {DEPLOYMENT}")
 
 
-def down(root: Path) -> None:
+@app.command()
+def down() -> None:
     """Delete the deployment and stop the worker with its flow runs, and the server if ``up`` started it."""
+    root = Path.cwd()
     server.stop(root, "worker")
     if url := _address(root):
         _prefect(root, url, "--no-prompt", "deployment", "delete", DEPLOYMENT, must_succeed=False)
     server.stop(root, "server")
+    print(f"{DEPLOYMENT} is deleted")
 
 
-def status(root: Path) -> str:
-    """The server, the worker and the deployments as text."""
-    url = _address(root)
-    worker = server.recorded(root, "worker")
-    lines = [f"server: {url.removesuffix('/api') if url else 'none'}", f"worker: {worker.pid if worker else 'none'}"]
+@app.command()
+def status() -> None:
+    """Show the server, the worker and the deployments."""
+    root = Path.cwd()
+    url, worker = _address(root), server.recorded(root, "worker")
+    print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
     if url:
-        lines.append(_prefect(root, url, "deployment", "ls").rstrip())
-    return "\n".join(lines)
+        print(_prefect(root, url, "deployment", "ls").rstrip())
 
 
 def _address(root: Path) -> str | None:
@@ -83,30 +90,5 @@ def _prefect(root: Path, url: str, *arguments: str, must_succeed: bool = True) -
     return done.stdout
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Start, stop or show the deployment."""
-    parser = argparse.ArgumentParser(prog="python -m flows.deploy", description=(__doc__ or "").split("\n", 1)[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    start = verbs.add_parser("up", help="deploy; start a server and a worker unless they run")
-    start.add_argument("--active", action="store_true", help="activate the schedule")
-    start.add_argument("--cron", help="schedule to use instead of the one in prefect.yaml")
-    verbs.add_parser("down", help="delete the deployment; stop the worker and the server")
-    verbs.add_parser("status", help="show the server, the worker and the deployments")
-    arguments = parser.parse_args(argv)
-    root = Path.cwd()
-    try:
-        if arguments.verb == "up":
-            url = up(root, arguments.active, arguments.cron)
-            print(f"{DEPLOYMENT} is deployed at {url.removesuffix('/api')}; start a run with")
-            print(f"  PREFECT_API_URL={url} prefect deployment run {DEPLOYMENT}")
-        elif arguments.verb == "down":
-            down(root)
-            print(f"{DEPLOYMENT} is deleted")
-        else:
-            print(status(root))
-    except PathfinderError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    app()

@@ -2,9 +2,8 @@
 
 Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
 
-DVC decides what is out of date and stores results. Prefect retries transient failures, shows, schedules and logs.
-Independent stages run concurrently, and a failed stage stops only its descendants. Outputs and the run cache are pushed
-to the remote at most a minute after a stage ends. If nothing is out of date, no server is started.
+DVC decides what is out of date and stores results; Prefect retries transient failures, shows, schedules and logs.
+Independent stages run concurrently, and a failed stage stops only its descendants.
 """
 
 from __future__ import annotations

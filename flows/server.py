@@ -1,7 +1,7 @@
 """A local Prefect server on SQLite under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
 
-Prefect's serverless mode loses records at exit, so each run starts a server and stops it again. A server started by
-``python -m flows.deploy up`` is used instead and keeps running.
+Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that
+``python -m flows.deploy up`` started is used instead and keeps running.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The code that determines a stage's result, as listed in dvc.yaml: one definition for DVC and for saved progress.
 
-A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. DVC
-re-runs the stage if one of them changes. Unfinished training, search and pretraining is stored under the same digest,
-so an interrupted run never resumes with other code. Two parts are excluded because they cannot change a result:
-``pathfinder/provenance`` only reads the inputs and outputs of a stage, ``pathfinder/__init__.py`` only names modules.
+A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. Two parts
+cannot change a result: ``pathfinder/provenance`` only reads inputs and outputs, ``pathfinder/__init__.py`` only names
+modules. Unfinished work is stored under the same digest, so an interrupted run never resumes with other code.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:
 def code_digest(stage: str, root: Path = PROJECT) -> str:
     """sha256 of the code that ``dvc.yaml`` lists for a stage, named with or without its variant (``train``).
 
-    By default, ``root`` is the project that is running. Raises ``DataError`` if ``root`` has no such stage or a listed
-    file does not exist.
+    Raises ``DataError`` if ``root`` has no such stage or a listed file does not exist.
     """
     stages = read_pipelines(root).values()
     found = next((entry for entry in stages if stage in (entry.name, entry.name.partition("@")[0])), None)

@@ -1,7 +1,6 @@
 """The stage graph of dvc.yaml, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
 
 As in DVC, a matrix axis can refer to a list in params.yaml (``${runs}``) and a path to a value (``${download.world}``).
-There are two pipelines: the project's own, and the one that generates the shipped data/.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathfinder.core.io import DataError
 
 MAIN, PRETRAINING = Path("dvc.yaml"), Path("infra/pretraining/dvc.yaml")
 PIPELINES = (MAIN, PRETRAINING)
-"""Stage names differ between the two. All paths in both are relative to the project's root."""
+"""The project's, and the one that generates data/. Their stage names differ; all paths are relative to the root."""
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 _PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
 _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
@@ -46,8 +45,8 @@ class Stage:
 
 def read_pipelines(root: Path = Path(".")) -> dict[str, Stage]:
     """The stages of both pipelines by name; the second pipeline is optional. Raises ``DataError`` if invalid."""
-    found = [file for file in PIPELINES if file == MAIN or (root / file).exists()]
-    return {name: stage for file in found for name, stage in read_pipeline(root, file).items()}
+    second = read_pipeline(root, PRETRAINING) if (root / PRETRAINING).exists() else {}
+    return read_pipeline(root) | second
 
 
 def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]:

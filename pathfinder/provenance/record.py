@@ -1,7 +1,7 @@
 """The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
-A record is written after the stage succeeds, to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json``. It is not a
-DVC out because it contains times. Its name reveals any later edit.
+It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds. The name reveals
+any later edit. It is not a DVC out because it contains times.
 """
 
 from __future__ import annotations

@@ -13,12 +13,11 @@ from pathfinder.provenance.record import recorded
 
 
 def stage(work: Callable[..., None]) -> Callable[..., None]:
-    """Make a stage's ``main`` from its work.
+    """Make a stage's ``main`` from its work, and record the run under the stage of dvc.yaml with this command.
 
     The parameters of ``work`` become positional arguments. Annotate them ``Annotated[str, "help"]``, with a ``Literal``
     instead of ``str`` to restrict the values; a parameter with a default is optional. Started by ``python -m``, the
-    stage reads the command line, prints a ``PathfinderError`` as one line and exits with its status. Called from
-    Python, ``main(["full"])`` raises the error. Both record the run under the stage of dvc.yaml with this command.
+    stage prints a ``PathfinderError`` as one line and exits with its status; ``main(["full"])`` raises the error.
     """
 
     def main(argv: Sequence[str] | None = None) -> None:
