@@ -70,19 +70,20 @@ class Generator:
         return [out[i] for i in range(len(prompts))]
 
     def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
-        rows = [_Row(_stream(key, sampling)) for key in keys]
         state = _State(self._model, self._pad, prompts, sampling.max_tokens)
-        active = list(zip(rows, state.places(prompts), strict=True))  # unfinished rows and their places in the state
+        rows = [_Row(_stream(key, sampling), place) for key, place in zip(keys, state.places, strict=True)]
+        active = rows
         for position in range(sampling.max_tokens):
-            noise = np.fromiter((row.noise[position] for row, _ in active), np.float64, len(active))
-            tokens = _pick(state.logits, [place for _, place in active], noise, sampling)
-            for (row, _), token in zip(active, tokens, strict=True):
+            noise = np.array([row.noise[position] for row in active])
+            tokens = _pick(state.logits, [row.place for row in active], noise, sampling)
+            for row, token in zip(active, tokens, strict=True):
                 self._take(row, token, sampling.stop)
-            alive = [(row, place, token) for (row, place), token in zip(active, tokens, strict=True) if not row.stopped]
-            if not alive or position + 1 == sampling.max_tokens:
+            active = [row for row in active if not row.stopped]
+            if not active or position + 1 == sampling.max_tokens:
                 break
-            places = state.advance([(place, token) for _, place, token in alive])
-            active = [(row, place) for (row, _, _), place in zip(alive, places, strict=True)]
+            places = state.advance([(row.place, row.ids[-1]) for row in active])
+            for row, place in zip(active, places, strict=True):
+                row.place = place
         return [self._completion(row, sampling) for row in rows]
 
     def _take(self, row: _Row, token: int, stops: tuple[str, ...]) -> None:
@@ -107,9 +108,10 @@ class Generator:
 
 @dataclass(slots=True)
 class _Row:
-    """The tokens of a row so far."""
+    """The tokens of a row so far, and its place in the state."""
 
     noise: npt.NDArray[np.float64]
+    place: int
     ids: list[int] = field(default_factory=list)
     tail: str = ""
     stopped: bool = False
@@ -169,7 +171,8 @@ class _State:
     def __init__(self, model: Any, pad: int, prompts: list[list[int]], max_tokens: int) -> None:
         self._model, self._pad = model, pad
         unique = list(dict.fromkeys(map(tuple, prompts)))
-        self._of_prompt = {prompt: place for place, prompt in enumerate(unique)}
+        place_of = {prompt: place for place, prompt in enumerate(unique)}
+        self.places = [place_of[tuple(prompt)] for prompt in prompts]  # where each row starts
         width = max(map(len, unique))
         ids = torch.full((len(unique), width), pad, dtype=torch.long)
         seen = torch.zeros((len(unique), width), dtype=torch.bool)
@@ -181,10 +184,6 @@ class _State:
         self.logits = self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
         self._next = seen.sum(1)
         self._seen = torch.cat([seen, torch.ones((len(unique), max_tokens), dtype=torch.bool)], 1)
-
-    def places(self, prompts: list[list[int]]) -> list[int]:
-        """The place where each row starts."""
-        return [self._of_prompt[tuple(prompt)] for prompt in prompts]
 
     def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
         """Feed each active row's token, given as (place, token); returns the rows' new places."""

@@ -1,9 +1,8 @@
 """An append-only journal of answers that survives any kill, so no answer is paid for twice.
 
 Each line is a JSON object ``{"sum": …, "key": …, "value": …}``; ``sum`` is the first 16 hexadecimal digits of the
-sha256 of the rest of the line. Every entry is written to the operating system at once, so killing this process loses
-none. Entries are fsynced in batches, so a power failure loses at most the last second. A torn last line is removed;
-damage anywhere else is an error that names the line. A lock excludes a second writer and ends with its process.
+sha256 of the rest of the line. An entry is written at once, so killing this process loses none. Entries are fsynced in
+batches, so a power failure loses at most the last second. A lock excludes a second writer and ends with its process.
 """
 
 from __future__ import annotations
@@ -20,13 +19,8 @@ from typing import IO, Any, Self
 
 from pathfinder.core.io import DataError
 
-_HEAD = b'{"sum": "'
-_AFTER_SUM = b'", "key": "'
-_AFTER_KEY = b'", "value": '
-_SUM = slice(len(_HEAD), len(_HEAD) + 16)
-_BODY = _SUM.stop + 3  # the summed part: from the quote before "key" to the end of the line
-_KEY_START = _SUM.stop + len(_AFTER_SUM)
 _KEY = re.compile(r"[A-Za-z0-9:._/-]+")
+_LINE = re.compile(rb'\{"sum": "([0-9a-f]{16})", ("key": "([A-Za-z0-9:._/-]+)", "value": .*\})\n')
 _SIZE_BITS = 32  # a place is start << 32 | size: one number per key keeps the index small
 _SYNC_ENTRIES = 64
 _SYNC_S = 1.0
@@ -134,15 +128,15 @@ class Journal:
         for number, line in enumerate(self._file, start=1):
             if not line.endswith(b"\n"):
                 break  # only the last line can be incomplete, after a kill
-            key = _key_of(line)
-            if key is None:
+            found = _LINE.fullmatch(line)
+            if found is None or found[1] != _checksum(found[2]):
                 raise DataError(
                     f"{self.path}:{number}: damaged (its checksum does not match); restore the file, or delete this "
                     "line to ask for its answer again"
                 )
-            digest = _digest(key)
+            digest = _digest(found[3])
             if digest in self._places:
-                raise DataError(f"{self.path}:{number}: {key.decode()} occurs twice; delete one of the two lines")
+                raise DataError(f"{self.path}:{number}: {found[3].decode()} occurs twice; delete one of the two lines")
             self._places[digest] = self._end << _SIZE_BITS | len(line)
             self._end += len(line)
         self._file.truncate(self._end)
@@ -157,20 +151,11 @@ def _line(key: str, value: Any) -> bytes:
     if not _KEY.fullmatch(key):
         raise ValueError(f"journal key {key!r}: expected only letters, digits and :._/-")
     body = f'"key": "{key}", "value": {_encode(value)}}}'.encode()
-    return b'%b%b", %b\n' % (_HEAD, hashlib.sha256(body).hexdigest()[:16].encode(), body)
+    return b'{"sum": "%b", %b\n' % (_checksum(body), body)
 
 
-def _key_of(line: bytes) -> bytes | None:
-    """The key of a complete line, or ``None`` if ``_line`` did not write it."""
-    body = line[_BODY:-1]
-    if (
-        not line.startswith(_HEAD)
-        or not line.startswith(_AFTER_SUM, _SUM.stop)
-        or hashlib.sha256(body).hexdigest()[:16].encode() != line[_SUM]
-    ):
-        return None
-    key_end = line.find(_AFTER_KEY, _KEY_START)
-    return line[_KEY_START:key_end] if key_end > 0 else None
+def _checksum(body: bytes) -> bytes:
+    return hashlib.sha256(body).hexdigest()[:16].encode()
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,6 +7,7 @@ Answers of earlier runs count as paid, so a budget holds for all runs of one lab
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,8 +17,8 @@ from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import CriticSettings, Label
 from pathfinder.core.progress import Progress
 
-Read = Callable[[str, Any], tuple[bool | None, bool | None]]
-"""(journal key, entry) -> whether it was parsed (``None``: no text), whether its scores agree with the rating."""
+Read = Callable[[str, Any], dict[str, bool]]
+"""(journal key, entry) -> the shares to show and whether the answer counts: {"parsed": True}."""
 
 
 class BudgetSpentError(PathfinderError, RuntimeError):
@@ -49,7 +50,7 @@ class Meter:
     """Counts calls when they start and end; an engine asks it before each call."""
 
     budget: Budget = field(default_factory=Budget)
-    read: Read = lambda _key, _entry: (None, None)
+    read: Read = lambda _key, _entry: {}
     calls: int = 0
     tokens: int = 0
     stopped: str = ""  # the limit that stopped the run
@@ -57,11 +58,8 @@ class Meter:
     _began: float = field(default_factory=lambda: time.monotonic())
     _in_flight: int = 0
     _fresh_tokens: int = 0
-    _texts: int = 0
-    _parsed: int = 0
-    _judged: int = 0
-    _agreed: int = 0
-    _progress: Progress | None = None
+    _shares: Counter[tuple[str, bool]] = field(default_factory=Counter)
+    _progress: Progress = field(init=False)  # of the present wave
 
     @contextmanager
     def wave(self, label: str, total: int) -> Iterator[None]:
@@ -84,8 +82,7 @@ class Meter:
         """Start measuring rates now: the start of a server counts towards the hours only."""
         if not self._fresh_tokens:
             self._began = time.monotonic()
-        if self._progress is not None:
-            self._progress.begin()
+        self._progress.begin()
 
     def take(self, calls: int = 1) -> bool:
         """Reserve ``calls`` more calls; returns whether the budget allows them."""
@@ -106,42 +103,34 @@ class Meter:
     def resumed(self, key: str, entry: Any) -> None:
         """Count an answer that was already in the journal."""
         self._count(key, entry)
-        if self._progress is not None:
-            self._progress.resume(1)
+        self._progress.resume(1)
 
     def answered(self, key: str, entry: Any) -> None:
         """Count the answer to a reserved call."""
         self._in_flight -= 1
         self._fresh_tokens += self._count(key, entry)
-        if self._progress is not None:
-            self._progress.advance(1, self._note(self._progress))
+        self._progress.advance(1, self._note())
 
     def failed(self) -> None:
         """Count a reserved call that ended without an answer."""
         self._in_flight -= 1
-        if self._progress is not None:
-            self._progress.advance()
+        self._progress.advance()
 
     def _count(self, key: str, entry: Any) -> int:
         tokens = int(entry.get("tokens", 0)) + int(entry.get("prompt_tokens", 0))
         self.calls += 1
         self.tokens += tokens
-        parsed, agrees = self.read(key, entry)
-        self._texts += parsed is not None
-        self._parsed += bool(parsed)
-        self._judged += agrees is not None
-        self._agreed += bool(agrees)
+        self._shares.update(self.read(key, entry).items())
         return tokens
 
-    def _note(self, progress: Progress) -> str:
+    def _note(self) -> str:
         elapsed = max(time.monotonic() - self._began, 1e-9)
         notes = [f"{self._fresh_tokens / elapsed:.0f} tokens/s"]
-        if self._texts:
-            notes.append(f"parsed {100 * self._parsed / self._texts:.1f} %")
-        if self._judged:
-            notes.append(f"agrees {100 * self._agreed / self._judged:.1f} %")
+        for name in dict.fromkeys(name for name, _ in self._shares):
+            yes, no = self._shares[name, True], self._shares[name, False]
+            notes.append(f"{name} {100 * yes / (yes + no):.1f} %")
         if self.budget.price_per_million_tokens:
-            expected = self.tokens + self.tokens / self.calls * (progress.total - progress.done - 1)
+            expected = self.tokens + self.tokens / self.calls * (self._progress.total - self._progress.done - 1)
             notes.append(f"cost {self._cost(self.tokens):.2f} of about {self._cost(expected):.2f}")
         return ", ".join(notes)
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Finish = Literal["stop", "length"]
 Turns = Sequence[tuple[str, str]]
 """The role and text of each turn."""
 
@@ -45,7 +44,7 @@ class Completion:
 
     text: str
     tokens: int
-    finish: Finish
+    finish: Literal["stop", "length"]
 
 
 @dataclass(frozen=True, slots=True)

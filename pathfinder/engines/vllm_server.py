@@ -27,7 +27,6 @@ from pathfinder.core.progress import Progress
 _POLL_S = 0.5
 _GRACE_S = 20.0
 _LOG_BYTES = 2000
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 # The watcher runs the command in its own process group and stops the group when its standard input is closed.
 _WATCHER = """
 import os, signal, subprocess, sys, threading
@@ -83,7 +82,7 @@ def _model_flags(folder: Path, logs: Path) -> list[str]:
     tokenizer = logs / "tokenizer"
     shutil.rmtree(tokenizer, ignore_errors=True)
     tokenizer.mkdir()
-    for file in _TOKENIZER_FILES:
+    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         if (folder / file).exists():
             shutil.copyfile(folder / file, tokenizer / file)
     return [str(folder), "--tokenizer", str(tokenizer)]

@@ -154,7 +154,7 @@ def _ask(
     prompt_of = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
     server = settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model
     judge = ServerJudge(lambda: connect(*server), identity, sampling, before)
-    meter = Meter(Budget.of(settings), lambda _key, entry: ("outcome" not in entry, None))
+    meter = Meter(Budget.of(settings), lambda _key, entry: {"parsed": "outcome" not in entry})
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
         with meter.wave(f"{benchmark} {critic.name}", len(prompt_of)):
             failed = judge.ask(sorted(prompt_of), prompt_of.__getitem__, journal, meter)

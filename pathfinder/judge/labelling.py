@@ -199,14 +199,14 @@ class Labelling:
         row = int(self.prompts.rows[place])
         return self.steps["source"][row], self.steps["rating"][row]
 
-    def _read(self, key: str, entry: dict[str, object]) -> tuple[bool | None, bool | None]:
+    def _read(self, key: str, entry: dict[str, Any]) -> dict[str, bool]:
         """For the progress line: whether the answer was parsed and whether it agrees with the rating."""
         if "outcome" in entry:
-            return None, None
-        scores, _ = read_scores(str(entry["text"]), self.params.preset, entry["finish"] == "length")
+            return {}
+        scores, _ = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")
         if scores is None:
-            return False, None
-        return True, not disagrees(*self._rated(self.prompts.place(key)), scores)
+            return {"parsed": False}
+        return {"parsed": True, "agrees": not disagrees(*self._rated(self.prompts.place(key)), scores)}
 
     def answer(self, place: int, attempt: int) -> Answer:
         """Read and parse the answer number ``attempt`` to a place."""

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from pathfinder.core.progress import Progress
 from pathfinder.engines.metering import Budget, BudgetSpentError, Meter
 
 ENTRY = {"text": "x", "tokens": 30, "prompt_tokens": 70}
 
 
+def meter_of(**limits: Any) -> Meter:
+    """A meter inside a wave."""
+    meter = Meter(Budget(**limits))
+    meter._progress = Progress("test", 1)
+    return meter
+
+
 def test_calls_in_flight_count_against_the_budget() -> None:
-    meter = Meter(Budget(max_calls=3))
+    meter = meter_of(max_calls=3)
     meter.resumed("a", ENTRY)
     assert meter.take()
     assert meter.take()
@@ -21,13 +31,13 @@ def test_calls_in_flight_count_against_the_budget() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_not_started() -> None:
-    meter = Meter(Budget(max_calls=10))
+    meter = meter_of(max_calls=10)
     assert meter.take(8)
     assert not meter.take(8)
 
 
 def test_prompts_and_answers_cost_tokens_and_refusals_are_calls_without_tokens() -> None:
-    meter = Meter(Budget(max_tokens=150))
+    meter = meter_of(max_tokens=150)
     for _ in range(2):
         assert meter.take()
     meter.answered("a", {"outcome": "refused", "message": "no"})
@@ -42,7 +52,7 @@ def test_prompts_and_answers_cost_tokens_and_refusals_are_calls_without_tokens()
 def test_hours_are_per_run(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("pathfinder.engines.metering.time.monotonic", lambda: now)
-    meter = Meter(Budget(max_hours=2.0))
+    meter = meter_of(max_hours=2.0)
     assert meter.take()
     now += 7200
     assert not meter.take()
@@ -54,7 +64,11 @@ def test_the_progress_line_shows_rates_shares_and_cost(
 ) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    meter = Meter(Budget(max_calls=3, price_per_million_tokens=1e4), lambda key, _: (key != "b", key == "a" or None))
+
+    def shares(key: str, _: Any) -> dict[str, bool]:
+        return {"parsed": key != "b"} | ({"agrees": True} if key == "a" else {})
+
+    meter = Meter(Budget(max_calls=3, price_per_million_tokens=1e4), shares)
     with pytest.raises(BudgetSpentError, match=r"wave 1: stopped by max_calls 3\.") as caught, meter.wave("wave 1", 8):
         meter.resumed("a", ENTRY)
         for key in "bc":

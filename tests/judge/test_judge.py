@@ -7,8 +7,8 @@ import pytest
 from pathfinder.core.io import DataError, write_json
 from pathfinder.core.params import Label
 from pathfinder.engines.journal import Journal
-from pathfinder.engines.metering import Budget, Meter
 from pathfinder.judge.judge import Judge, LocalJudge, journal_folder, model_identity, open_judge
+from tests.engines.test_metering import meter_of
 from tests.support.servers import JudgeServer, judge_server
 
 PARAMS = {
@@ -57,7 +57,7 @@ def prompt_of(key: str) -> str:
 
 
 def ask(judge: Judge, path: Path, keys: list[str] = KEYS) -> bytes:
-    meter = Meter()
+    meter = meter_of()
     with Journal(path) as journal:
         assert judge.ask(keys, prompt_of, journal, meter) == {}
         assert all(key in journal for key in keys)
@@ -120,11 +120,11 @@ def test_engine_errors_are_reported_and_never_written(
         settings = params(engine="openai", base_urls=[server.url], concurrency=1, retries=1)
         server.fault = lambda n: "500" if n in (3, 4) else "none"
         with open_judge(tiny, settings, tmp_path) as judge, Journal(tmp_path / "j") as journal:
-            failed = judge.ask(KEYS, prompt_of, journal, Meter())
+            failed = judge.ask(KEYS, prompt_of, journal, meter_of())
             assert list(failed) == ["p3:0"]
             assert "p3:0" not in journal
             assert len(journal) == len(KEYS) - 1
-            assert judge.ask(KEYS, prompt_of, journal, Meter()) == {}
+            assert judge.ask(KEYS, prompt_of, journal, meter_of()) == {}
             assert "p3:0" in journal
 
 
@@ -135,12 +135,12 @@ def test_a_budget_stops_between_calls_and_a_larger_one_resumes(tiny: Path, tmp_p
         open_judge(tiny, params(engine=engine, base_urls=[server.url]), tmp_path) as judge,
         Journal(tmp_path / "j") as journal,
     ):
-        meter = Meter(Budget(max_calls=6))
+        meter = meter_of(max_calls=6)
         assert judge.ask(KEYS, prompt_of, journal, meter) == {}
         held = len(journal)
         assert held == meter.calls == (6 if engine == "openai" else 4)  # in process, whole batches of four
         assert meter.stopped == "max_calls 6"
-        meter = Meter(Budget(max_calls=10))
+        meter = meter_of(max_calls=10)
         judge.ask(KEYS, prompt_of, journal, meter)
         assert (len(journal), meter.calls, meter.stopped) == (10, 10, "")
 
