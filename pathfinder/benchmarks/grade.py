@@ -70,7 +70,7 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
     """Grade rows ``{"subset", "id", "prediction"}``: the first incorrect step from 0, -1 for none, null for no answer.
 
     The first row of an item is used. Items without a row are missed and counted in ``details``. Only subsets that the
-    file names are graded.
+    file names are graded. Raises ``DataError`` for a malformed row.
     """
     found: dict[processbench.Key, int | None] = {}
     repeated = 0
@@ -107,7 +107,8 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
 def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Grade rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids.
 
-    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer.
+    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer. Raises ``DataError``
+    for a malformed row.
     """
     loaded = read_prmbench(data)
     classes = {item.idx: item.classification for item in loaded.items}
@@ -134,7 +135,8 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
     question does. Repaired: each problem counts once, against the data's key; a problem without a row is wrong, and
     problems with the same text use their rows in turn. Official: every row counts, and only rows, against its own
-    ``gt_answer``, as published.
+    ``gt_answer``, as published. Raises
+    ``DataError`` for a malformed row.
     """
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)

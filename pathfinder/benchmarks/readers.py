@@ -120,8 +120,8 @@ class Loaded(Generic[T]):
 def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
     """Items of every subset in the folder, in the files' order, ``limit`` per subset at even distances (0: all).
 
-    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Source:
-    Qwen/ProcessBench.
+    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Raises ``DataError`` for a
+    malformed row. Source: Qwen/ProcessBench.
     """
     paths = {subset: path for subset in SUBSETS if (path := _find(folder, subset))}
     items, read, repeated = _read_sets(paths, _processbench_item, limit)
@@ -157,7 +157,7 @@ def read_prmbench(folder: Path, limit: int = 0) -> Loaded[PRMBenchItem]:
 
     As in the published loader (``tasks/prmtest_classified/task.py``), the first row of an id is used, and each
     "redundency" row also yields its original solution as a sample of class "correct". Files are sorted by name; the
-    loader uses the directory's order.
+    loader uses the directory's order. Raises ``DataError`` for a malformed row.
     """
     items: dict[str, PRMBenchItem] = {}
     taken: Counter[str] = Counter()
@@ -214,7 +214,7 @@ def _prmbench_items(at: str, row: Any) -> list[PRMBenchItem]:
 
 
 def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[SearchProblem]:
-    """Problems of ``sets``, ``limit`` per set at even distances (0: all); every set must exist."""
+    """Problems of ``sets``, ``limit`` per set at even distances (0: all); raises ``DataError`` if a set is missing."""
     paths = {}
     for name in sets:
         path = next((found for other in _SEARCH_NAMES[name] if (found := _find(folder, other))), None)
