@@ -32,7 +32,7 @@ class ReasonEval:
     forbidden: tuple[str, ...] = ()
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The prompt without its separators, which only mark step ends; raises ``DataError`` without a padding token."""
+        """The prompt without its separators, which mark step ends; raises ``DataError`` without a padding token."""
         separator = text.tokenizer.pad_token
         if separator is None:
             raise DataError("the tokenizer has no padding token, but ReasonEval separates steps with it; set pad_token")

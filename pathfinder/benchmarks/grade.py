@@ -107,8 +107,8 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
 def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Grade rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids.
 
-    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer. Raises ``DataError``
-    for a malformed row.
+    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer.
+    Raises ``DataError`` for a malformed row.
     """
     loaded = read_prmbench(data)
     classes = {item.idx: item.classification for item in loaded.items}
@@ -135,8 +135,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
     question does. Repaired: each problem counts once, against the data's key; a problem without a row is wrong, and
     problems with the same text use their rows in turn. Official: every row counts, and only rows, against its own
-    ``gt_answer``, as published. Raises
-    ``DataError`` for a malformed row.
+    ``gt_answer``, as published. Raises ``DataError`` for a malformed row.
     """
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)

@@ -120,8 +120,8 @@ class Loaded(Generic[T]):
 def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
     """Items of every subset in the folder, in the files' order, ``limit`` per subset at even distances (0: all).
 
-    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Raises ``DataError`` for a
-    malformed row. Source: Qwen/ProcessBench.
+    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Raises ``DataError`` for
+    a malformed row. Source: Qwen/ProcessBench.
     """
     paths = {subset: path for subset in SUBSETS if (path := _find(folder, subset))}
     items, read, repeated = _read_sets(paths, _processbench_item, limit)
