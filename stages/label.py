@@ -18,7 +18,7 @@ from pathfinder.core.io import DataError, read_parquet, write_json, write_parque
 from pathfinder.core.params import load_params
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
-from pathfinder.engines.metering import Budget, Meter
+from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
@@ -50,7 +50,7 @@ def main() -> None:
         prompts = Prompts(steps, trajectories, verdicts, judge.specials, params.preset)
         folder = journal_folder(STATE, judge, params, [STEPS_FILE, TRAJECTORIES_FILE])
         with Journal(folder / "journal.jsonl") as journal:
-            labelling = Labelling(steps, prompts, judge, journal, params, verdicts, Meter(Budget.of(params)))
+            labelling = Labelling(steps, prompts, judge, journal, params, verdicts, Meter(params))
             labelling.run()
             figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
     labels = labels_of(steps, verdicts)

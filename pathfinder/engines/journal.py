@@ -78,15 +78,28 @@ class Journal:
 
     def write(self, key: str, value: Any) -> None:
         """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` if the key is already known."""
-        self._add({key: value})
+        digest = _digest(key.encode())
+        if digest in self._places:
+            raise ValueError(f"{self.path}: {key} is already answered")
+        line = _line(key, value)
+        try:
+            view = memoryview(line)
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
+        except OSError:
+            self._file.truncate(self._end)  # a full disk must not leave half a line before a later one
+            raise
+        self._places[digest] = self._end << _SIZE_BITS | len(line)
+        self._end += len(line)
+        self._unsynced += 1
         if self._unsynced >= _SYNC_ENTRIES or time.monotonic() - self._synced > _SYNC_S:
             self.sync()
 
     def append(self, entries: Mapping[str, Any]) -> None:
-        """Add a batch with one write and one fsync; raises ``ValueError`` and adds nothing if a key is known."""
-        if entries:
-            self._add(entries)
-            self.sync()
+        """Add entries and wait until they are on disk; raises ``ValueError`` if a key is known."""
+        for key, value in entries.items():
+            self.write(key, value)
+        self.sync()
 
     def sync(self) -> None:
         """Wait until all entries are on disk."""
@@ -94,26 +107,6 @@ class Journal:
             os.fsync(self._file.fileno())
             self._unsynced = 0
         self._synced = time.monotonic()
-
-    def _add(self, entries: Mapping[str, Any]) -> None:
-        places, content = {}, bytearray()
-        for key, value in entries.items():
-            digest = _digest(key.encode())
-            if digest in self._places:
-                raise ValueError(f"{self.path}: {key} is already answered")
-            line = _line(key, value)
-            places[digest] = (self._end + len(content)) << _SIZE_BITS | len(line)
-            content += line
-        try:
-            view = memoryview(content)
-            while view:
-                view = view[os.write(self._file.fileno(), view) :]
-        except OSError:
-            self._file.truncate(self._end)  # a full disk must not leave half a batch before a later one
-            raise
-        self._places |= places
-        self._end += len(content)
-        self._unsynced += len(places)
 
     def _lock(self) -> None:
         try:

@@ -30,26 +30,14 @@ class BudgetSpentError(PathfinderError, RuntimeError):
     exit_status = 69
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """Limits of a labelling run; 0 means unlimited. Calls in flight finish when the token limit is reached."""
-
-    max_calls: int = 0
-    max_tokens: int = 0
-    max_hours: float = 0.0
-    price_per_million_tokens: float = 0.0
-
-    @staticmethod
-    def of(params: Label | CriticSettings) -> Budget:
-        """The budget in params.yaml."""
-        return Budget(params.max_calls, params.max_tokens_total, params.max_hours, params.price_per_million_tokens)
-
-
 @dataclass(slots=True)
 class Meter:
-    """Counts calls when they start and end; an engine asks it before each call."""
+    """Counts calls when they start and end; an engine asks it before each call.
 
-    budget: Budget = field(default_factory=Budget)
+    In ``limits``, 0 means unlimited. Calls in flight finish when the token limit is reached.
+    """
+
+    limits: Label | CriticSettings
     read: Read = lambda _key, _entry: {}
     calls: int = 0
     tokens: int = 0
@@ -71,7 +59,7 @@ class Meter:
             yield
             left = total - self._progress.done
         if self.stopped:
-            cost = f", cost {self._cost(self.tokens):.2f}" if self.budget.price_per_million_tokens else ""
+            cost = f", cost {self._cost(self.tokens):.2f}" if self.limits.price_per_million_tokens else ""
             raise BudgetSpentError(
                 f"{label}: stopped by {self.stopped}. Paid so far: {self.calls:,} calls, {self.tokens:,} tokens{cost}. "
                 f"Left: {left:,} of the {total:,} calls of this wave, and those that follow from them. All answers "
@@ -88,12 +76,12 @@ class Meter:
         """Reserve ``calls`` more calls; returns whether the budget allows them."""
         if self.stopped:
             return False
-        limits = self.budget
+        limits = self.limits
         hours = (time.monotonic() - self._started) / 3600
         if limits.max_calls and self.calls + self._in_flight + calls > limits.max_calls:
             self.stopped = f"max_calls {limits.max_calls:,}"
-        elif limits.max_tokens and self.tokens >= limits.max_tokens:
-            self.stopped = f"max_tokens_total {limits.max_tokens:,}"
+        elif limits.max_tokens_total and self.tokens >= limits.max_tokens_total:
+            self.stopped = f"max_tokens_total {limits.max_tokens_total:,}"
         elif limits.max_hours and hours >= limits.max_hours:
             self.stopped = f"max_hours {limits.max_hours:g}"
         else:
@@ -129,10 +117,10 @@ class Meter:
         for name in dict.fromkeys(name for name, _ in self._shares):
             yes, no = self._shares[name, True], self._shares[name, False]
             notes.append(f"{name} {100 * yes / (yes + no):.1f} %")
-        if self.budget.price_per_million_tokens:
+        if self.limits.price_per_million_tokens:
             expected = self.tokens + self.tokens / self.calls * (self._progress.total - self._progress.done - 1)
             notes.append(f"cost {self._cost(self.tokens):.2f} of about {self._cost(expected):.2f}")
         return ", ".join(notes)
 
     def _cost(self, tokens: float) -> float:
-        return tokens * self.budget.price_per_million_tokens / 1e6
+        return tokens * self.limits.price_per_million_tokens / 1e6

@@ -25,7 +25,7 @@ from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Report
 from pathfinder.engines.journal import Journal
-from pathfinder.engines.metering import Budget, Meter
+from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
 from pathfinder.engines.sampling import ServerSampling
 from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores, vote
@@ -154,7 +154,7 @@ def _ask(
     prompt_of = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
     server = settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model
     judge = ServerJudge(lambda: connect(*server), identity, sampling, before)
-    meter = Meter(Budget.of(settings), lambda _key, entry: {"parsed": "outcome" not in entry})
+    meter = Meter(settings, lambda _key, entry: {"parsed": "outcome" not in entry})
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
         with meter.wave(f"{benchmark} {critic.name}", len(prompt_of)):
             failed = judge.ask(sorted(prompt_of), prompt_of.__getitem__, journal, meter)

@@ -155,10 +155,11 @@ class LocalJudge:
                 fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
                 prompts = [generator.chat_prompt(prompt_of(key)) for key in fitting]
                 drawn = dict(zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True))
-                entries = {key: self._entry(drawn.get(key), lengths[key]) for key in missing}
-                journal.append(entries)
-                for key, entry in entries.items():
+                for key in missing:
+                    entry = self._entry(drawn.get(key), lengths[key])
+                    journal.write(key, entry)
                     meter.answered(key, entry)
+                journal.sync()
         return {}
 
     def _batches(self, lengths: dict[str, int]) -> Iterator[list[str]]:

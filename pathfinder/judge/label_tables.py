@@ -12,7 +12,7 @@ import polars as pl
 from pathfinder.core.labels import drop_reason
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
-from pathfinder.judge.labelling import Labelling, Verdicts
+from pathfinder.judge.labelling import OUTCOMES, Labelling, Verdicts
 
 KEPT = ("given", "parsed")
 """The outcomes with scores; records with any other outcome are dropped."""
@@ -24,7 +24,9 @@ def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
         pl.all().replace(-1, None)
     )
     frame = scores.with_columns(
-        id=steps["id"], outcome=verdicts.names(), attempts=np.bitwise_count(verdicts.asked).astype(np.int64)
+        id=steps["id"],
+        outcome=np.array(OUTCOMES)[verdicts.outcomes],
+        attempts=np.bitwise_count(verdicts.asked).astype(np.int64),
     )
     origin = (
         pl.when(pl.col("outcome") == "given").then(pl.lit("rating")).when(pl.col("math") >= 0).then(pl.lit("judge"))

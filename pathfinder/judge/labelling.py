@@ -73,10 +73,6 @@ class Verdicts:
         self.outcomes[rows] = OUTCOMES.index(outcome)
         self.scores[rows] = (scores.math, scores.consistency, scores.optimality) if scores else -1
 
-    def names(self) -> pl.Series:
-        """The outcomes by name."""
-        return pl.Series("outcome", np.array(OUTCOMES, dtype=object)[self.outcomes].tolist(), pl.String)
-
 
 def choose(steps: pl.DataFrame, params: Label) -> Verdicts:
     """Settle the rows that need no judge: decided by their rating, unrated, or not in the sample.
@@ -162,7 +158,7 @@ class Labelling:
     journal: Journal
     params: Label
     verdicts: Verdicts
-    meter: Meter = field(default_factory=Meter)
+    meter: Meter
     failed: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:

@@ -4,15 +4,21 @@ from typing import Any
 
 import pytest
 
+from pathfinder.core.params import CriticSettings
 from pathfinder.core.progress import Progress
-from pathfinder.engines.metering import Budget, BudgetSpentError, Meter
+from pathfinder.engines.metering import BudgetSpentError, Meter
 
 ENTRY = {"text": "x", "tokens": 30, "prompt_tokens": 70}
 
 
+def limits_of(**limits: Any) -> CriticSettings:
+    unlimited = {"max_calls": 0, "max_tokens_total": 0, "max_hours": 0.0, "price_per_million_tokens": 0.0}
+    return CriticSettings.model_construct(**unlimited | limits)
+
+
 def meter_of(**limits: Any) -> Meter:
     """A meter inside a wave."""
-    meter = Meter(Budget(**limits))
+    meter = Meter(limits_of(**limits))
     meter._progress = Progress("test", 1)
     return meter
 
@@ -37,7 +43,7 @@ def test_a_batch_that_does_not_fit_is_not_started() -> None:
 
 
 def test_prompts_and_answers_cost_tokens_and_refusals_are_calls_without_tokens() -> None:
-    meter = meter_of(max_tokens=150)
+    meter = meter_of(max_tokens_total=150)
     for _ in range(2):
         assert meter.take()
     meter.answered("a", {"outcome": "refused", "message": "no"})
@@ -68,7 +74,7 @@ def test_the_progress_line_shows_rates_shares_and_cost(
     def shares(key: str, _: Any) -> dict[str, bool]:
         return {"parsed": key != "b"} | ({"agrees": True} if key == "a" else {})
 
-    meter = Meter(Budget(max_calls=3, price_per_million_tokens=1e4), shares)
+    meter = Meter(limits_of(max_calls=3, price_per_million_tokens=1e4), shares)
     with pytest.raises(BudgetSpentError, match=r"wave 1: stopped by max_calls 3\.") as caught, meter.wave("wave 1", 8):
         meter.resumed("a", ENTRY)
         for key in "bc":
@@ -85,7 +91,7 @@ def test_the_progress_line_shows_rates_shares_and_cost(
 def test_without_a_price_no_cost_is_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("time.monotonic", lambda: now)
-    meter = Meter()
+    meter = Meter(limits_of())
     with meter.wave("w", 1):
         meter.take()
         now += 20.0

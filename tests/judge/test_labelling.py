@@ -71,7 +71,7 @@ def run(
     chosen = choose(steps, settings)
     prompts = Prompts(steps, trajectories, chosen, judge.specials, settings.preset)
     with Journal(tmp_path / "j") as journal:
-        labelling = Labelling(steps, prompts, judge, journal, settings, chosen)
+        labelling = Labelling(steps, prompts, judge, journal, settings, chosen, Meter(settings))
         labelling.run()
     return chosen, judge, labelling
 

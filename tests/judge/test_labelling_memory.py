@@ -73,7 +73,7 @@ def test_memory_stays_flat(tmp_path: Path, root: Path) -> None:
             before, start = resident_mib(), time.perf_counter()
             prompts = Prompts(steps, trajectories, chosen, judge.specials, "repaired")
             print(f"\n{len(prompts):,} prompts named in {time.perf_counter() - start:.1f} s")
-            meter = Watched()
+            meter = Watched(settings)
             meter.marks, meter.began = [(0, resident_mib(), 0.0)], time.perf_counter()
             print(f"       0 calls: {resident_mib():.0f} MiB (before the prompts: {before:.0f} MiB)")
             labelling = Labelling(steps, prompts, judge, journal, settings, chosen, meter)
