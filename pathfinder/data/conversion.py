@@ -113,7 +113,7 @@ class Converted:
 
 
 def convert_batch(batch: Batch) -> Converted:
-    """Convert lines to rows; the result depends only on the batch."""
+    """Convert lines to rows; a line that raises ``UnreadableError`` is quarantined. Only the batch decides the result."""
     read, default_source = READERS[batch.folder]
     rows: dict[str, Rows] = {name: [] for name in SCHEMAS}
     counts: defaultdict[str, Counts] = defaultdict(Counts)
@@ -211,8 +211,7 @@ def _workers(size: int) -> Iterator[Callable[[Iterable[Batch]], Iterator[Convert
 
 def _check(folder: Path, counts: Counts, limit: float) -> None:
     quarantined = counts.quarantined.total()
-    too_many = counts.lines_quarantined > limit * counts.lines or quarantined > limit * counts.read
-    if not counts.lines or too_many:
+    if not counts.lines or counts.lines_quarantined > limit * counts.lines or quarantined > limit * counts.read:
         raise DataError(
             f"{folder}: {counts.lines_quarantined} of {counts.lines} lines and {quarantined} of {counts.read} records "
             f"cannot be read ({dict(counts.quarantined)}), more than prepare.max_quarantined_share = {limit}; "

@@ -24,15 +24,15 @@ _CAPTION_OFFICIAL = re.compile(r"Step\s*\d+:\s*")
 def read_monte_carlo(value: Any, preset: ConversionPreset) -> Reading:
     """Read one line of either format; raises ``UnreadableError`` if it has another shape."""
     if isinstance(value, dict) and "conversations" in value:
-        return read_conversation(value["conversations"], preset)
+        return _read_conversation(value["conversations"], preset)
     if isinstance(value, dict) and {"input", "label"} <= value.keys():
-        return read_shepherd(value, preset)
+        return _read_shepherd(value, preset)
     if isinstance(value, list):
-        return read_conversation(value, preset)
+        return _read_conversation(value, preset)
     raise UnreadableError("unknown_shape", "expected conversations, a list of turns, or input and label")
 
 
-def read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
+def _read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
     """Read turns ``{content, role}``. Even turns are steps (the first follows the question), odd ones "+" or "-"."""
     if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns):
         raise UnreadableError("bad_conversation", "expected at least two turns, each an object")
@@ -48,7 +48,7 @@ def read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
     return reading
 
 
-def read_shepherd(value: dict[str, Any], preset: ConversionPreset) -> Reading:
+def _read_shepherd(value: dict[str, Any], preset: ConversionPreset) -> Reading:
     """Read a pair of equal texts: ``input`` has a placeholder after every step where ``label`` has "+" or "-"."""
     marked, label = value["input"], value["label"]
     if not isinstance(marked, str) or not isinstance(label, str):
@@ -95,21 +95,12 @@ def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Conver
             # The prefix of later steps is unknown.
             reading.dropped["after_unreadable_step"] += len(texts) - position - 1
             return
-        known, rating = _rating(mark, preset)
-        if known:
-            reading.records.append(Rated(position, 0, len(reading.trunk), step, rating))
-        else:
+        rating = (1 if mark == "+" else -1) if preset == "official" else _RATINGS.get(str(mark).strip())
+        if rating is None and mark is not None:
             reading.refuse(position, 0, "bad_rating", repr(mark))
+        else:
+            reading.records.append(Rated(position, 0, len(reading.trunk), step, None if mark is None else rating))
         reading.trunk.append(step)
-
-
-def _rating(mark: Any, preset: ConversionPreset) -> tuple[bool, int | None]:
-    if mark is None:
-        return True, None
-    if preset == "official":
-        return True, 1 if mark == "+" else -1
-    rating = _RATINGS.get(mark.strip()) if isinstance(mark, str) else None
-    return rating is not None, rating
 
 
 def _align(marked: str, label: str) -> tuple[list[str], list[Any]]:

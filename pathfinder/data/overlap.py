@@ -58,7 +58,8 @@ class ProblemIndex:
     def near_duplicates(self, text: str) -> list[tuple[str, float]]:
         """``(id, similarity)`` of every problem that reaches the threshold, the most similar first."""
         own = shingles(text)
-        return self._verified(own, self._lsh.query(self._signature(own)))
+        found = [(key, jaccard(own, self._shingles[key])) for key in self._lsh.query(self._signature(own))]
+        return sorted((hit for hit in found if hit[1] >= self.threshold), key=lambda hit: (-hit[1], hit[0]))
 
     def groups(self, keys: Iterable[str]) -> dict[str, str]:
         """The group of each problem. Near duplicates share a group, named by its smallest id (union-find)."""
@@ -71,15 +72,12 @@ class ProblemIndex:
             return key
 
         for key in parent:
-            others = [other for other in self._lsh.query(self._signatures[key]) if other < key and other in parent]
-            for other, _ in self._verified(self._shingles[key], others):
-                low, high = sorted((root(key), root(other)))
-                parent[high] = low
+            own = self._shingles[key]
+            for other in self._lsh.query(self._signatures[key]):
+                if other < key and other in parent and jaccard(own, self._shingles[other]) >= self.threshold:
+                    low, high = sorted((root(key), root(other)))
+                    parent[high] = low
         return {key: root(key) for key in parent}
-
-    def _verified(self, own: frozenset[str], candidates: Iterable[str]) -> list[tuple[str, float]]:
-        found = [(key, jaccard(own, self._shingles[key])) for key in candidates]
-        return sorted((hit for hit in found if hit[1] >= self.threshold), key=lambda hit: (-hit[1], hit[0]))
 
     def _signature(self, pieces: frozenset[str]) -> MinHash:
         signature = self._empty.copy()  # drawing its permutations is expensive

@@ -160,7 +160,7 @@ class _JsonStream:
         self._text, self._at = "", 0
 
     def items(self) -> Iterator[Any]:
-        """The items of a list, decoded one by one; a single object is one item."""
+        """The items of a list, decoded one by one; a single object is one item. Raises ``DataError`` for bad JSON."""
         if self._peek() == "[":
             self._at += 1
             while self._peek() != "]":

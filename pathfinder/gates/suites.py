@@ -46,10 +46,10 @@ def structure(tables: Tables, schemas: Mapping[str, Mapping[str, Any]] = SCHEMAS
         lists = [column for column, dtype in schema.items() if isinstance(dtype, pl.List)]
         # pandas has no type for lists, so such a column contains the name of its type
         named = [pl.lit(str(table.schema[column])).alias(column) for column in lists if column in table.columns]
-        flat = {column: pl.String() if column in lists else dtype for column, dtype in schema.items()}
-        typed = tuple(one_of(column, [str(schema[column])]) for column in lists)
+        flat = gates.columns({**schema, **dict.fromkeys(lists, pl.String())})
+        typed = (one_of(column, [str(schema[column])]) for column in lists)
         shown = table.head(1).with_columns(named)
-        suites.append(Suite(f"{name}_structure", file_of(name), "", shown, gates.columns(flat) + typed))
+        suites.append(Suite(f"{name}_structure", file_of(name), "", shown, (*flat, *typed)))
     return suites
 
 

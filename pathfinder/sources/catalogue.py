@@ -1,12 +1,4 @@
-"""The source catalogue: fetch the files of one source into a folder and check their digests.
-
-| kind | location | revision |
-| --- | --- | --- |
-| shipped | a folder of the project (``data/…``) | - |
-| mirror | a folder below the environment's ``PATHFINDER_MIRROR`` | - |
-| https | the start of the address, before revision and file name | path segment between the two |
-| hub | ``owner/name``, with ``datasets/`` before a data set | branch, tag or commit; the commit is recorded |
-| s3 | ``s3://bucket/prefix`` | - |
+"""The source catalogue: fetch the files of one source into a folder and check their digests (docs/data.md, Sources).
 
 Files that an interrupted run fetched stay in the work folder and are not fetched again.
 """
