@@ -1,8 +1,7 @@
 """The generated world in the upstream file formats: the files that the download stage finds in ``data/``.
 
 The rows have the fields of PRM800K, RLHFlow-Mistral, ProcessBench, PRMBench and the six search sets, with a few of
-their known defects. The content depends only on the arguments. ``world.json`` lists the configuration, the planted
-defects and overlaps, and the digest of every file.
+their known defects. The content depends only on the arguments.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import atomic_folder, read_json, read_jsonl, sha256_file, write_json, write_jsonl
+from pathfinder.core.io import atomic_folder, sha256_file, write_json, write_jsonl
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.world import problem_sets
 from pathfinder.world.oracle import State, begin, is_on_track
@@ -29,7 +28,7 @@ WEAK = Habits(misread=0.6, slip=0.12, idle=0.05, slips=problem_sets.ALL_SLIPS)
 
 
 def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Mapping[str, Level] = LEVELS) -> None:
-    """Write all corpora below ``folder``, and last ``folder/world.json``.
+    """Write all corpora below ``folder``, and last an index of configuration, planted defects and files, world.json.
 
     ``solver``, the policy, writes up to half of the solutions of the ProcessBench-like subsets; typed faults of
     simulated solvers fill the rest. Models in ``folder/models`` are listed with the other files.
@@ -51,37 +50,29 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         },
     }
     for part, files in tables.items():
-        with atomic_folder(folder / part) as place:
+        with atomic_folder(folder / part) as target:
             for name, rows in files.items():
-                (write_json if name.endswith(".json") else write_jsonl)(place / name, rows)
-    write_json(folder / "world.json", _index(folder, config, overlap))
-
-
-def _index(folder: Path, config: CorpusConfig, overlap: list[Problem]) -> dict[str, Any]:
-    return {
-        "config": config.model_dump(),
-        "planted": {
-            "overlap_with_benchmarks": [problem.text for problem in overlap],
-            "overlap_where": "prm800k/phase1_test.jsonl.gz, the first lines",
-            "prmbench_error_step_beyond_the_last": 1,
-            "prmbench_repeated_ids": 2,
-            "processbench_repeated_problems": 1,
-        },
-        "files": _files(folder),
+                (write_json if name.endswith(".json") else write_jsonl)(target / name, rows)
+    planted = {
+        "overlap_with_benchmarks": [problem.text for problem in overlap],
+        "overlap_where": "prm800k/phase1_test.jsonl.gz, the first lines",
+        "prmbench_error_step_beyond_the_last": 1,
+        "prmbench_repeated_ids": 2,
+        "processbench_repeated_problems": 1,
     }
+    write_json(
+        folder / "world.json", {"config": config.model_dump(), "planted": planted, "files": _files(folder, tables)}
+    )
 
 
-def _files(folder: Path) -> dict[str, Any]:
+def _files(folder: Path, tables: dict[str, dict[str, list[Any]]]) -> dict[str, Any]:
     """Digest, size and, for tables, the number of rows of every file."""
-    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "world.json")
-    files: dict[str, Any] = {}
-    for path in paths:
-        entry: dict[str, Any] = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
-        if path.parent.parent.name != "models":
-            rows = read_json(path) if path.suffix == ".json" else list(read_jsonl(path))
-            entry["rows"] = len(rows)
-        files[str(path.relative_to(folder))] = entry
-    return files
+    counts = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
+    found: dict[str, Any] = {}
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "world.json"):
+        name = path.relative_to(folder).as_posix()
+        found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size} | counts.get(name, {})
+    return found
 
 
 def _prm800k(pool: StoryPool, name: str, first: list[Problem]) -> list[Any]:

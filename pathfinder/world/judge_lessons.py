@@ -8,19 +8,14 @@ from collections.abc import Mapping
 from pathfinder.core import prompts
 from pathfinder.world import tiny
 from pathfinder.world.lessons import Encoder, Lesson, draw_problem, word_questions
-from pathfinder.world.oracle import Aside, Claim, Remark, State, Verdict, assess, parse
-from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution
+from pathfinder.world.oracle import Claim, Remark, State, Verdict
+from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution, written_step
 from pathfinder.world.story import SIGN, Level, Problem, compute
 
 
-def reasoning(problem: Problem, state: State, text: str) -> list[tuple[str, bool]]:
-    """The judge's reasoning: each fact that it looks up or recomputes, and whether the step agrees with it.
-
-    Raises ``ValueError`` for text outside the grammar.
-    """
-    step = parse(text)
-    if step is None:
-        raise ValueError(f"{text!r} is outside the grammar; judge lessons are written for steps that parse")
+def reasoning(problem: Problem, state: State, verdict: Verdict) -> list[tuple[str, bool]]:
+    """The judge's reasoning: each fact that it looks up or recomputes, and whether the step agrees with it."""
+    step, faults = verdict.step, set(verdict.faults)
     notes: list[tuple[str, bool]] = []
     following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
     repeated = step in state.claims
@@ -29,44 +24,31 @@ def reasoning(problem: Problem, state: State, text: str) -> list[tuple[str, bool
         if step.event <= state.done:
             notes.append(("again", repeated))
         if not isinstance(step, Remark) and not repeated:
-            notes.append(_event_note(problem, step))
+            event = problem.events[step.event - 1] if step.event <= len(problem.events) else None
+            shown = f"{event.actor} {event.verb} {event.object}" if event else "none"
+            notes.append((shown, faults.isdisjoint(("event", "person", "name", "verb", "amount"))))
     elif step.kind == "answer":
         notes.append((f"next {following}", following == "none"))
     else:
         notes.append(("again", True))
     if step.noun is not None:
-        notes.append((problem.noun, step.noun == problem.noun))
+        notes.append((problem.noun, "unit" not in faults))
     if step.value is not None and not repeated:
         notes.append((f"from {state.value}", step.value == state.value))
-    return notes + _claim_notes(step) if isinstance(step, Claim) else notes
+    if isinstance(step, Claim):
+        operand = "2" if step.object == "them" else step.object
+        result = compute(step.value, step.sign, step.right)
+        agrees = faults.isdisjoint(("operation", "misreading", "operand"))
+        notes.append((f"{step.verb} {SIGN[step.verb]} {operand}", agrees))
+        shown = str(result) if 0 <= result <= 99 else "none"
+        notes.append((f"{step.value} {step.sign} {step.right} = {shown}", "arithmetic" not in faults))
+    return notes
 
 
-def _event_note(problem: Problem, step: Claim | Aside) -> tuple[str, bool]:
-    if step.event > len(problem.events):
-        return "none", False
-    event = problem.events[step.event - 1]
-    if isinstance(step, Aside):
-        agrees = event.actor == step.name and event.actor != problem.hero
-    else:
-        agrees = (event.actor, event.verb, event.object) == (problem.hero, step.verb, step.object)
-    return f"{event.actor} {event.verb} {event.object}", agrees
-
-
-def _claim_notes(claim: Claim) -> list[tuple[str, bool]]:
-    sign = SIGN[claim.verb]
-    operand = "2" if claim.object == "them" else claim.object
-    result = compute(claim.value, claim.sign, claim.right)
-    shown = str(result) if 0 <= result <= 99 else "none"
-    return [
-        (f"{claim.verb} {sign} {operand}", (sign, operand) == (claim.sign, str(claim.right))),
-        (f"{claim.value} {claim.sign} {claim.right} = {shown}", result == claim.result),
-    ]
-
-
-def judge_answer(problem: Problem, state: State, step: str, verdict: Verdict) -> list[tuple[str, float]]:
+def judge_answer(problem: Problem, state: State, verdict: Verdict) -> list[tuple[str, float]]:
     """The correct answer to the judge's prompt, as parts with loss weights: decisions weigh more than wording."""
     parts = [(tiny.JUDGE_REASONING, 0.5)]
-    for i, (text, agrees) in enumerate(reasoning(problem, state, step)):
+    for i, (text, agrees) in enumerate(reasoning(problem, state, verdict)):
         parts += [(f" {text}" if i else text, 1.0), (f" {tiny.YES if agrees else tiny.NO}", 3.0), (".", 0.5)]
     for caption, score in zip(tiny.JUDGE_SCORES, verdict.labels, strict=True):
         parts += [(caption, 0.5), (str(score), 3.0)]
@@ -87,9 +69,8 @@ def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Leve
     branches = []
     for _ in range(4):
         step = draw_step_to_verify(rng, problem, written, scramble=0.35)
-        verdict = assess(problem, written.before, step)
-        if verdict is not None:
-            asked = encoder.questions(word_questions(step, verdict), weight=0.5)
-            answer = encoder.piece((tail, 0.0), *judge_answer(problem, written.before, step, verdict))
-            branches.append((len(trunk.ids), asked + answer))
+        verdict = written_step(problem, written.before, step).verdict
+        asked = encoder.questions(word_questions(step, verdict), weight=0.5)
+        answer = encoder.piece((tail, 0.0), *judge_answer(problem, written.before, verdict))
+        branches.append((len(trunk.ids), asked + answer))
     return Lesson(trunk, tuple(branches))

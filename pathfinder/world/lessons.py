@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core import prompts
 from pathfinder.world import tiny
-from pathfinder.world.oracle import Aside, Claim, Verdict, assess, parse
-from pathfinder.world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution
+from pathfinder.world.oracle import Aside, Claim, Verdict
+from pathfinder.world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution, written_step
 from pathfinder.world.story import NAMES, SIGN, VERBS, Level, Problem, Scale, compute, sample_from
 
 LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
@@ -97,39 +97,39 @@ class Encoder:
         return piece
 
 
-def word_questions(step: str, verdict: Verdict) -> Questions:
+def word_questions(text: str, verdict: Verdict) -> Questions:
     """The words of a step, each with whether it is right in this place."""
-    parsed, faults = parse(step), set(verdict.faults)
-    in_order = not faults & {"skipped", "contradiction", "event", "repetition"}
-    if isinstance(parsed, Claim):
-        link = step.split(f"{parsed.verb} {parsed.object}", 1)[1].split(f" {parsed.value} {parsed.sign} ", 1)[0]
+    step, faults = verdict.step, set(verdict.faults)
+    in_order = faults.isdisjoint(("skipped", "contradiction", "event", "repetition"))
+    if isinstance(step, Claim):
+        link = text.split(f"{step.verb} {step.object}", 1)[1].split(f" {step.value} {step.sign} ", 1)[0]
         return [
-            (f"{parsed.event})", in_order),
-            (f" {parsed.verb}", not faults & {"verb", "person"}),
-            (f" {parsed.object}", "amount" not in faults),
+            (f"{step.event})", in_order),
+            (f" {step.verb}", not faults & {"verb", "person"}),
+            (f" {step.object}", "amount" not in faults),
             (link, None),
-            (f" {parsed.value}", "carried" not in faults),
-            (f" {parsed.sign}", not faults & {"operation", "misreading"}),
-            (f" {parsed.right}", "operand" not in faults),
+            (f" {step.value}", "carried" not in faults),
+            (f" {step.sign}", not faults & {"operation", "misreading"}),
+            (f" {step.right}", "operand" not in faults),
             (" =", None),
-            (f" {parsed.result}", "arithmetic" not in faults),
-            (f" {parsed.noun}", "unit" not in faults),
+            (f" {step.result}", "arithmetic" not in faults),
+            (f" {step.noun}", "unit" not in faults),
             (".", None),
         ]
-    if isinstance(parsed, Aside):
+    if isinstance(step, Aside):
         return [
-            (f"{parsed.event})", in_order),
+            (f"{step.event})", in_order),
             (" is about", "person" not in faults),
-            (f" {parsed.name}", not faults & {"person", "name"}),
+            (f" {step.name}", not faults & {"person", "name"}),
             (", so still", None),
-            (f" {parsed.value}", "carried" not in faults),
-            (f" {parsed.noun}", "unit" not in faults),
+            (f" {step.value}", "carried" not in faults),
+            (f" {step.noun}", "unit" not in faults),
             (".", None),
         ]
-    if parsed is not None and parsed.kind == "answer":
-        head, value = " answer is \\boxed{", str(parsed.value)
+    if step.kind == "answer":
+        head, value = " answer is \\boxed{", str(step.value)
         return [("The", "early" not in faults), (head, None), (value, "answer" not in faults), ("}.", None)]
-    return [(step, None)]
+    return [(text, None)]
 
 
 def draw_problem(rng: random.Random, levels: Mapping[str, Level]) -> Problem:
@@ -158,9 +158,8 @@ def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scrambl
         while len(texts) < 2:
             texts.append(draw_step_to_verify(rng, problem, written, scramble, by_words))
         for text in texts:
-            verdict = assess(problem, written.before, text)
-            if verdict is not None:
-                branches.append((length, encoder.verdict(text, verdict, reveal=rng.random() < 0.3)))
+            verdict = written_step(problem, written.before, text).verdict
+            branches.append((length, encoder.verdict(text, verdict, reveal=rng.random() < 0.3)))
         parts += [(written.text, 0.2 * written.verdict.is_correct), (prompts.STEP_SEPARATOR, 0.0)]
         length += len(encoder.encode(written.text)) + 1
     opening = encoder.questions(_actor_questions(problem, head)) if scramble else encoder.piece((head, 0.0))

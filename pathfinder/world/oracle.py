@@ -102,12 +102,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The truth about one step: 0 or 1 for the three criteria, the names of its faults, and the state after it."""
+    """The truth about a step: 0 or 1 for the three criteria, its faults, its content, and the state after it."""
 
     math: int
     consistency: int
     optimality: int
     faults: tuple[str, ...]
+    step: Step
     state: State
 
     @property
@@ -153,22 +154,29 @@ def begin(problem: Problem) -> State:
     return State(0, problem.start)
 
 
-def assess(problem: Problem, state: State, step: str) -> Verdict | None:
+def assess(problem: Problem, state: State, text: str) -> Verdict | None:
     """The exact labels of a step after ``state``, or ``None`` for text outside the grammar."""
-    parsed = parse(step)
-    if parsed is None:
+    step, after = parse(text), state
+    if step is None:
         return None
-    if not isinstance(parsed, Remark):
-        return _assess_event(problem, state, parsed)
-    if parsed.kind == "answer":
-        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (parsed.value != state.value)
-        return _verdict(faults, replace(state, value=parsed.value or 0, ended=True))
-    faults = [parsed.kind]
-    if parsed.event is not None:
-        faults += ["event"] * (parsed.event != state.done + 1 or parsed.event > len(problem.events))
-    faults += ["carried"] * (parsed.value not in (None, state.value))
-    faults += ["unit"] * (parsed.noun not in (None, problem.noun))
-    return _verdict(faults, state)
+    if not isinstance(step, Remark):
+        faults = _event_step_faults(problem, state, step)
+        if step not in state.claims:
+            value = step.result if isinstance(step, Claim) else step.value
+            after = State(max(state.done, step.event), value, (*state.claims, step), state.ended)
+    elif step.kind == "answer":
+        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (step.value != state.value)
+        after = replace(state, value=step.value or 0, ended=True)
+    else:
+        faults = [step.kind]
+        if step.event is not None:
+            faults += ["event"] * (step.event != state.done + 1 or step.event > len(problem.events))
+        faults += ["carried"] * (step.value not in (None, state.value))
+        faults += ["unit"] * (step.noun not in (None, problem.noun))
+    math, consistency, optimality = (
+        int({*faults}.isdisjoint(kind)) for kind in (MATH_FAULTS, CONSISTENCY_FAULTS, SUBOPTIMAL)
+    )
+    return Verdict(math, consistency, optimality, tuple(faults), step, after)
 
 
 def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
@@ -195,31 +203,23 @@ def is_on_track(problem: Problem, before: State, after: State) -> bool:
     return after.value == problem.values[after.done] and not early
 
 
-def _verdict(faults: list[str], state: State) -> Verdict:
-    found = set(faults)
-    return Verdict(
-        int(found.isdisjoint(MATH_FAULTS)),
-        int(found.isdisjoint(CONSISTENCY_FAULTS)),
-        int(found.isdisjoint(SUBOPTIMAL)),
-        tuple(faults),
-        state,
-    )
-
-
-def _assess_event(problem: Problem, state: State, step: Claim | Aside) -> Verdict:
+def _event_step_faults(problem: Problem, state: State, step: Claim | Aside) -> list[str]:
     faults = _claim_faults(step) if isinstance(step, Claim) else []
     faults += ["unit"] * (step.noun != problem.noun)
     if step in state.claims:
-        return _verdict([*faults, "repetition"], state)
+        return [*faults, "repetition"]
     faults += ["contradiction"] * (step.event <= state.done)
     if step.event > len(problem.events):
-        faults.append("event")
-    else:
-        faults += ["skipped"] * (step.event > state.done + 1)
-        faults += _event_faults(problem, step)
-        faults += ["carried"] * (step.value != state.value)
-    value = step.result if isinstance(step, Claim) else step.value
-    return _verdict(faults, State(max(state.done, step.event), value, (*state.claims, step), state.ended))
+        return [*faults, "event"]
+    faults += ["skipped"] * (step.event > state.done + 1)
+    event = problem.events[step.event - 1]
+    faults += ["person"] * ((event.actor == problem.hero) == isinstance(step, Aside))
+    if isinstance(step, Claim):
+        faults += ["verb"] * (event.verb != step.verb)
+        faults += ["amount"] * (event.verb == step.verb and event.object != step.object)
+    elif event.actor != problem.hero:
+        faults += ["name"] * (event.actor != step.name)
+    return faults + ["carried"] * (step.value != state.value)
 
 
 def _claim_faults(claim: Claim) -> list[str]:
@@ -228,17 +228,4 @@ def _claim_faults(claim: Claim) -> list[str]:
     if claim.sign != SIGN[claim.verb]:
         faults.append("misreading" if claim.verb in TRICKY else "operation")
     faults += ["operand"] * (claim.right != (2 if claim.object == "them" else int(claim.object)))
-    faults += ["arithmetic"] * (compute(claim.value, claim.sign, claim.right) != claim.result)
-    return faults
-
-
-def _event_faults(problem: Problem, step: Claim | Aside) -> list[str]:
-    """Differences between a step and the event that it names."""
-    event = problem.events[step.event - 1]
-    mine = event.actor == problem.hero
-    if isinstance(step, Aside):
-        return ["person"] if mine else ["name"] * (event.actor != step.name)
-    faults = ["person"] * (not mine)
-    faults += ["verb"] * (event.verb != step.verb)
-    faults += ["amount"] * (event.verb == step.verb and event.object != step.object)
-    return faults
+    return faults + ["arithmetic"] * (compute(claim.value, claim.sign, claim.right) != claim.result)

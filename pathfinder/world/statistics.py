@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, read_json, read_jsonl
-from pathfinder.world.oracle import Claim, State, Verdict, assess, begin, is_on_track, parse
+from pathfinder.world.oracle import Claim, State, Verdict, assess, begin, is_on_track
 from pathfinder.world.story import TRICKY, Problem, read_story, split_of
 
 PARTS = {
@@ -54,14 +54,14 @@ class Part:
         """Count a step with its recorded label; ``before`` is ``None`` after a step outside the grammar."""
         self.steps += 1
         self.labels[label] += 1
-        verdict, parsed = assess(problem, before, step) if before else None, parse(step)
+        verdict = assess(problem, before, step) if before else None
         if before is None or verdict is None:
             self.outside_the_grammar += 1
             return
         self.sound += verdict.is_correct
         self.faults.update(verdict.faults or ("none",))
         self.labels_as_the_oracle[label] += label == _true_label(problem, before, verdict, label)
-        if isinstance(parsed, Claim) and parsed.verb in TRICKY:
+        if isinstance(verdict.step, Claim) and verdict.step.verb in TRICKY:
             self.steps_about_tricky_events += 1
             self.misread += "misreading" in verdict.faults
 

@@ -86,8 +86,7 @@ WORLDS = {
         Level("omnimath", (7, 9), 79, 0.35, tricky=0.36, doubles=0.12, scale=_RICH),
     ),
 }
-"""Two sizes with the same grammar and oracle. ``rich`` has larger numbers, longer stories, more events of other people,
-more doublings and more tricky events."""
+"""Two sizes with the same grammar and oracle (docs/replica.md compares them)."""
 
 
 @dataclass(frozen=True, slots=True)

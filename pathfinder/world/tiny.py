@@ -1,8 +1,8 @@
 """Tiny Qwen2-architecture models and their tokenizer.
 
 The tokenizer is a byte-level BPE, so any text round-trips. Each number 0-99, each word of the world and each fixed
-prompt string is one token. It is saved and loaded as ``PreTrainedTokenizerFast``: given a qwen2 configuration,
-``AutoTokenizer`` would choose ``Qwen2Tokenizer``, which silently splits digits again.
+prompt string is one token. It is a ``PreTrainedTokenizerFast``, because ``AutoTokenizer`` would choose
+``Qwen2Tokenizer`` for a qwen2 configuration, which silently splits digits again.
 """
 
 from __future__ import annotations
@@ -50,25 +50,19 @@ _SENTINELS = ("\x00problem\x00", "\x00prefix\x00", STEP_SENTINEL)
 
 def prompt_chunks() -> list[str]:
     """Every fixed prompt string, longest first; each becomes one added token."""
-    chunks: set[str] = set()
     problem, prefix, step = _SENTINELS
-    for indent in INDENTS:
-        chunks.update(_between(prompts.judge_prompt(problem, [prefix], step, indent)))
-    chunks.update(_between(START_OF_TURN + prompts.policy_prompt(problem, []).removeprefix(START_OF_TURN)))
-    for system in (prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.SYSTEM_SEARCH, CHECK_SYSTEM):
-        chunks.update(_between(prompts.user_turn(problem, system)))
+    texts = [prompts.judge_prompt(problem, [prefix], step, indent) for indent in INDENTS]
+    systems = (prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.SYSTEM_SEARCH, CHECK_SYSTEM)
+    texts += [prompts.policy_prompt(problem, []), *(prompts.user_turn(problem, system) for system in systems)]
     for variant in prompts.VARIANTS.values():
         for marks in (variant.first, (*variant.first, *variant.second)):
             first, *rest = (mark.caption for mark in marks)
-            chunks.update((f" {first}: ", *(f", {caption}: " for caption in rest)))
-    chunks.update(("Current Step: ", "Current step: ", *CHECK_CAPTIONS, JUDGE_REASONING, *JUDGE_SCORES))
-    chunks.update((f"{START_OF_TURN}user\n", f"{START_OF_TURN}assistant\n", f"{END_OF_TURN}\n"))
-    stripped = {piece for chunk in chunks for piece in re.split("|".join(map(re.escape, SPECIAL)), chunk)}
-    return sorted((piece for piece in stripped if len(piece) > 1), key=lambda piece: (-len(piece), piece))
-
-
-def _between(text: str) -> list[str]:
-    return re.split("|".join(map(re.escape, _SENTINELS)), text)
+            texts += [f" {first}: ", *(f", {caption}: " for caption in rest)]
+    texts += ["Current Step: ", "Current step: ", *CHECK_CAPTIONS, JUDGE_REASONING, *JUDGE_SCORES]
+    texts += [f"{START_OF_TURN}user\n", f"{START_OF_TURN}assistant\n"]
+    between = re.compile("|".join(map(re.escape, (*SPECIAL, *_SENTINELS))))
+    chunks = {chunk for text in texts for chunk in between.split(text) if len(chunk) > 1}
+    return sorted(chunks, key=lambda chunk: (-len(chunk), chunk))
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
@@ -93,16 +87,15 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
 
 def _lesson_words() -> Counter[str]:
     """Pieces with weights: the world's words, which must become single tokens, outweigh the prompts' English."""
-    own = [f" {word}" for verb in story.SIGN for word in verb.split()]
-    own += [verb.split()[0] for verb in story.SIGN]
-    own += [f"{space}{word}" for word in (*story.NAMES, *story.NOUNS) for space in ("", " ")]
+    words = [*story.NAMES, *story.NOUNS, YES, NO, "them", "event"]
+    own = [f" {word}" for verb in story.SIGN for word in verb.split()] + [verb.split()[0] for verb in story.SIGN]
+    own += [f"{space}{word}" for word in words for space in ("", " ")]
     sentences = (
         "How many does have? has is about, so still The answer is \\boxed{ }. So far that is If that, then it is.",
         "Next we read, which makes, hence, so clearly + - * = them yes no event from says Check",
         "none right wrong again more asks done first last next now left over who what other not",
     )
     own += [piece for sentence in sentences for piece in _pieces(sentence)]
-    own += [f"{space}{word}" for word in (YES, NO, "them", "event") for space in ("", " ")]
     own += ["The", "So", "If", "Next", "How", " =", " +", " -", " *", "\n\n", "}.", "\\"]
     counts = Counter(dict.fromkeys(own, 1000))
     prose = "\n".join((prompts.JUDGE_PROMPT, prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.POLICY_PROMPT))
@@ -116,16 +109,13 @@ def _pieces(text: str) -> list[str]:
 
 def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Number merges written out, then byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     space = _as_bytes(" ")
     merges = [(space, str(d)) for d in range(10)] + [(str(d), ")") for d in range(1, 10)]
     merges += [(f"{before}{n // 10}", str(n % 10)) for n in range(10, 100) for before in ("", space)]
-    vocabulary = {token: i for i, token in enumerate(alphabet)}
-    for left, right in merges:
-        vocabulary[left + right] = len(vocabulary)
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
     weights = _lesson_words()
     words = {word: list("".join(map(_as_bytes, word))) for word in weights if not any(c.isdigit() for c in word)}
-    while len(vocabulary) < _VOCABULARY:
+    while len(tokens) < _VOCABULARY:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in words.items():
             for pair in pairwise(parts):
@@ -134,9 +124,9 @@ def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
             break
         best = min(pairs, key=lambda pair: (-pairs[pair], pair))
         merges.append(best)
-        vocabulary["".join(best)] = len(vocabulary)
+        tokens.append("".join(best))
         words = {word: _merged(parts, best) for word, parts in words.items()}
-    return vocabulary, merges
+    return {token: i for i, token in enumerate(tokens)}, merges
 
 
 def _as_bytes(text: str) -> str:

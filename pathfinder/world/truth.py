@@ -1,7 +1,7 @@
 """The judge and the consistency filter, measured against the ground truth of a generated world.
 
-The oracle parses the story from the problem's text and judges each step again, given the steps before it. Nothing is
-taken from the generator. Problems of real sources are not stories of a generated world, so their truth is unknown.
+The oracle parses the story from the problem's text and judges each step again, given the steps before it. The truth of
+problems from real sources is unknown.
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from pathfinder.benchmarks.bootstrap import interval
+from pathfinder.benchmarks.bootstrap import Indices, interval
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
 from pathfinder.world.oracle import Verdict, assess_all
 from pathfinder.world.story import read_story
 
-Figure = dict[str, Any]
-"""``{"value": percent, "interval": [low, high]}``; both are null if nothing was counted."""
 KNOWN = {
     "group": pl.String(),  # source and rating, "prm800k:-1"
     "problem_id": pl.String(),
@@ -52,19 +51,15 @@ def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame,
     )
     rows = []
     for row in judged.iter_rows(named=True):
-        verdict = verdict_of(row["problem"], row["steps"][: row["step_index"]], row["step"])
-        if verdict is None:
-            continue
-        scores, truth = (row["math"], row["consistency"]), (verdict.math, verdict.consistency)
-        group = f"{row['source']}:{row['rating']:+d}"
-        rows.append(
-            (group, row["problem_id"], not verdict.is_correct, not all(scores), scores == truth, row["is_kept"])
-        )
+        if verdict := verdict_of(row["problem"], row["steps"][: row["step_index"]], row["step"]):
+            group, scores = f"{row['source']}:{row['rating']:+d}", (row["math"], row["consistency"])
+            judged_as = (not verdict.is_correct, not all(scores), scores == verdict.labels[:2])
+            rows.append((group, row["problem_id"], *judged_as, row["is_kept"]))
     return pl.DataFrame(rows, schema=KNOWN, orient="row")
 
 
 def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
-    """Rates of ``known`` rows in percent, with bootstrap intervals by problem.
+    """Rates of ``known`` rows in percent with bootstrap intervals by problem; both are null if nothing was counted.
 
     ``wrong`` is the share of incorrect steps, which is also the ``error_precision`` of a judge that flags every step.
     ``error_recall`` and ``false_alarms`` do not depend on that share. ``labels_right`` is given for all steps, and for
@@ -85,16 +80,14 @@ def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
     return counts | {name: _rate(rows, part, whole, report) for name, (part, whole) in rates.items()}
 
 
-def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> Figure:
+def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> dict[str, Any]:
     by_problem = rows.group_by("problem_id", maintain_order=True).agg(part=part.sum(), whole=whole.sum())
     parts, wholes = by_problem["part"].to_numpy(), by_problem["whole"].to_numpy()
     if not wholes.sum():
         return {"value": None, "interval": None}
-    bounds = interval(
-        len(parts),
-        lambda taken: 100 * float(parts[taken].sum()) / max(1.0, float(wholes[taken].sum())),
-        report.bootstrap_samples,
-        report.confidence,
-        report.seed,
-    )
-    return {"value": 100 * float(parts.sum()) / float(wholes.sum()), "interval": list(bounds)}
+
+    def percent(taken: Indices) -> float:
+        return 100 * float(parts[taken].sum()) / max(1.0, float(wholes[taken].sum()))
+
+    bounds = interval(len(parts), percent, report.bootstrap_samples, report.confidence, report.seed)
+    return {"value": percent(np.arange(len(parts))), "interval": list(bounds)}
