@@ -27,7 +27,7 @@ class Verbs(TyperGroup):
     """Verbs that print a ``PathfinderError`` as one red line, without a traceback, and exit with its status."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb."""
+        """Run the verb. Raises ``typer.Exit`` with the status of the error that it prints."""
         try:
             return super().invoke(ctx)
         except PathfinderError as error:

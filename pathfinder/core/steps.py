@@ -62,8 +62,6 @@ class PRM(Protocol):
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
         """Score every step of every solution; ``on_done`` receives how many more solutions are finished."""
-        ...
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search."""
-        ...

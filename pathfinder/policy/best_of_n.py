@@ -1,8 +1,7 @@
 """Best of n: the PRM's step scores choose one of the whole solutions that the policy sampled.
 
-A rule turns the rewards of a solution's steps, which are those of the search, into one score: the minimum, the product,
-the last value or the mean. The sample with the highest score is the answer, the first of equals. A sample without an
-answer is never chosen, just as it has no vote in maj@n. A problem without any answer is incorrect.
+A rule turns the rewards of a solution's steps into one score. The sample with the highest score is the answer, the
+first of equals. A sample without an answer is never chosen; a problem without any answer is incorrect.
 """
 
 from __future__ import annotations

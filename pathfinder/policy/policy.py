@@ -22,11 +22,9 @@ class Policy(Protocol):
     @property
     def specials(self) -> Collection[str]:
         """Special tokens that text from outside must not contain."""
-        ...
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Return completions in the order of the prompts; ``keys`` name the random streams of the rows."""
-        ...
 
 
 class ServerPolicy:

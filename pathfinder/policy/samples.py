@@ -18,21 +18,19 @@ def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -
     prompts = [safe_prompt(policy, problem.problem, []) for problem in problems for _ in range(n)]
     keys = [f"{settings.seed}/{p.set}/{p.id}/solution/{i}" for p in problems for i in range(n)]
     drawn = policy.generate(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
-    rows = []
-    for place, problem in enumerate(problems):
-        completions = drawn[place * n : (place + 1) * n]
-        rows.append(
-            {
-                "set": problem.set,
-                "id": problem.id,
-                "question": problem.problem,
-                "gt_answer": problem.key,
-                "solutions": [completion.text for completion in completions],
-                "finish": [completion.finish for completion in completions],
-                "answers": [last_boxed(completion.text) for completion in completions],
-            }
-        )
-    return rows
+    groups = (drawn[start : start + n] for start in range(0, len(drawn), n))
+    return [
+        {
+            "set": problem.set,
+            "id": problem.id,
+            "question": problem.problem,
+            "gt_answer": problem.key,
+            "solutions": [completion.text for completion in completions],
+            "finish": [completion.finish for completion in completions],
+            "answers": [last_boxed(completion.text) for completion in completions],
+        }
+        for problem, completions in zip(problems, groups, strict=True)
+    ]
 
 
 def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,7 @@ published script makes a call per problem and round. Greedy search is a beam of 
 problem share its n samples of a round, and the ``width`` next steps with the highest rewards remain.
 
 Preset ``official`` follows the published rules exactly (``Greedy-Seach-Zero-Shot.py``). Preset ``repaired`` differs
-where that script loses or misreads something:
-
-- A candidate cut at the token limit is not finished, and an empty step is not a candidate.
-- A round without an accepted candidate stays in the history; the second in a row takes the best rejected candidate.
-- Typographic symbols are allowed.
+where that script loses or misreads something; docs/search.md compares the two.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from pathfinder.tree.passes import Mode
 if TYPE_CHECKING:
     from pathfinder.prm.served_scoring import ServedScorer
 
-LOGS = Path(".pathfinder/vllm")
 _LOCAL: dict[str, Any] = {"engine": "local", "preset": "default", "dtype": "float32", "token_budget": 16384}
 DEFAULTS = Score.model_construct(**_LOCAL, base_url="", concurrency=32)
 """Settings for scoring without a ``params.yaml``. They cannot start a server, so they have no ``vllm``."""
@@ -40,5 +39,6 @@ def open_pathfinder(
         urls = [settings.base_url]
         if not settings.base_url:
             longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
-            urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, LOGS / folder.name))
+            logs = Path(".pathfinder/vllm") / folder.name
+            urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, logs))
         yield ServedScorer(folder, urls, settings.preset, settings.concurrency, mode)

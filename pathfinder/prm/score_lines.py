@@ -13,15 +13,13 @@ import typer
 from pathfinder.core.io import DataError, parse_jsonl, read_jsonl
 from pathfinder.core.steps import Solution, StepScore
 
-STANDARD_INPUT = "-"
-
 
 def read_solutions(source: str) -> list[Solution]:
     """Read rows ``{"id", "problem", "steps": […]}`` from a file, or from standard input for ``-``.
 
     Raises ``DataError`` naming the file and line of a bad row.
     """
-    if source == STANDARD_INPUT:
+    if source == "-":
         source, rows = "standard input", parse_jsonl(sys.stdin.buffer, "standard input")
     elif Path(source).is_file():
         rows = read_jsonl(Path(source))
