@@ -8,7 +8,7 @@ same bytes. Rows with identical text so far share one computation; finished rows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,10 +32,10 @@ _NUCLEUS = 64  # most nuclei fit into this many tokens; larger ones need a full 
 class Generator:
     """A causal language model and its tokenizer."""
 
-    def __init__(self, folder: Path, dtype: str = "float32") -> None:
+    def __init__(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(resolve(folder))
         self.specials = special_strings(self.tokenizer)
-        self._model: Any = load_model(folder, dtype)
+        self._model: Any = load_model(folder, "float32")
         self._ends = _end_ids(self._model, self.tokenizer)
         self._pad = min(self._ends)
         self._pieces: dict[int, str] = {}
@@ -58,7 +58,7 @@ class Generator:
         if len(prompts) != len(keys):
             raise ValueError(f"{len(prompts)} prompts and {len(keys)} keys; give one key per prompt")
         encoded = {prompt: self.encode(prompt) for prompt in set(prompts)}
-        if any(not ids for ids in encoded.values()):
+        if [] in encoded.values():
             raise DataError("a prompt is empty; the model needs at least one token to continue")
         # rows of similar length share a batch, which saves padding; the place breaks ties, which fixes the order
         order = sorted(range(len(prompts)), key=lambda i: (len(encoded[prompts[i]]), prompts[i], i))
@@ -124,40 +124,37 @@ class _Cache:
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.rows, self.capacity, self.length = rows, capacity, 0
-        self.layers: list[list[Tensor]] = []
+        self.held: list[Tensor] = []  # keys and values of each layer in turn
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         return self.length
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
         """Append a layer's new keys and values; returns all of them, each of shape (rows, heads, tokens, size)."""
-        if layer_idx == len(self.layers):
+        at, end = 2 * layer_idx, self.length + keys.shape[2]
+        if at == len(self.held):
             shape = (*keys.shape[:2], self.capacity, keys.shape[3])
-            self.layers.append([keys.new_empty(shape), values.new_empty(shape)])
-        end, rows = self.length + keys.shape[2], self.rows
-        held = self.layers[layer_idx]
-        held[0][:rows, :, self.length : end] = keys
-        held[1][:rows, :, self.length : end] = values
-        return held[0][:rows, :, :end], held[1][:rows, :, :end]
+            self.held += [keys.new_empty(shape), values.new_empty(shape)]
+        for tensor, new in zip(self.held[at : at + 2], (keys, values), strict=True):
+            tensor[: self.rows, :, self.length : end] = new
+        return self.held[at][: self.rows, :, :end], self.held[at + 1][: self.rows, :, :end]
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows, in this order."""
         index, used = torch.tensor(rows), self.length
-        for held in self.layers:
-            for i, tensor in enumerate(held):
-                held[i] = tensor.new_empty((len(rows), *tensor.shape[1:]))
-                held[i][:, :, :used] = tensor[index.to(tensor.device), :, :used]
+        for i, tensor in enumerate(self.held):
+            self.held[i] = tensor.new_empty((len(rows), *tensor.shape[1:]))
+            self.held[i][:, :, :used] = tensor[index.to(tensor.device), :, :used]
         self.rows = len(rows)
 
     def repeat(self, rows: list[int]) -> None:
         """Append copies of these rows; capacity grows by half, so reallocations are rare."""
         index, used, end = torch.tensor(rows), self.length, self.rows + len(rows)
-        for held in self.layers:
-            for i, tensor in enumerate(held):
-                if end > len(tensor):
-                    held[i] = tensor.new_empty((max(end, len(tensor) * 3 // 2), *tensor.shape[1:]))
-                    held[i][: self.rows, :, :used] = tensor[: self.rows, :, :used]
-                held[i][self.rows : end, :, :used] = tensor[index.to(tensor.device), :, :used]
+        for i, tensor in enumerate(self.held):
+            if end > len(tensor):
+                self.held[i] = tensor.new_empty((max(end, len(tensor) * 3 // 2), *tensor.shape[1:]))
+                self.held[i][: self.rows, :, :used] = tensor[: self.rows, :, :used]
+            self.held[i][self.rows : end, :, :used] = tensor[index.to(tensor.device), :, :used]
         self.rows = end
 
 
@@ -260,12 +257,11 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
     """All ids that end a text: from generation settings, configuration, tokenizer and chat format."""
-    configured: Iterable[Any] = (
-        getattr(model.generation_config, "eos_token_id", None),
-        model.config.eos_token_id,
-        tokenizer.eos_token_id,
+    settings = (model.generation_config, model.config, tokenizer)
+    configured = [
+        *(getattr(source, "eos_token_id", None) for source in settings),
         tokenizer.get_vocab().get(END_OF_TURN),
-    )
+    ]
     ids = {int(i) for entry in configured if entry is not None for i in (entry if isinstance(entry, list) else [entry])}
     if not ids:
         raise DataError("the model defines no end token; set eos_token_id in its config.json")

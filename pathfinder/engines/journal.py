@@ -42,12 +42,12 @@ class Journal:
         self._unsynced = 0
         self._synced = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
-        is_new = not path.exists()
+        if not path.exists():
+            path.touch()
+            _sync_folder(path.parent)
         self._file: IO[bytes] = path.open("a+b")
         try:
             self._lock()
-            if is_new:
-                _sync_folder(path.parent)
             self._load()
         except BaseException:
             self._file.close()

@@ -119,19 +119,19 @@ class ServerClient:
         """
         names = [f"token_id:{token}" for token in tokens]
         options = {"logprob_token_ids": list(tokens), "return_tokens_as_token_ids": True, "ignore_eos": True}
+        settings: dict[str, Any] = {
+            "max_tokens": 1,
+            "temperature": 0.0,
+            "logprobs": _TOP_LOGPROBS,
+            "extra_body": options,
+        }
 
         async def call(key: str, client: openai.AsyncOpenAI) -> T | Failure:
             async def ask(prompts: Sequence[Sequence[int]]) -> list[list[float]]:
                 if not prompts:
                     return []
-                answer = await client.completions.create(
-                    model=self.model,
-                    prompt=[list(prompt) for prompt in prompts],
-                    max_tokens=1,
-                    temperature=0.0,
-                    logprobs=_TOP_LOGPROBS,
-                    extra_body=options,
-                )
+                ids = [list(prompt) for prompt in prompts]
+                answer = await client.completions.create(model=self.model, prompt=ids, **settings)
                 if len(answer.choices) != len(prompts):
                     raise TypeError(f"{len(answer.choices)} answers to {len(prompts)} prompts")
                 return [_logprobs(choice, names) for choice in sorted(answer.choices, key=lambda choice: choice.index)]
@@ -227,7 +227,8 @@ class ServerClient:
                 raise
             except (openai.APIError, json.JSONDecodeError, IndexError, TypeError, AttributeError) as error:
                 # The last three: a body of the right type with missing parts, as a dying server sends it.
-                if _is_permanent(error):
+                status = getattr(error, "status_code", 500)
+                if 400 <= status < 500 and status not in (408, 409, 425, 429):
                     raise DataError(f"{where}: {error}; check the address, OPENAI_API_KEY and model") from error
                 if attempt == retries:
                     raise TransientError(
@@ -258,23 +259,15 @@ def connect(
     return client
 
 
-def _is_permanent(error: Exception) -> bool:
-    status = error.status_code if isinstance(error, openai.APIStatusError) else 500
-    return 400 <= status < 500 and status not in (408, 409, 425, 429)
-
-
 def _wait(attempt: int, error: Exception) -> float:
     """Seconds to wait: as the server asks, or exponential with full jitter; both are limited."""
-    if isinstance(error, openai.APIStatusError):
-        asked: str = error.response.headers.get("retry-after", "")
-        if asked.replace(".", "", 1).isdigit():
-            return min(float(asked), _LONGEST_WAIT_S)
+    asked = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
+    if asked.replace(".", "", 1).isdigit():
+        return min(float(asked), _LONGEST_WAIT_S)
     return random.uniform(0.1, 1.0) * min(_FIRST_WAIT_S * 2.0**attempt, _LONGEST_WAIT_S)
 
 
 def _reply(text: str, usage: Any, finish: str | None) -> Reply:
-    if not isinstance(text, str):
-        raise TypeError(f"the server sent {type(text).__name__} instead of text")
     storable = text.encode("utf-8", "replace").decode()  # without lone surrogates
     tokens, prompt_tokens = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (0, 0)
     return Reply(storable, tokens, "length" if finish == "length" else "stop", prompt_tokens)

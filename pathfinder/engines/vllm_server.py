@@ -57,7 +57,9 @@ def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, lo
     logs.mkdir(parents=True, exist_ok=True)
     flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)
     with ExitStack() as stack:
-        stack.enter_context(_terminated_as_exit())
+        # SIGTERM becomes SystemExit, so that this block stops its servers before the process ends
+        before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+        stack.callback(signal.signal, signal.SIGTERM, before)
         servers = []
         for number in range(settings.replicas):
             port, log = _free_port(), logs / f"vllm-{number}.log"
@@ -122,31 +124,15 @@ def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> 
     try:
         yield process
     finally:
-        assert process.stdin is not None  # noqa: S101  # stdin=PIPE
-        process.stdin.close()
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S + 5)
+            process.communicate(timeout=_GRACE_S + 5)  # closes its standard input
         with suppress(ProcessLookupError):  # workers of a server that exited
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
-@contextmanager
-def _terminated_as_exit() -> Iterator[None]:
-    """Turn SIGTERM into ``SystemExit``, so that the block stops the processes that it started."""
-
-    def stop(signum: int, _frame: object) -> None:
-        raise SystemExit(128 + signum)
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress) -> None:
-    while True:
+    while (left := deadline - time.monotonic()) > 0:
         if process.poll() is not None:
             raise DataError(
                 f"vLLM exited with status {process.returncode} while it started; {log} ends with\n{_tail(log)}"
@@ -154,13 +140,11 @@ def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadlin
         with suppress(httpx.HTTPError):
             if httpx.get(f"{url}/health", timeout=5).status_code == 200:
                 return
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TransientError(
-                f"{url}: vLLM was not ready in time; raise vllm.start_timeout_s. {log} ends with\n{_tail(log)}"
-            )
         time.sleep(_POLL_S)
         progress.advance(max(int(progress.total - left) - progress.done, 0), f"log: {log}")
+    raise TransientError(
+        f"{url}: vLLM was not ready in time; raise vllm.start_timeout_s. {log} ends with\n{_tail(log)}"
+    )
 
 
 def _free_port() -> int:

@@ -24,7 +24,7 @@ from pathfinder.core.prompts import DIGESTS
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import ServerClient, connect
-from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling, Turns
+from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
@@ -154,9 +154,11 @@ class LocalJudge:
             if missing and meter.take(len(missing)):
                 fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
                 prompts = [generator.chat_prompt(prompt_of(key)) for key in fitting]
-                drawn = dict(zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True))
+                drawn = zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True)
+                answers = {key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn}
                 for key in missing:
-                    entry = self._entry(drawn.get(key), lengths[key])
+                    too_long = Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit")
+                    entry = _entry(answers.get(key, too_long))
                     journal.write(key, entry)
                     meter.answered(key, entry)
                 journal.sync()
@@ -166,18 +168,12 @@ class LocalJudge:
         """Batches whose prefill fits into memory; prompts too long for the model are last."""
         batch: list[str] = []
         for key in sorted(lengths, key=lambda key: (lengths[key], key)):
-            full = len(batch) == self._batch_size
-            if batch and (full or (len(batch) + 1) * min(lengths[key], self._longest_prompt) ** 2 > _PREFILL_CELLS):
+            cells = (len(batch) + 1) * min(lengths[key], self._longest_prompt) ** 2
+            if batch and (len(batch) == self._batch_size or cells > _PREFILL_CELLS):
                 yield batch
                 batch = []
             batch.append(key)
-        if batch:
-            yield batch
-
-    def _entry(self, drawn: Completion | None, length: int) -> dict[str, Any]:
-        if drawn is None:
-            return _entry(Failure("too_long", f"{length} tokens, {self._longest_prompt} fit"))
-        return _entry(Reply(drawn.text, drawn.tokens, drawn.finish, length))
+        yield batch
 
 
 Judge = ServerJudge | LocalJudge

@@ -45,7 +45,9 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
     paid = Counter(calls=0, tokens=0, prompt_tokens=0)
     not_binary = 0
     prompts, verdicts = labelling.prompts, labelling.verdicts
-    counted = np.zeros(len(prompts), np.uint64)  # bits of the paid answers of each distinct prompt, at its first place
+    counted = np.zeros(
+        len(prompts.rows), np.uint64
+    )  # bits of the paid answers of each distinct prompt, at its first place
     with table_writer(path, ANSWERS) as table:
         for place, row in enumerate(prompts.rows.tolist()):
             identity, first = labelling.steps["id"][row], prompts.place(prompts.key(place, 0))

@@ -121,9 +121,6 @@ class Prompts:
             self._digests[place] = hashlib.sha256(self.text(place).encode()).digest()
         self._order = np.argsort(self._digests, kind="stable")
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
     def text(self, place: int) -> str:
         """The prompt at a place."""
         _, source, index, step, trunk = self._asked.row(place)
@@ -167,7 +164,7 @@ class Labelling:
         Raises ``BudgetSpentError`` if the budget is spent before that.
         """
         self.meter.read = self._read
-        pending = [(place, 0) for place in range(len(self.prompts))]
+        pending = [(place, 0) for place in range(len(self.prompts.rows))]
         for wave in count(1):
             if not pending:
                 return

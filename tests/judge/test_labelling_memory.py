@@ -72,13 +72,13 @@ def test_memory_stays_flat(tmp_path: Path, root: Path) -> None:
             chosen = choose(steps, settings)
             before, start = resident_mib(), time.perf_counter()
             prompts = Prompts(steps, trajectories, chosen, judge.specials, "repaired")
-            print(f"\n{len(prompts):,} prompts named in {time.perf_counter() - start:.1f} s")
+            print(f"\n{len(prompts.rows):,} prompts named in {time.perf_counter() - start:.1f} s")
             meter = Watched(settings)
             meter.marks, meter.began = [(0, resident_mib(), 0.0)], time.perf_counter()
             print(f"       0 calls: {resident_mib():.0f} MiB (before the prompts: {before:.0f} MiB)")
             labelling = Labelling(steps, prompts, judge, journal, settings, chosen, meter)
             labelling.run()
-    characters = sum(len(prompts.text(place)) for place in range(0, len(prompts), 100)) * 100
+    characters = sum(len(prompts.text(place)) for place in range(0, len(prompts.rows), 100)) * 100
     answers = (tmp_path / "journal.jsonl").stat().st_size
     first, last = meter.marks[1], meter.marks[-1]
     print(
