@@ -4,9 +4,8 @@ Reads   artifacts/steps, artifacts/raw/models/judge; params: label
 Writes  artifacts/labels/{labels,answers}.parquet, metrics/label.json
 Run     python -m stages.label
 
-Each answer is kept in .pathfinder/label/<digest>/journal.jsonl on arrival. After a kill the same command resumes and
-writes the same bytes as an uninterrupted run. It also resumes when a server was down (exit status 75: try again) or the
-budget was spent (exit status 69: raise it). See docs/judge.md.
+Each answer is kept in .pathfinder/label/<digest>/journal.jsonl on arrival, so the same command resumes after a kill, a
+server that was down (exit status 75: try again) or a spent budget (69: raise it). See docs/judge.md.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ def main() -> None:
     steps, trajectories = read_parquet(STEPS_FILE, STEPS), read_parquet(TRAJECTORIES_FILE, TRAJECTORIES)
     with open_judge(JUDGE_FOLDER, params, STATE) as judge:
         verdicts = choose(steps, params)
-        prompts = Prompts(steps, trajectories, verdicts, judge.specials, params.preset)
+        prompts = Prompts(steps, trajectories, verdicts, judge, params.preset)
         folder = journal_folder(STATE, judge, params, [STEPS_FILE, TRAJECTORIES_FILE])
         with Journal(folder / "journal.jsonl") as journal:
             labelling = Labelling(steps, prompts, judge, journal, params, verdicts, Meter(params))
@@ -55,10 +54,9 @@ def main() -> None:
             figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
     labels = labels_of(steps, verdicts)
     write_parquet(LABELS_FOLDER / "labels.parquet", labels)
-    outcomes: Counter[str] = Counter(labels["outcome"].to_list())
-    figures |= {"outcomes": dict(outcomes), "agreement": agreement(steps, labels), "engine": params.engine}
-    figures |= {"preset": params.preset, "sources": by_source(steps, labels)}
-    write_json(METRICS, accounting(outcomes) | figures)
+    outcomes = Counter(labels["outcome"])
+    figures |= {"outcomes": outcomes, "agreement": agreement(steps, labels), "sources": by_source(steps, labels)}
+    write_json(METRICS, accounting(outcomes) | figures | {"engine": params.engine, "preset": params.preset})
 
 
 if __name__ == "__main__":

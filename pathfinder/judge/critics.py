@@ -167,7 +167,7 @@ def _ask(
     texts = [[_Text(e["text"], e["finish"] == "length") for e in found if "outcome" not in e] for found in entries]
     outcomes = Counter(str(entry.get("outcome", "answered")) for found in entries for entry in found)
     cut = sum(answer.cut for found in texts for answer in found)
-    return texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": dict(outcomes), "cut": cut}
+    return texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": outcomes, "cut": cut}
 
 
 def _read_paragraph(item: ProcessBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> tuple[Row, int | None]:

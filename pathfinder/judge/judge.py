@@ -40,11 +40,11 @@ def model_identity(folder: Path) -> dict[str, Any]:
     Raises ``DataError`` if the folder is empty or missing.
     """
     if (model := read_hub_model(folder)) is not None:
-        return {"repo": model.repo, "revision": model.revision}
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return asdict(model)
+    files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
     if not files:
         raise DataError(f"{folder}: contains no model; run `dvc repro download` or correct download.sources")
-    return {"files": digest_of({path.relative_to(folder).as_posix(): sha256_file(path) for path in files})}
+    return {"files": digest_of(files)}
 
 
 def journal_folder(root: Path, judge: Judge, params: Label, tables: Sequence[Path]) -> Path:

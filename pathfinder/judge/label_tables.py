@@ -67,7 +67,7 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
         "parsed_share": outcomes["parsed"] / total if total else None,
         "not_binary": not_binary,
     }
-    return figures | paid | {"answer_outcomes": dict(outcomes), "unparsed_reasons": dict(reasons)}
+    return figures | paid | {"answer_outcomes": outcomes, "unparsed_reasons": reasons}
 
 
 def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, dict[str, Any]]:

@@ -103,15 +103,10 @@ class Prompts:
     """
 
     def __init__(
-        self,
-        steps: pl.DataFrame,
-        trajectories: pl.DataFrame,
-        verdicts: Verdicts,
-        specials: Sequence[str],
-        preset: AnswerPreset,
+        self, steps: pl.DataFrame, trajectories: pl.DataFrame, verdicts: Verdicts, judge: Judge, preset: AnswerPreset
     ) -> None:
         self.rows: npt.NDArray[np.int64] = np.flatnonzero(verdicts.outcomes == _OPEN)
-        self._specials, self._preset = specials, preset
+        self._specials, self._preset = judge.specials, preset
         asked = steps.select("trajectory_id", "source", "step_index", "step")[self.rows]
         places = trajectories.select("trajectory_id").with_row_index("trunk")
         self._asked = asked.join(places, on="trajectory_id", how="left", maintain_order="left")

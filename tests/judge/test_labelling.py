@@ -69,7 +69,7 @@ def run(
     steps, trajectories = table(*rows)
     judge = Scripted(reply)
     chosen = choose(steps, settings)
-    prompts = Prompts(steps, trajectories, chosen, judge.specials, settings.preset)
+    prompts = Prompts(steps, trajectories, chosen, judge, settings.preset)
     with Journal(tmp_path / "j") as journal:
         labelling = Labelling(steps, prompts, judge, journal, settings, chosen, Meter(settings))
         labelling.run()

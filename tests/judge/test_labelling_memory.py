@@ -71,7 +71,7 @@ def test_memory_stays_flat(tmp_path: Path, root: Path) -> None:
         ):
             chosen = choose(steps, settings)
             before, start = resident_mib(), time.perf_counter()
-            prompts = Prompts(steps, trajectories, chosen, judge.specials, "repaired")
+            prompts = Prompts(steps, trajectories, chosen, judge, "repaired")
             print(f"\n{len(prompts.rows):,} prompts named in {time.perf_counter() - start:.1f} s")
             meter = Watched(settings)
             meter.marks, meter.began = [(0, resident_mib(), 0.0)], time.perf_counter()
