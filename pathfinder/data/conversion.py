@@ -113,7 +113,7 @@ class Converted:
 
 
 def convert_batch(batch: Batch) -> Converted:
-    """Convert lines to rows; a line that raises ``UnreadableError`` is quarantined. Only the batch decides the result."""
+    """Convert lines to rows; a line that raises ``UnreadableError`` is quarantined."""
     read, default_source = READERS[batch.folder]
     rows: dict[str, Rows] = {name: [] for name in SCHEMAS}
     counts: defaultdict[str, Counts] = defaultdict(Counts)

@@ -150,7 +150,7 @@ class StepIndex:
         ]
         """Every step of every item: the item, the place of the step from 0, its number among the distinct texts."""
         self._near = NearDuplicates(list(self.texts), threshold, SHORT)
-        self.is_short: list[bool] = self._near.is_short.tolist()
+        self.is_short = self._near.is_short
 
     def match(self, training: pl.Series) -> dict[str, dict[int, StepMatch]]:
         """The matches of each training text that has any, by the number of the benchmark step."""
