@@ -16,7 +16,7 @@ from pathfinder.engines.generate import Generator
 from pathfinder.engines.sampling import Sampling
 from pathfinder.judge.parsing import parse_scores
 from pathfinder.world.oracle import Verdict, assess_to_error
-from pathfinder.world.steps import PREFIX_HABITS, WrittenStep, draw_candidate, write_solution, written_step
+from pathfinder.world.steps import PREFIX_HABITS, draw_candidate, write_solution
 from pathfinder.world.story import Level, Problem, sample_from
 
 VOTERS = 8
@@ -72,16 +72,15 @@ def _score(problem: Problem, answers: list[int | None]) -> dict[str, float]:
     return {"pass@1": correct[0], "maj@8": maj, "pass@8": any(correct), "mean": sum(correct) / VOTERS}
 
 
-def judge_cases(count: int, levels: Mapping[str, Level]) -> list[tuple[Problem, list[str], WrittenStep]]:
+def judge_cases(count: int, levels: Mapping[str, Level]) -> list[tuple[Problem, list[str], Verdict]]:
     """Correct and incorrect held-out steps, one per story, with the steps before each."""
     rng = random.Random("measure/judge/cases")
     cases = []
     for problem in held_out(count, "judge", levels):
         solution = write_solution(problem, rng, PREFIX_HABITS)
         place = rng.randrange(len(solution))
-        step = draw_candidate(rng, problem, solution[place])
         prefix = [written.text for written in solution[:place]]
-        cases.append((problem, prefix, written_step(problem, solution[place].before, step)))
+        cases.append((problem, prefix, draw_candidate(rng, problem, solution[place])))
     return cases
 
 
@@ -101,8 +100,8 @@ def measure_judge(judge: Generator, count: int, levels: Mapping[str, Level]) -> 
         if not isinstance(scores, Scores):
             by_fault[scores].append(False)
             continue
-        answered.append((step.verdict, scores))
-        for fault in step.verdict.faults or ("none",):
+        answered.append((step, scores))
+        for fault in step.faults or ("none",):
             by_fault[fault].append(not (scores.math and scores.consistency))
     flags = np.array([not (scores.math and scores.consistency) for _, scores in answered], dtype=np.bool_)
     wrong = np.array([not verdict.is_correct for verdict, _ in answered], dtype=np.bool_)

@@ -15,10 +15,10 @@ from typing import Any
 from pathfinder.core.io import atomic_folder, sha256_file, write_json, write_jsonl
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.world import problem_sets
-from pathfinder.world.oracle import State, begin, is_on_track
+from pathfinder.world.oracle import State, Verdict, begin, is_on_track
 from pathfinder.world.problem_sets import SEARCH_LEVELS, Solver, StoryPool
 from pathfinder.world.recipes import CorpusConfig
-from pathfinder.world.steps import Habits, WrittenStep, draw_link, draw_step, safe_step, write_solution, written_step
+from pathfinder.world.steps import Habits, draw_link, draw_step, safe_step, write_solution
 from pathfinder.world.story import LEVELS, Level, Problem
 
 HUMAN = Habits(misread=0.4, slip=0.2, idle=0.08, slips=problem_sets.ALL_SLIPS)
@@ -28,10 +28,10 @@ WEAK = Habits(misread=0.6, slip=0.12, idle=0.05, slips=problem_sets.ALL_SLIPS)
 
 
 def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Mapping[str, Level] = LEVELS) -> None:
-    """Write all corpora below ``folder``, and last an index of configuration, planted defects and files, world.json.
+    """Write all corpora below ``folder``, and last the index of configuration, planted defects and files, world.json.
 
     ``solver``, the policy, writes up to half of the solutions of the ProcessBench-like subsets; typed faults of
-    simulated solvers fill the rest. Models in ``folder/models`` are listed with the other files.
+    simulated solvers fill the rest.
     """
     pool = StoryPool(config, levels)
     benches = {name: problem_sets.processbench_subset(pool, name, solver) for name in levels}
@@ -60,9 +60,8 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         "prmbench_repeated_ids": 2,
         "processbench_repeated_problems": 1,
     }
-    write_json(
-        folder / "world.json", {"config": config.model_dump(), "planted": planted, "files": _files(folder, tables)}
-    )
+    index = {"config": config.model_dump(), "planted": planted, "files": _files(folder, tables)}
+    write_json(folder / "world.json", index)
 
 
 def _files(folder: Path, tables: dict[str, dict[str, list[Any]]]) -> dict[str, Any]:
@@ -117,29 +116,29 @@ def _rated_step(
 ) -> tuple[Any, State | None]:
     """A step with its alternatives, and the state after the chosen one (``None`` if no alternative is usable)."""
     wanted = rng.choices((1, 2, 3, 4), (0.35, 0.3, 0.2, 0.15))[0]
-    written: list[WrittenStep] = []
+    written: list[Verdict] = []
     for _ in range(4 * wanted):
-        candidate = written_step(problem, state, draw_step(problem, state, rng, HUMAN))
+        candidate = draw_step(problem, state, rng, HUMAN)
         if candidate.text not in [w.text for w in written] or rng.random() < config.repeats:
             written.append(candidate)
         if len(written) == wanted:
             break
     completions = [{"text": w.text, "rating": _rating(config, rng, w), "flagged": False} for w in written]
-    good = [i for i, w in enumerate(written) if w.verdict.rating == 1 and completions[i]["rating"] == 1]
-    usable = good or [i for i, w in enumerate(written) if w.verdict.is_correct and completions[i]["rating"] in (0, 1)]
+    good = [i for i, w in enumerate(written) if w.rating == 1 and completions[i]["rating"] == 1]
+    usable = good or [i for i, w in enumerate(written) if w.is_correct and completions[i]["rating"] in (0, 1)]
     step: dict[str, Any] = {"completions": completions, "human_completion": None, "chosen_completion": None}
     if usable:
         step["chosen_completion"] = rng.choice(usable)
-        return step, written[step["chosen_completion"]].verdict.state
+        return step, written[step["chosen_completion"]].after
     if phase == 2:
         return step, None
-    human = written_step(problem, state, safe_step(problem, state, draw_link(rng, 0.3)))
+    human = safe_step(problem, state, draw_link(rng, 0.3))
     step["human_completion"] = {"text": human.text, "rating": None, "source": "human", "flagged": False}
-    return step, human.verdict.state
+    return step, human.after
 
 
-def _rating(config: CorpusConfig, rng: random.Random, written: WrittenStep) -> int | None:
-    draw, rating = rng.random(), written.verdict.rating
+def _rating(config: CorpusConfig, rng: random.Random, written: Verdict) -> int | None:
+    draw, rating = rng.random(), written.rating
     if draw < config.null_ratings:
         return None
     if rating >= 0 and draw > 1 - config.wrong_minus:
@@ -158,7 +157,7 @@ def _mistral(pool: StoryPool) -> list[Any]:
 def _conversation(config: CorpusConfig, rng: random.Random, problem: Problem) -> Any:
     turns: list[dict[str, str]] = []
     for number, written in enumerate(write_solution(problem, rng, WEAK), start=1):
-        on_track = is_on_track(problem, written.before, written.verdict.state)
+        on_track = is_on_track(problem, written)
         noise = config.noise_on_track if on_track else config.noise_off_track
         plus = on_track != (rng.random() < noise)
         content = f"Step {number}: {written.text}"

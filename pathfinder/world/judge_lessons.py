@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathfinder.core import prompts
 from pathfinder.world import tiny
 from pathfinder.world.lessons import Encoder, Lesson, draw_problem, word_questions
-from pathfinder.world.oracle import Claim, Remark, State, Verdict
-from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution, written_step
+from pathfinder.world.oracle import Claim, Remark, Verdict
+from pathfinder.world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution
 from pathfinder.world.story import SIGN, Level, Problem, compute
 
 
-def reasoning(problem: Problem, state: State, verdict: Verdict) -> list[tuple[str, bool]]:
+def reasoning(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
     """The judge's reasoning: each fact that it looks up or recomputes, and whether the step agrees with it."""
-    step, faults = verdict.step, set(verdict.faults)
+    step, state, faults = verdict.step, verdict.before, set(verdict.faults)
     notes: list[tuple[str, bool]] = []
     following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
     repeated = step in state.claims
@@ -45,10 +45,10 @@ def reasoning(problem: Problem, state: State, verdict: Verdict) -> list[tuple[st
     return notes
 
 
-def judge_answer(problem: Problem, state: State, verdict: Verdict) -> list[tuple[str, float]]:
+def judge_answer(problem: Problem, verdict: Verdict) -> list[tuple[str, float]]:
     """The correct answer to the judge's prompt, as parts with loss weights: decisions weigh more than wording."""
     parts = [(tiny.JUDGE_REASONING, 0.5)]
-    for i, (text, agrees) in enumerate(reasoning(problem, state, verdict)):
+    for i, (text, agrees) in enumerate(reasoning(problem, verdict)):
         parts += [(f" {text}" if i else text, 1.0), (f" {tiny.YES if agrees else tiny.NO}", 3.0), (".", 0.5)]
     for caption, score in zip(tiny.JUDGE_SCORES, verdict.labels, strict=True):
         parts += [(caption, 0.5), (str(score), 3.0)]
@@ -68,9 +68,8 @@ def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Leve
     tail = f"{after}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
     branches = []
     for _ in range(4):
-        step = draw_step_to_verify(rng, problem, written, scramble=0.35)
-        verdict = written_step(problem, written.before, step).verdict
-        asked = encoder.questions(word_questions(step, verdict), weight=0.5)
-        answer = encoder.piece((tail, 0.0), *judge_answer(problem, written.before, verdict))
+        verdict = draw_step_to_verify(rng, problem, written, scramble=0.35)
+        asked = encoder.questions(word_questions(verdict), weight=0.5)
+        answer = encoder.piece((tail, 0.0), *judge_answer(problem, verdict))
         branches.append((len(trunk.ids), asked + answer))
     return Lesson(trunk, tuple(branches))

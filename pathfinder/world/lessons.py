@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 from pathfinder.core import prompts
 from pathfinder.world import tiny
 from pathfinder.world.oracle import Aside, Claim, Verdict
-from pathfinder.world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution, written_step
+from pathfinder.world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution
 from pathfinder.world.story import NAMES, SIGN, VERBS, Level, Problem, Scale, compute, sample_from
 
 LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
@@ -52,10 +52,7 @@ class Lesson:
 
 
 class Encoder:
-    """Encodes texts as pieces and caches repeated texts.
-
-    Texts are encoded part by part. Parts meet at blank lines and added tokens, where the tokenizer splits anyway.
-    """
+    """Encodes texts part by part: parts meet at blank lines and added tokens, where the tokenizer splits anyway."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         core = tokenizer.backend_tokenizer
@@ -84,25 +81,25 @@ class Encoder:
         # The target of a position is stored one place after it.
         return Piece(tuple(ids), (0.0, *weights[:-1]), (ids[0], *targets[:-1]))
 
-    def verdict(self, step: str, verdict: Verdict, reveal: bool) -> Piece:
+    def verdict(self, verdict: Verdict, reveal: bool) -> Piece:
         """A step under "Current Step: " with its three labels; each label is masked in the input unless ``reveal``.
 
         Each word of the step is a question too. Without those questions, tiny models spend their whole budget on
         finding out which of a dozen words a verdict was about.
         """
-        piece = self.questions([("Current Step: ", None), *word_questions(step, verdict)])
+        piece = self.questions([("Current Step: ", None), *word_questions(verdict)])
         for caption, label in zip(tiny.CHECK_CAPTIONS, verdict.labels, strict=True):
             (head,), answer = self.encode(caption), self.yes if label else self.no
             piece += Piece((head, answer if reveal else self.mask), (0.0, 1.0), (head, answer))
         return piece
 
 
-def word_questions(text: str, verdict: Verdict) -> Questions:
+def word_questions(verdict: Verdict) -> Questions:
     """The words of a step, each with whether it is right in this place."""
     step, faults = verdict.step, set(verdict.faults)
     in_order = faults.isdisjoint(("skipped", "contradiction", "event", "repetition"))
     if isinstance(step, Claim):
-        link = text.split(f"{step.verb} {step.object}", 1)[1].split(f" {step.value} {step.sign} ", 1)[0]
+        link = verdict.text.split(f"{step.verb} {step.object}", 1)[1].split(f" {step.value} {step.sign} ", 1)[0]
         return [
             (f"{step.event})", in_order),
             (f" {step.verb}", not faults & {"verb", "person"}),
@@ -129,7 +126,7 @@ def word_questions(text: str, verdict: Verdict) -> Questions:
     if step.kind == "answer":
         head, value = " answer is \\boxed{", str(step.value)
         return [("The", "early" not in faults), (head, None), (value, "answer" not in faults), ("}.", None)]
-    return [(text, None)]
+    return [(verdict.text, None)]
 
 
 def draw_problem(rng: random.Random, levels: Mapping[str, Level]) -> Problem:
@@ -152,15 +149,13 @@ def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scrambl
     head = f"{tiny.START_OF_TURN}user\n{user}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
     parts = list[tuple[str, float]]()
     length = len(encoder.encode(head))
-    branches = []
+    branches: list[tuple[int, Piece]] = []
     for written in solution:
-        texts = [written.text] if rng.random() < (0.1 if scramble else 0.3) else []
-        while len(texts) < 2:
-            texts.append(draw_step_to_verify(rng, problem, written, scramble, by_words))
-        for text in texts:
-            verdict = written_step(problem, written.before, text).verdict
-            branches.append((length, encoder.verdict(text, verdict, reveal=rng.random() < 0.3)))
-        parts += [(written.text, 0.2 * written.verdict.is_correct), (prompts.STEP_SEPARATOR, 0.0)]
+        verdicts = [written] if rng.random() < (0.1 if scramble else 0.3) else []
+        while len(verdicts) < 2:
+            verdicts.append(draw_step_to_verify(rng, problem, written, scramble, by_words))
+        branches += [(length, encoder.verdict(verdict, reveal=rng.random() < 0.3)) for verdict in verdicts]
+        parts += [(written.text, 0.2 * written.is_correct), (prompts.STEP_SEPARATOR, 0.0)]
         length += len(encoder.encode(written.text)) + 1
     opening = encoder.questions(_actor_questions(problem, head)) if scramble else encoder.piece((head, 0.0))
     return Lesson(opening + encoder.piece(*parts[:-1]), tuple(branches))

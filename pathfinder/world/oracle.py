@@ -1,8 +1,8 @@
 """The grammar of solution steps, and the oracle that labels any step of it exactly.
 
 The labels are the judge prompt's criteria A, B and C (paper section 3.2): mathematics (is the step valid in itself),
-consistency (with the story and the steps before it) and optimality (does it help). A step is judged against the value
-that the solution carries, so a step that continues from an earlier incorrect value is correct.
+consistency (with the story and the steps before it) and optimality (does it help). A step that continues from an
+earlier incorrect value is correct.
 """
 
 from __future__ import annotations
@@ -102,14 +102,16 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The truth about a step: 0 or 1 for the three criteria, its faults, its content, and the state after it."""
+    """A step and the truth about it: 0 or 1 for the three criteria, its faults, and the states around it."""
 
+    text: str
+    step: Step
+    before: State
+    after: State
     math: int
     consistency: int
     optimality: int
     faults: tuple[str, ...]
-    step: Step
-    state: State
 
     @property
     def labels(self) -> tuple[int, int, int]:
@@ -156,9 +158,13 @@ def begin(problem: Problem) -> State:
 
 def assess(problem: Problem, state: State, text: str) -> Verdict | None:
     """The exact labels of a step after ``state``, or ``None`` for text outside the grammar."""
-    step, after = parse(text), state
-    if step is None:
-        return None
+    step = parse(text)
+    return None if step is None else assess_step(problem, state, step, text)
+
+
+def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdict:
+    """``assess`` for a step that is parsed already."""
+    after = state
     if not isinstance(step, Remark):
         faults = _event_step_faults(problem, state, step)
         if step not in state.claims:
@@ -176,7 +182,7 @@ def assess(problem: Problem, state: State, text: str) -> Verdict | None:
     math, consistency, optimality = (
         int({*faults}.isdisjoint(kind)) for kind in (MATH_FAULTS, CONSISTENCY_FAULTS, SUBOPTIMAL)
     )
-    return Verdict(math, consistency, optimality, tuple(faults), step, after)
+    return Verdict(text, step, state, after, math, consistency, optimality, tuple(faults))
 
 
 def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
@@ -186,7 +192,7 @@ def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
     for step in steps:
         verdict = assess(problem, state, step) if state is not None else None
         verdicts.append(verdict)
-        state = verdict.state if verdict else None
+        state = verdict.after if verdict else None
     return verdicts
 
 
@@ -197,10 +203,10 @@ def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | No
     return verdicts[: next(errors, None)]
 
 
-def is_on_track(problem: Problem, before: State, after: State) -> bool:
+def is_on_track(problem: Problem, verdict: Verdict) -> bool:
     """Whether a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
-    early = after.ended and before.done < len(problem.events)
-    return after.value == problem.values[after.done] and not early
+    early = verdict.after.ended and verdict.before.done < len(problem.events)
+    return verdict.after.value == problem.values[verdict.after.done] and not early
 
 
 def _event_step_faults(problem: Problem, state: State, step: Claim | Aside) -> list[str]:

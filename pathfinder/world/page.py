@@ -4,8 +4,7 @@ Reads   FOLDER (default: data/): corpora and world.json; with --solve also model
 Writes  reports/world/index.html, reports/world/statistics.{md,json}
 Run     python -m pathfinder.world.page [FOLDER] [--solve STORIES] [--world rich]
 
-The same input gives the same bytes. ``--solve`` adds the difficulty section, for which the policy solves stories: 200
-take a minute or two on one core. docs/world_statistics.md is statistics.md of ``--solve 200``.
+``--solve`` adds the difficulty section; 200 stories take a minute or two on one core.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ Parts = Mapping[str, Part]
 
 
 def page_of(folder: Path, solved: Mapping[str, Any] | None = None) -> tuple[Page, dict[str, Any]]:
-    """The page and its figures as JSON; ``solved`` is the result of ``measure_policy``.
-
-    Raises ``DataError`` if a file of the world is missing or is not readable as stories.
-    """
+    """The page and its figures as JSON; ``solved`` is from ``measure_policy``. Raises as ``count`` does."""
     parts, known = count(folder), planted(folder)
     both = shared(parts)
     sections = [

@@ -4,8 +4,7 @@ Reads   infra/pretraining/params.yaml; for the judge also artifacts/pretraining/
 Writes  artifacts/pretraining/<level>/models/{base,judge} (safetensors, fp32)
 Run     python -m pathfinder.world.pretrain base|judge LEVEL, or the whole pipeline with `make world`
 
-Checkpoints are written to .pathfinder/pretrain every 500 steps. After an interruption, the same command resumes and
-produces the same weights. Level `quickstart` produces the models that data/ ships.
+An interrupted run resumes from its checkpoint in .pathfinder/pretrain (every 500 steps) and produces the same weights.
 """
 
 from __future__ import annotations

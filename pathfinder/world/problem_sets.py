@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import count, cycle, islice
 from typing import Any
 
-from pathfinder.world.oracle import ERRORS, LINKS, answer_text, assess_to_error, begin
+from pathfinder.world.oracle import ERRORS, LINKS, Verdict, answer_text, assess_to_error, begin
 from pathfinder.world.recipes import CorpusConfig
-from pathfinder.world.steps import Habits, draw_link, fault_step, safe_step, write_solution, written_step
+from pathfinder.world.steps import Habits, draw_link, fault_step, safe_step, write_solution
 from pathfinder.world.story import Level, Problem, Split, sample_from
 
 Solver = Callable[[list[Problem], str], list[list[str]]]
@@ -155,18 +155,15 @@ def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) 
     state, steps = begin(problem), list[str]()
     while not state.ended:
         link = CONFIDENT if confident else draw_link(rng, 0.15)
-        text: str | None
+        written: Verdict | None
         if len(steps) == at:
-            text = fault_step(problem, state, fault, rng, link)
+            written = fault_step(problem, state, fault, rng, link)
         else:
-            text = safe_step(problem, state, LINKS[0] if confident and rng.random() >= 0.5 else link)
-        if text is None:
-            return None
-        written = written_step(problem, state, text)
-        if len(steps) != at and not written.verdict.is_correct:
-            return None  # the incorrect value left the range; take another story
-        steps.append(text)
-        state = written.verdict.state
+            written = safe_step(problem, state, LINKS[0] if confident and rng.random() >= 0.5 else link)
+        if written is None or (len(steps) != at and not written.is_correct):
+            return None  # the fault does not fit here, or the incorrect value left the range; take another story
+        steps.append(written.text)
+        state = written.after
     return (steps, [at + 1]) if at < len(steps) else None
 
 

@@ -103,10 +103,7 @@ class _File(_Part):
 
 
 def load_recipe(level: str, path: Path = RECIPES) -> Recipe:
-    """The recipe of a level.
-
-    Raises ``DataError`` that lists every wrong key.
-    """
+    """The recipe of a level; raises ``DataError`` with every wrong key."""
     try:
         recipes = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).levels
     except ValidationError as error:

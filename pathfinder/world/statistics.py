@@ -1,6 +1,6 @@
-"""Statistics of a generated world, counted from its files: faults, labels, misreadings and leakage.
+"""Statistics of a generated world: faults, labels, misreadings and leakage.
 
-Nothing is taken from the generator: stories are parsed from their text, and the oracle labels each step again.
+They are counted from the files: stories are parsed from their text, and the oracle labels each step again.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Part:
         self.steps += 1
         self.labels[label] += 1
         verdict = assess(problem, before, step) if before else None
-        if before is None or verdict is None:
+        if verdict is None:
             self.outside_the_grammar += 1
             return
         self.sound += verdict.is_correct
         self.faults.update(verdict.faults or ("none",))
-        self.labels_as_the_oracle[label] += label == _true_label(problem, before, verdict, label)
+        self.labels_as_the_oracle[label] += label == _true_label(problem, verdict, label)
         if isinstance(verdict.step, Claim) and verdict.step.verb in TRICKY:
             self.steps_about_tricky_events += 1
             self.misread += "misreading" in verdict.faults
@@ -77,10 +77,7 @@ class Part:
 
 
 def count(folder: Path) -> dict[str, Part]:
-    """Count every part of the world in ``folder``, which has the layout of ``data/``.
-
-    Raises ``DataError`` if a file is missing or contains a text that is not a story.
-    """
+    """Count the parts of a world; raises ``DataError`` if a file is missing or not readable as stories."""
     return {name: _count(folder, name) for name in PARTS}
 
 
@@ -111,7 +108,7 @@ def _count(folder: Path, name: str) -> Part:
                 for text, label in rated:
                     part.add(problem, state, text, label)
                 verdict = assess(problem, state, chosen) if state and chosen else None
-                state = verdict.state if verdict else None
+                state = verdict.after if verdict else None
     part.stories_of_another_split = sum(split_of(problem) != split for problem in part.problems.values())
     return part
 
@@ -124,10 +121,10 @@ def _text_of(row: Any) -> str:
     return str(asked["problem"] if isinstance(asked, dict) else asked)
 
 
-def _true_label(problem: Problem, before: State, verdict: Verdict, label: str) -> str:
+def _true_label(problem: Problem, verdict: Verdict, label: str) -> str:
     """The label that an exact annotator of the same kind would have recorded."""
     if label in ("+", "-"):
-        return "+" if is_on_track(problem, before, verdict.state) else "-"
+        return "+" if is_on_track(problem, verdict) else "-"
     if label in ("sound", "first wrong"):
         return "sound" if verdict.is_correct else "first wrong"
     if label in ("error", "no error"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pathfinder.world import oracle
-from pathfinder.world.oracle import LINKS, Aside, Claim, Remark, State, Step, answer_text, assess, begin, text_of
+from pathfinder.world.oracle import LINKS, Aside, Claim, Remark, State, Step, Verdict, answer_text, assess, text_of
 from pathfinder.world.story import NAMES, NOUNS, SIGN, TRICKY, VERBS, Problem, compute
 
 T = TypeVar("T")
@@ -38,15 +38,6 @@ PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
 """The solver whose steps are verified."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenStep:
-    """A step, the state before it and its verdict."""
-
-    before: State
-    text: str
-    verdict: oracle.Verdict
-
-
 def _best(problem: Problem, state: State) -> Step:
     """The best next step."""
     if state.done == len(problem.events):
@@ -63,14 +54,14 @@ def _claim(problem: Problem, state: State) -> Claim:
     return Claim(state.done + 1, event.verb, event.object, state.value, sign, event.amount, result, problem.noun)
 
 
-def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> str | None:
+def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> Verdict | None:
     """A step after ``state`` with exactly this fault, or ``None`` if it cannot be written there."""
     step = _faulty(problem, state, fault, rng)
     if step is None:
         return None
     text = text_of(step, LINKS[0] if fault in ("contradiction", "repetition", "person") else link)
     verdict = assess(problem, state, text)
-    return text if verdict and verdict.faults == (fault,) and verdict.state.value <= problem.scale.written else None
+    return verdict if verdict and verdict.faults == (fault,) and verdict.after.value <= problem.scale.written else None
 
 
 def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> Step | None:
@@ -144,7 +135,7 @@ def draw_link(rng: random.Random, flourish: float) -> str:
     return rng.choice(LINKS[1:]) if rng.random() < flourish else LINKS[0]
 
 
-def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits) -> str:
+def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits) -> Verdict:
     """The next step as a solver with ``habits`` writes it."""
     link = draw_link(rng, habits.flourish)
     if rng.random() < habits.idle and (idle := fault_step(problem, state, rng.choice(oracle.SUBOPTIMAL), rng)):
@@ -159,35 +150,25 @@ def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits
     return fault or safe_step(problem, state, link)
 
 
-def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> str:
+def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> Verdict:
     """The best next step, or an early answer if a carried error has left the world's range of numbers."""
-    text = text_of(_best(problem, state), link)
-    verdict = assess(problem, state, text)
-    return text if verdict and 0 <= verdict.state.value <= problem.scale.written else answer_text(state.value)
+    verdict = assess(problem, state, text_of(_best(problem, state), link))
+    if verdict and 0 <= verdict.after.value <= problem.scale.written:
+        return verdict
+    answer = Remark("answer", value=state.value)
+    return oracle.assess_step(problem, state, answer, text_of(answer))
 
 
-def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list[WrittenStep]:
+def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list[Verdict]:
     """A whole solution up to its boxed answer; later steps continue from earlier incorrect values."""
-    state, steps = begin(problem), list[WrittenStep]()
+    state, steps = oracle.begin(problem), list[Verdict]()
     while not state.ended:
-        text = draw_step(problem, state, rng, habits)
-        steps.append(written_step(problem, state, text))
-        state = steps[-1].verdict.state
+        steps.append(draw_step(problem, state, rng, habits))
+        state = steps[-1].after
     return steps
 
 
-def written_step(problem: Problem, state: State, text: str) -> WrittenStep:
-    """A step with its verdict.
-
-    Raises ``AssertionError`` for text outside the grammar.
-    """
-    verdict = assess(problem, state, text)
-    if verdict is None:
-        raise AssertionError(f"the writer left the grammar: {text!r}")
-    return WrittenStep(state, text, verdict)
-
-
-def draw_candidate(rng: random.Random, problem: Problem, written: WrittenStep) -> str:
+def draw_candidate(rng: random.Random, problem: Problem, written: Verdict) -> Verdict:
     """A step to verify in the place of ``written``: 45 % correct, the others with a fault drawn evenly."""
     link = draw_link(rng, 0.2)
     draw = rng.random()
@@ -195,16 +176,16 @@ def draw_candidate(rng: random.Random, problem: Problem, written: WrittenStep) -
         return safe_step(problem, written.before, link)
     kinds = oracle.SUBOPTIMAL if draw > 0.93 else oracle.ERRORS
     for _ in range(6):
-        if text := fault_step(problem, written.before, rng.choice(kinds), rng, link):
-            return text
-    return written.text
+        if faulty := fault_step(problem, written.before, rng.choice(kinds), rng, link):
+            return faulty
+    return written
 
 
 def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool = False) -> str | None:
     """The next step with each word right or wrong at random, which gives ``word_questions`` many "no" answers.
 
-    ``by_words`` favours errors in verbs, signs and names over errors in numbers. Returns ``None`` if the result leaves
-    the world's range of numbers.
+    ``by_words`` favours errors in verbs, signs and names over errors in numbers. Returns ``None`` if the result is not
+    a number of the world.
     """
     in_number, in_result, in_sign, in_verb, in_name = (
         (0.08, 0.08, 0.4, 0.3, 0.5) if by_words else (0.3, 0.35, 0.2, 0.15, 0.3)
@@ -238,8 +219,9 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
 
 
 def draw_step_to_verify(
-    rng: random.Random, problem: Problem, written: WrittenStep, scramble: float, by_words: bool = False
-) -> str:
+    rng: random.Random, problem: Problem, written: Verdict, scramble: float, by_words: bool = False
+) -> Verdict:
     """With probability ``scramble`` a scrambled step, otherwise a ``draw_candidate``."""
     mixed = scrambled(rng, problem, written.before, by_words) if scramble and rng.random() < scramble else None
-    return mixed or draw_candidate(rng, problem, written)
+    verdict = assess(problem, written.before, mixed) if mixed else None
+    return verdict or draw_candidate(rng, problem, written)

@@ -35,6 +35,7 @@ PLAIN = tuple(verb for verb in SIGN if verb not in TRICKY and verb != DOUBLES)
 VERBS = PLAIN + TRICKY
 
 Split = Literal["train", "benchmark", "search", "held_out"]
+"""``train`` feeds pretraining and the training corpora; ``held_out`` is used only to measure the models."""
 _SPLITS: dict[int, Split] = {0: "benchmark", 1: "search", 2: "held_out"}
 _HEAD = re.compile(r"(\w+) has (\d+) (\w+)\.")
 _EVENT = re.compile(rf"\d+\) (\w+) ({'|'.join(SIGN)}) (them|\d+)\.")
@@ -176,10 +177,7 @@ def _hero_event(rng: random.Random, level: Level, hero: str, value: int) -> Even
 
 
 def split_of(problem: Problem) -> Split:
-    """The split of a story, from the digest of its text, so no story is in two splits.
-
-    ``train`` feeds pretraining and the training corpora; ``held_out`` is used only to measure the models.
-    """
+    """The split of a story, from the digest of its text, so no story is in two splits."""
     return _SPLITS.get(int(problem_id(problem.text)[:8], 16) % 10, "train")
 
 
@@ -192,10 +190,7 @@ def sample_from(rng: random.Random, level: Level, split: Split) -> Problem:
 
 
 def read_story(text: str) -> Problem:
-    """Parse the text of a story, without its level.
-
-    Raises ``DataError`` if the text is not exactly a story.
-    """
+    """Parse the text of a story, without its level; raises ``DataError`` if it is not exactly a story."""
     head, *lines = text.split("\n")
     found, lines_read = _HEAD.fullmatch(head), filter(None, map(_EVENT.fullmatch, lines))
     if found:

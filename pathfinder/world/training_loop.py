@@ -145,10 +145,9 @@ def fit(
     checkpoint: Path,
     every: int = 500,
 ) -> None:
-    """Train in place.
+    """Train in place on the lessons of each block of ``every`` steps.
 
-    ``lessons(block)`` gives the lessons of a block of ``every`` steps. An interrupted run resumes after the last full
-    block in ``checkpoint`` and produces the same weights.
+    An interrupted run resumes after the last full block in ``checkpoint`` and produces the same weights.
     """
     pad = int(model.config.pad_token_id or 0)
     optimizer = Optimizer(model, phase.rate)

@@ -40,8 +40,7 @@ def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None
 def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
     """A row (``KNOWN``) for each step with scores of the judge and a known truth.
 
-    ``steps``, ``trajectories`` and ``labels`` are the tables of prepare and label; ``kept`` has the ids of the steps
-    that the filter kept.
+    The tables are those of prepare and label; ``kept`` has the ids of the steps that the filter kept.
     """
     judged = (
         labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null())
@@ -62,8 +61,7 @@ def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
     """Rates of ``known`` rows in percent with bootstrap intervals by problem; both are null if nothing was counted.
 
     ``wrong`` is the share of incorrect steps, which is also the ``error_precision`` of a judge that flags every step.
-    ``error_recall`` and ``false_alarms`` do not depend on that share. ``labels_right`` is given for all steps, and for
-    those that the filter kept and dropped.
+    ``error_recall`` and ``false_alarms`` do not depend on that share.
     """
     wrong, called, right, kept = (pl.col(name) for name in ("is_wrong", "is_called_wrong", "is_right", "is_kept"))
     every = wrong.is_not_null()

@@ -13,7 +13,7 @@ def test_judge_answer_recomputes_and_scores() -> None:
     step = "1) buys 7, so 5 + 7 = 13 apples."
     verdict = assess(STORY, begin(STORY), step)
     assert verdict is not None
-    answer = "".join(text for text, _ in judge_answer(STORY, begin(STORY), verdict))
+    answer = "".join(text for text, _ in judge_answer(STORY, verdict))
     assert "5 + 7 = 12 no." in answer
     scores = parse_scores(answer.removesuffix("<|im_end|>"))
     assert scores == Scores(0, 1, 1)

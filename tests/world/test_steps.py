@@ -21,12 +21,12 @@ def test_every_fault_can_be_planted_by_itself_and_word_questions_agree() -> None
         assert all(0 <= value <= LEVELS["olympiadbench"].largest for value in problem.values)
         for written in write_solution(problem, rng, Habits(misread=0.5, slip=0.2, idle=0.1)):
             for fault in (*ERRORS, *SUBOPTIMAL):
-                text = fault_step(problem, written.before, fault, rng)
-                verdict = assess(problem, written.before, text) if text else None
-                if text and verdict:
+                verdict = fault_step(problem, written.before, fault, rng)
+                if verdict:
+                    assert verdict == assess(problem, written.before, verdict.text)
                     assert verdict.faults == (fault,)
-                    words = word_questions(text, verdict)
-                    assert "".join(word for word, _ in words) == text
+                    words = word_questions(verdict)
+                    assert "".join(word for word, _ in words) == verdict.text
                     assert any(holds is False for _, holds in words) == (fault not in SUBOPTIMAL[1:])
                     planted[fault] += 1
     missing = {*ERRORS, *SUBOPTIMAL} - set(planted) - {"event"}
