@@ -47,10 +47,12 @@ class Journal:
             _sync_folder(path.parent)
         self._file: IO[bytes] = path.open("a+b")
         try:
-            self._lock()
+            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._load()
-        except BaseException:
+        except BaseException as error:
             self._file.close()
+            if isinstance(error, BlockingIOError):
+                raise DataError(f"{path}: another process is writing this journal; wait for it or stop it") from None
             raise
 
     def __enter__(self) -> Self:
@@ -107,14 +109,6 @@ class Journal:
             os.fsync(self._file.fileno())
             self._unsynced = 0
         self._synced = time.monotonic()
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataError(
-                f"{self.path}: another process is writing this journal; wait for it to end or stop it"
-            ) from None
 
     def _load(self) -> None:
         self._file.seek(0)

@@ -6,6 +6,7 @@ Answers of earlier runs count as paid, so a budget holds for all runs of one lab
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -43,7 +44,7 @@ class Meter:
     tokens: int = 0
     stopped: str = ""  # the limit that stopped the run
     _started: float = field(default_factory=lambda: time.monotonic())
-    _began: float = field(default_factory=lambda: time.monotonic())
+    _began: float = math.inf  # when the first call of this run started
     _in_flight: int = 0
     _fresh_tokens: int = 0
     _shares: Counter[tuple[str, bool]] = field(default_factory=Counter)
@@ -66,23 +67,19 @@ class Meter:
                 "are kept: raise the budget and run the same command to resume"
             )
 
-    def begin(self) -> None:
-        """Start measuring rates now: the start of a server counts towards the hours only."""
-        if not self._fresh_tokens:
-            self._began = time.monotonic()
-        self._progress.begin()
-
     def take(self, calls: int = 1) -> bool:
         """Reserve ``calls`` more calls; returns whether the budget allows them."""
         if self.stopped:
             return False
-        limits = self.limits
-        hours = (time.monotonic() - self._started) / 3600
+        limits, now = self.limits, time.monotonic()
+        if self._began == math.inf:  # the start of a server counts towards the hours, but not towards the rates
+            self._began = now
+            self._progress.begin()
         if limits.max_calls and self.calls + self._in_flight + calls > limits.max_calls:
             self.stopped = f"max_calls {limits.max_calls:,}"
         elif limits.max_tokens_total and self.tokens >= limits.max_tokens_total:
             self.stopped = f"max_tokens_total {limits.max_tokens_total:,}"
-        elif limits.max_hours and hours >= limits.max_hours:
+        elif limits.max_hours and now - self._started >= limits.max_hours * 3600:
             self.stopped = f"max_hours {limits.max_hours:g}"
         else:
             self._in_flight += calls

@@ -1,9 +1,8 @@
 """How many concurrent calls each of several equivalent servers gets, and which server gets the next call.
 
-Each replica has its own limit. The limit starts low and grows by one per success until the first failure, then by one
-per round of calls. A failure halves it. Calls that were in flight at that moment do not halve it again, so one
-congestion lowers the limit once. A replica whose limit drops three times without a success between is left out for a
-while if another replica works, then tried with a single call.
+A replica's limit starts low and grows by one per success until the first failure, then by one per round of calls. A
+failure halves it, once per congestion. A replica whose limit drops three times without a success between is left out
+for a while if another replica works, then tried with a single call.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 
 _FIRST_LIMIT = 8
 _DEAD_AFTER = 3  # drops of the limit without a success between them
-_FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
 
 
@@ -61,7 +59,7 @@ class Replica:
     def rest(self, now: float) -> None:
         """Leave the replica out for a time that doubles with each further failure."""
         further = max(self.failures - _DEAD_AFTER, 0)
-        self.rests_until = now + min(_FIRST_REST_S * 2.0 ** min(further, 10), _LONGEST_REST_S)
+        self.rests_until = now + min(2.0 ** min(further, 10), _LONGEST_REST_S)
 
 
 class Replicas:

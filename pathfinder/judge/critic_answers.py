@@ -110,31 +110,22 @@ def _official_scores(text: str) -> StepScores | None:
     """Like ``extract_nested_json`` and its callers; an exception means no answer."""
     depth, start = 0, 0
     for brace in _BRACE.finditer(text):
-        if brace[0] == "{":
-            start = start if depth else brace.start()
-            depth += 1
-        elif depth > 1:
-            depth -= 1
-        elif depth:
-            depth = 0
+        depth += 1 if brace[0] == "{" else -1
+        if depth < 0:
+            return None
+        if depth == 1 and brace[0] == "{":
+            start = brace.start()
+        if depth == 0:
             try:
-                return _loose(json.loads(_COMMENT.sub("", text[start : brace.end()])))
+                found = json.loads(_COMMENT.sub("", text[start : brace.end()]))
+                lists = [list(found["validity"]), list(found["redundancy"])]
+                numbers = all(isinstance(score, int | float) for scores in lists for score in scores)
+                return StepScores(*(tuple(map(float, scores)) for scores in lists)) if numbers else None
             except json.JSONDecodeError:
                 continue
-            except (ValueError, RecursionError):
+            except (ValueError, RecursionError, KeyError, TypeError, OverflowError):
                 return None
-        else:
-            return None
     return None
-
-
-def _loose(found: dict[str, Any]) -> StepScores | None:
-    try:
-        validity, redundancy = list(found["validity"]), list(found["redundancy"])
-        numbers = all(isinstance(score, int | float) for score in (*validity, *redundancy))
-        return StepScores(tuple(map(float, validity)), tuple(map(float, redundancy))) if numbers else None
-    except (KeyError, TypeError, OverflowError):
-        return None
 
 
 def _strict(scores: Any, steps: int) -> tuple[float, ...] | None:

@@ -37,6 +37,7 @@ from pathfinder.judge.prompts import FOREIGN_SPECIALS
 Row = dict[str, Any]
 STATE = Path(".pathfinder/critics")
 _GREEDY, _VOTING = ServerSampling(0.0, 1.0, 0), ServerSampling(1.0, 0.9, 0)
+_QWEN_MATH = ServerSampling(0.7, 0.8, 0, top_k=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +82,7 @@ CRITICS: tuple[Critic, ...] = (
     Critic(("QwQ-Preview-32B",), "Qwen/QwQ-32B-Preview", answer_tokens=32768),
     Critic(("Llama-3.3-70B-Instruct",), "meta-llama/Llama-3.3-70B-Instruct"),
     Critic(("Qwen2.5-72B-Instruct",), "Qwen/Qwen2.5-72B-Instruct"),
-    Critic(
-        ("Qwen2.5-Math-72B-Instruct", "Qwen-2.5-Math-72B"),
-        "Qwen/Qwen2.5-Math-72B-Instruct",
-        voting=ServerSampling(0.7, 0.8, 0, top_k=20),
-    ),
+    Critic(("Qwen2.5-Math-72B-Instruct", "Qwen-2.5-Math-72B"), "Qwen/Qwen2.5-Math-72B-Instruct", voting=_QWEN_MATH),
 )
 """The judges in the paper's tables."""
 

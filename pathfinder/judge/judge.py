@@ -104,12 +104,6 @@ class ServerJudge:
         missing = _missing(keys, journal, meter)
         failed: dict[str, str] = {}
 
-        def requests() -> Iterator[tuple[str, str]]:
-            for key in missing:
-                if not meter.take():
-                    return
-                yield key, prompt_of(key)
-
         def write(key: str, result: Reply | Failure) -> None:
             if isinstance(result, Failure) and result.outcome == "engine_error":
                 failed[key] = result.message
@@ -120,10 +114,9 @@ class ServerJudge:
             meter.answered(key, entry)
 
         if missing:
-            client = self.start()
-            meter.begin()
+            requests = ((key, prompt_of(key)) for key in missing if meter.take())
             try:
-                client.chat(requests(), self.sampling, write, self.before)
+                self.start().chat(requests, self.sampling, write, self.before)
             finally:
                 journal.sync()
         return failed
@@ -181,13 +174,9 @@ Judge = ServerJudge | LocalJudge
 
 def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
     """The keys without an answer; ``meter`` counts the others."""
-    missing = []
-    for key in keys:
-        if key in journal:
-            meter.resumed(key, journal[key])
-        else:
-            missing.append(key)
-    return missing
+    for key in filter(journal.__contains__, keys):
+        meter.resumed(key, journal[key])
+    return [key for key in keys if key not in journal]
 
 
 def _entry(reply: Reply | Failure) -> dict[str, Any]:
