@@ -224,3 +224,23 @@ def test_public_functions_that_raise_document_it() -> None:
         for file, node in raising
         if not re.search(r"\b[Rr]ais|[Rr]efus", ast.get_docstring(node) or "")
     ] == []
+
+
+def test_the_picture_of_the_rooms_is_true() -> None:
+    """In docs/architecture.md a room is above every room that it imports."""
+    lines = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8").splitlines()
+    floors = {
+        room: int(found[1])
+        for line in lines
+        if (found := re.match(r"    (\d)  ((?:[a-z]+ +)+) ", line)) is not None
+        for room in found[2].split()
+    }
+    assert floors.keys() == set(ROOMS)
+    wrong = {
+        (room, other)
+        for path in SOURCES
+        if (room := layer(name(path))) in floors
+        for file in project_imports(path)
+        if (other := layer(file)) in floors and other != room and floors[other] >= floors[room]
+    }
+    assert wrong == set()
