@@ -24,7 +24,7 @@ def changed(project: Path, file: str) -> bool:
     before = code_digest("train", project)
     path = project / file
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
+    path.write_bytes((path.read_bytes() if path.exists() else b"") + b"# changed\n")
     code_digest.cache_clear()
     return code_digest("train", project) != before
 
