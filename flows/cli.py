@@ -18,19 +18,14 @@ Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (de
 @app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)
 def run(
     targets: Targets = None,
-    force: Annotated[bool, typer.Option(help="Run stages even if they are up to date.")] = False,
-    pull: Annotated[bool, typer.Option(help="Restore the outputs of earlier runs from the remote.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
+    pull: Annotated[bool, typer.Option("--pull", help="Restore the outputs of earlier runs from the remote.")] = False,
     jobs: Annotated[int, typer.Option(help="Concurrent stages (default: one per core).", show_default=False)] = 0,
 ) -> None:
-    """Run the stages as a Prefect flow."""
+    """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import reproduce
 
-    arguments = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
-    try:
-        reproduce.main([*arguments, *(targets or [])])
-    except SystemExit as leaving:
-        if leaving.code:
-            raise
+    reproduce.main(targets or (), force, pull, jobs)
     if Path("metrics/processbench").is_dir() and not targets:
         from pathfinder.reporting.results import results_table
 
@@ -99,7 +94,7 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 @app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
 def profile(
     name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml (default: list all).")] = None,
-    force: Annotated[bool, typer.Option(help="Replace a params.yaml that was edited by hand.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that was edited by hand.")] = False,
 ) -> None:
     """List or write profiles."""
     from flows import profiles

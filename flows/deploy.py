@@ -18,7 +18,7 @@ import yaml
 from flows import server
 from pathfinder.cli import Verbs
 from pathfinder.core.io import DataError, write_text
-from pathfinder.provenance.pipeline import read_yaml
+from pathfinder.core.settings import read_yaml
 
 POOL = "pathfinder"
 DEPLOYMENT = "reproduce/nightly"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.graph import Graph
+from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.identity import is_code
-from pathfinder.provenance.pipeline import read_yaml
 
 _STATES = {"modified": "changed", "deleted": "missing", "new": "new", "not in cache": "not in the cache"}
 

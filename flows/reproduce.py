@@ -8,7 +8,6 @@ Independent stages run concurrently, and a failed stage stops only its descendan
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -246,20 +245,16 @@ def _ended(future: PrefectFuture[Any]) -> State[Any]:
     return future.state
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    """Run the flow; the exit status is 1 if a stage failed."""
-    parser = argparse.ArgumentParser(prog="python -m flows.reproduce", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("targets", nargs="*", help="stages or outputs (default: all)")
-    parser.add_argument("--force", action="store_true", help="also run stages that are up to date")
-    parser.add_argument("--pull", action="store_true", help="restore results of earlier runs from the remote")
-    parser.add_argument("--jobs", type=int, default=0, help="concurrent stages (default: one per core; 1 with a GPU)")
-    arguments = parser.parse_args(argv)
+def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
+    """Run the flow and end it cleanly on a signal.
+
+    Raises ``PathfinderError`` as ``start`` does, and ``SystemExit`` if a stage failed or the run was interrupted.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        sys.exit(start(arguments.targets, arguments.force, arguments.pull, arguments.jobs))
-    except PathfinderError as error:
-        sys.exit(f"error: {error}")
+        if status := start(targets, force, pull, jobs):
+            sys.exit(status)
     except (KeyboardInterrupt, Cancelled):
         print("interrupted; repeat the command to resume", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
@@ -315,4 +310,12 @@ def _settle(state: State[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    import typer
+
+    from flows.cli import run
+    from pathfinder.cli import one_line_errors
+
+    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    command.command()(run)
+    with one_line_errors():
+        command(prog_name="python -m flows.reproduce")

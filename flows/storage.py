@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
-from pathfinder.provenance.pipeline import read_yaml
+from pathfinder.core.settings import read_yaml
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"

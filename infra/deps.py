@@ -39,18 +39,18 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="correct the lists")
     write = parser.parse_args(argv).write
     wrong = []
-    yaml = YAML()  # the round-trip loader keeps comments and builds no objects from tags
-    yaml.width = 118
-    yaml.preserve_quotes = True
+    round_trip = YAML(typ="rt")  # keeps comments; like a safe loader, it builds no objects from tags
+    round_trip.width = 118
+    round_trip.preserve_quotes = True
     for path in PIPELINES:
-        content = yaml.load(path)
+        content = round_trip.load(path)
         lines = differences(content["stages"])
         print("\n".join(lines) or f"{path} lists the code that its stages import")
         if write and lines:
             for stage in content["stages"].values():
                 stage["deps"][:] = wanted_deps(stage)
             with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
-                yaml.dump(content, handle)
+                round_trip.dump(content, handle)
         wrong += lines
     if wrong and not write:
         sys.exit("Run `python -m infra.deps --write`.")

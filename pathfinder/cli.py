@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,16 +25,23 @@ PIPELINE_VERBS = {
 """Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 
 
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Print a ``PathfinderError`` as one red line. Raises ``SystemExit`` with its status instead."""
+    try:
+        yield
+    except PathfinderError as error:
+        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
+        raise SystemExit(error.exit_status) from error
+
+
 class Verbs(TyperGroup):
-    """Verbs that print a ``PathfinderError`` as one red line, without a traceback, and exit with its status."""
+    """Verbs whose errors are printed as one line."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb. Raises ``typer.Exit`` with the status of the error that it prints."""
-        try:
+        """Run the verb."""
+        with one_line_errors():
             return super().invoke(ctx)
-        except PathfinderError as error:
-            typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-            raise typer.Exit(error.exit_status) from error
 
 
 app = typer.Typer(
@@ -71,7 +80,7 @@ def score(
         str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
-    pretty: Annotated[bool, typer.Option(help="Draw every problem instead of printing JSON Lines.")] = False,
+    pretty: Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")] = False,
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward."""
     from pathfinder.baselines.opening import open_prm

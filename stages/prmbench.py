@@ -17,11 +17,8 @@ from typing import Annotated
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
-from pathfinder.core.runs import parse_run
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.models.footprint import require
-from pathfinder.prm.opening import open_pathfinder
+from pathfinder.prm.run_scores import run_scores
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/prmbench")
@@ -31,16 +28,10 @@ RULES = ("both", "pass1")
 @stage
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
-    parse_run(run)
-    params, model = load_params(), Path("models") / run
-    require("prmbench", params, {"base": model})
+    params = load_params()
     evaluation = PRMBenchEvaluation(read_prmbench(RAW, params.prmbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    with (
-        open_pathfinder(model, params.score) as scorer,
-        Progress(f"prmbench {run}", len(solutions), "solutions") as progress,
-    ):
-        scores = scorer.score(solutions, on_done=progress.advance)
+    scores = run_scores("prmbench", run, solutions, params)
     threshold = params.prmbench.threshold
     answers = {
         rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in scores)

@@ -21,12 +21,9 @@ from pathfinder.benchmarks.evaluation import ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
-from pathfinder.core.runs import parse_run
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.models.footprint import require
-from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.readings import Stop
+from pathfinder.prm.run_scores import run_scores
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/processbench")
@@ -36,24 +33,21 @@ RULES = ("both", "pass1")
 @stage
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
-    parse_run(run)
-    params, model = load_params(), Path("models") / run
-    require("processbench", params, {"base": model})
+    params = load_params()
     evaluation = ProcessBenchEvaluation(read_processbench(RAW, params.processbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    with (
-        open_pathfinder(model, params.score) as scorer,
-        Progress(f"processbench {run}", len(solutions), "solutions") as progress,
-    ):
-        stop = until_both(len(solutions)) if params.processbench.early_stop else None
-        scores = scorer.score(solutions, progress.advance, stop)
+    stop = until_both(len(solutions)) if params.processbench.early_stop else None
+    scores = run_scores("processbench", run, solutions, params, stop)
     answers = {
         rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in RULES
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
     metrics = evaluation.metrics(answers, params.report)
     if params.processbench.early_stop:
-        metrics["early_stop"] = {"steps": sum(len(s.steps) for s in solutions), "scored": sum(map(len, scores))}
+        metrics["early_stop"] = {
+            "steps": sum(len(solution.steps) for solution in solutions),
+            "scored": sum(map(len, scores)),
+        }
     else:
         rewards = [[step.reward for step in steps] for steps in scores]
         metrics["thresholds"] = sweep(evaluation.items, rewards).summary()

@@ -5,13 +5,14 @@ There is one class per section. A stage reads its own sections, and DVC tracks e
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from pathfinder.core.io import DataError
+from pathfinder.core.settings import Section, read_settings
 
 PARAMS_FILE = Path("params.yaml")
 
@@ -28,11 +29,7 @@ CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-
-class Source(_Section):
+class Source(Section):
     """One entry of the source catalogue."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+(-[a-z0-9_]+)*)?$")]
@@ -43,7 +40,7 @@ class Source(_Section):
     files: dict[str, Sha256 | None]
 
 
-class Download(_Section):
+class Download(Section):
     """Where the raw files come from; ``world`` is the folder of the shipped sources."""
 
     world: Annotated[str, Field(pattern=r"^(data|artifacts/pretraining/[a-z0-9]+(-[a-z0-9]+)*)$")]
@@ -53,20 +50,18 @@ class Download(_Section):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Download:
-        names = [source.name for source in self.sources]
-        if len(names) != len(set(names)):
-            raise ValueError(f"source names repeat: {sorted(n for n in set(names) if names.count(n) > 1)}")
+        _refuse_repeats("source names", [source.name for source in self.sources])
         return self
 
 
-class Prepare(_Section):
+class Prepare(Section):
     """Reading the upstream files."""
 
     preset: Literal["repaired", "official"]
     max_quarantined_share: Share
 
 
-class Vllm(_Section):
+class Vllm(Section):
     """A vLLM server that a stage starts and stops."""
 
     command: Annotated[list[str], Field(min_length=1)]
@@ -80,17 +75,22 @@ class Vllm(_Section):
     start_timeout_s: Seconds
 
 
-class Label(_Section):
+class Budget(Section):
+    """Limits of paid calls, 0 for none, and the price that the progress line shows."""
+
+    max_calls: Count
+    max_tokens_total: Count
+    max_hours: Annotated[float, Field(ge=0.0)]
+    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
+
+
+class Label(Budget):
     """The LLM judge."""
 
     engine: Literal["openai", "vllm", "transformers"]
     preset: Literal["repaired", "official"]
     base_urls: Annotated[list[str], Field(min_length=1)]
     vllm: Vllm
-    max_calls: Count
-    max_tokens_total: Count
-    max_hours: Annotated[float, Field(ge=0.0)]
-    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
     concurrency: Positive
     batch_size: Positive
     timeout_s: Seconds
@@ -106,7 +106,7 @@ class Label(_Section):
     seed: Seed
 
 
-class Validate(_Section):
+class Validate(Section):
     """Bounds of the data gates."""
 
     min_parsed_share: Share
@@ -117,7 +117,7 @@ class Validate(_Section):
     max_text_chars: Positive
 
 
-class Build(_Section):
+class Build(Section):
     """The training set: mix, split and overlap with the benchmarks."""
 
     test_share: Share
@@ -129,14 +129,14 @@ class Build(_Section):
     seed: Seed
 
 
-class Mix(_Section):
+class Mix(Section):
     """A data mix: every human rating and this share of the built Monte-Carlo records."""
 
     name: Annotated[str, Field(pattern=r"^[0-9a-z]*k$")]
     share: Share
 
 
-class Lora(_Section):
+class Lora(Section):
     """A low-rank adapter instead of full fine-tuning."""
 
     rank: Count
@@ -144,7 +144,7 @@ class Lora(_Section):
     targets: Annotated[list[str], Field(min_length=1)]
 
 
-class Train(_Section):
+class Train(Section):
     """Fine-tuning of one run."""
 
     dtype: Literal["float32", "bfloat16"]
@@ -166,7 +166,7 @@ class Train(_Section):
     seed: Seed
 
 
-class Score(_Section):
+class Score(Section):
     """Scoring with the PRM, in this process or behind a vLLM server."""
 
     engine: Literal["local", "vllm"]
@@ -178,21 +178,21 @@ class Score(_Section):
     token_budget: Positive
 
 
-class ProcessBench(_Section):
+class ProcessBench(Section):
     """Finding the first wrong step."""
 
     limit: Count
     early_stop: bool
 
 
-class PRMBench(_Section):
+class PRMBench(Section):
     """Judging steps by error type."""
 
     threshold: Share
     limit: Count
 
 
-class Search(_Section):
+class Search(Section):
     """The policy and reward-guided search."""
 
     engine: Literal["openai", "transformers"]
@@ -211,7 +211,7 @@ class Search(_Section):
     seed: Seed
 
 
-class CriticSettings(_Section):
+class CriticSettings(Budget):
     """Calls to LLM judges of whole solutions."""
 
     base_urls: Annotated[list[str], Field(min_length=1)]
@@ -220,13 +220,9 @@ class CriticSettings(_Section):
     concurrency: Positive
     timeout_s: Seconds
     retries: Count
-    max_calls: Count
-    max_tokens_total: Count
-    max_hours: Annotated[float, Field(ge=0.0)]
-    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
 
 
-class Report(_Section):
+class Report(Section):
     """Statistics of the tables."""
 
     bootstrap_samples: Positive
@@ -234,7 +230,7 @@ class Report(_Section):
     seed: Seed
 
 
-class Params(_Section):
+class Params(Section):
     """The whole file."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
@@ -258,25 +254,15 @@ class Params(_Section):
     @model_validator(mode="after")
     def _runs_are_unique(self) -> Params:
         for what, names in (("runs", self.runs), ("baselines", self.baselines), ("critics", self.critics)):
-            if len(names) != len(set(names)):
-                raise ValueError(f"{what} repeat: {sorted(n for n in set(names) if names.count(n) > 1)}")
+            _refuse_repeats(what, names)
         return self
 
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
     """Read and check ``params.yaml``; raises ``DataError`` with the dotted name of every wrong key."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; write one with `pathfinder profile quickstart`") from error
-    except yaml.YAMLError as error:
-        raise DataError(f"{path}: not valid YAML: {error}") from error
-    try:
-        return Params.model_validate(content)
-    except ValidationError as error:
-        problems = "\n".join(f"  {_dotted(item['loc'])}: {item['msg']}" for item in error.errors())
-        raise DataError(f"{path}: wrong parameters:\n{problems}\nSee infra/profiles/ for complete examples.") from error
+    return read_settings(Params, path, "write a complete one with `pathfinder profile quickstart`")
 
 
-def _dotted(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location) or "(the whole file)"
+def _refuse_repeats(what: str, names: Sequence[str]) -> None:
+    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
+        raise ValueError(f"{what} repeat: {repeated}")

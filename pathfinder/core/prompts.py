@@ -113,8 +113,8 @@ class Mark:
 class Variant:
     """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given those.
 
-    With ``sequential``, every label sees the labels before it in one pass (the autoregressive alternative of the paper's
-    appendix "Design Choice").
+    With ``sequential``, every label sees the labels before it in one pass (the autoregressive alternative of the
+    paper's appendix "Design Choice").
     """
 
     name: str

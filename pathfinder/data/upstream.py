@@ -33,7 +33,7 @@ class UnreadableError(ValueError):
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
-        self.detail = _printable(detail)
+        self.detail = _excerpt(detail)
 
 
 class Rated(NamedTuple):
@@ -69,10 +69,10 @@ class Reading:
 
     def refuse(self, position: int, completion: int, reason: str, detail: str) -> None:
         """Set one record aside."""
-        self.set_aside.append(SetAside(position, completion, reason, _printable(detail)))
+        self.set_aside.append(SetAside(position, completion, reason, _excerpt(detail)))
 
 
-def _printable(text: str) -> str:
+def _excerpt(text: str) -> str:
     """The start of a text, with lone surrogates escaped."""
     return text.encode("utf-8", "backslashreplace").decode()[:_DETAIL_CHARS]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pathfinder.core.io import PathfinderError
-from pathfinder.core.params import CriticSettings, Label
+from pathfinder.core.params import Budget
 from pathfinder.core.progress import Progress
 
 Read = Callable[[str, Any], dict[str, bool]]
@@ -38,7 +38,7 @@ class Meter:
     In ``limits``, 0 means unlimited. Calls in flight finish when the token limit is reached.
     """
 
-    limits: Label | CriticSettings
+    limits: Budget
     read: Read = lambda _key, _entry: {}
     calls: int = 0
     tokens: int = 0

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
 from pathfinder.lineage import history
 from pathfinder.lineage.graph import RAW, read_manifest
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.provenance.hashing import Digest, digest_path
-from pathfinder.provenance.pipeline import MAIN, read_pipelines, read_yaml, value_at
+from pathfinder.provenance.pipeline import MAIN, read_pipelines, value_at
 from pathfinder.provenance.record import RECORDS
 
 Level = Literal["error", "note"]

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.hashing import digest_listing
-from pathfinder.provenance.pipeline import PIPELINES, read_yaml
+from pathfinder.provenance.pipeline import PIPELINES
 from pathfinder.provenance.record import RECORDS
 
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"

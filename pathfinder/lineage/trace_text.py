@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pathfinder.core.text import printable
+
 _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
-
-
-def printable(text: str) -> str:
-    """``text`` with every control character and invisible character, except newlines, written as an escape."""
-    return "".join(
-        c
-        if c == "\n" or not (unicodedata.category(c).startswith("C") or c in "\u2028\u2029")
-        else c.encode("unicode_escape").decode()
-        for c in text
-    )
 
 
 def trace_text(trace: Mapping[str, Any], colour: bool) -> str:

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
 
 FOLDER = Path("infra/accelerate")
 
@@ -23,12 +22,11 @@ FOLDER = Path("infra/accelerate")
 def configuration(name: str) -> dict[str, Any]:
     """The launcher's configuration ``name``; raises ``DataError`` if it is missing or malformed."""
     path = FOLDER / f"{name}.yaml"
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
+    if not path.exists():
         known = ", ".join(sorted(file.stem for file in FOLDER.glob("*.yaml"))) or "none"
-        raise DataError(f"{path}: no such file; train.launch is one of: {known}") from error
-    if not isinstance(content, dict) or not {"distributed_type", "num_processes", "num_machines"} <= content.keys():
+        raise DataError(f"{path}: no such file; train.launch is one of: {known}")
+    content = read_yaml(path, "see infra/accelerate/machine.yaml")
+    if not {"distributed_type", "num_processes", "num_machines"} <= content.keys():
         raise DataError(f"{path}: not an accelerate configuration; see infra/accelerate/machine.yaml")
     return content
 

@@ -12,6 +12,7 @@ import typer
 
 from pathfinder.core.io import DataError, parse_jsonl, read_jsonl
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.text import printable
 
 
 def read_solutions(source: str) -> list[Solution]:
@@ -58,7 +59,7 @@ def render_scores(solution: Solution, scores: Sequence[StepScore]) -> str:
 
     Control characters are shown as escapes, so that no text can control the terminal.
     """
-    lines = [typer.style(_printable(solution.problem), dim=True), ""]
+    lines = [typer.style(printable(solution.problem), dim=True), ""]
     for number, (step, score) in enumerate(zip(solution.steps, scores, strict=True), start=1):
         wrong = [name for name, positive in score.labels.items() if not positive]
         errors = ["error" if name == "error_free" else f"{name} error" for name in wrong]
@@ -68,9 +69,5 @@ def render_scores(solution: Solution, scores: Sequence[StepScore]) -> str:
         shown = dict(score.first) if reward is None else {**score.first, "reward": reward}
         figures = ", ".join(f"{name.replace('_', '-')} {p:.2f}" for name, p in shown.items())
         verdict = typer.style(verdict, fg=typer.colors.GREEN if fine else typer.colors.RED)
-        lines += [f"{number:3d}  {_printable(step)}", f"     {verdict}  ({figures})"]
+        lines += [f"{number:3d}  {printable(step)}", f"     {verdict}  ({figures})"]
     return "\n".join(lines)
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import yaml
-
 from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
 
 MAIN, PRETRAINING = Path("dvc.yaml"), Path("infra/pretraining/dvc.yaml")
 PIPELINES = (MAIN, PRETRAINING)
@@ -57,19 +56,6 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
     expander = _Expander(root, file)
     bodies = read_yaml(root / file).get("stages") or {}
     return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ``DataError`` if the file is missing or holds anything else."""
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; run this in the project's root folder") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: not valid YAML ({error}); restore it with `git checkout -- {path.name}`") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected a mapping; restore it with `git checkout -- {path.name}`")
-    return content
 
 
 def value_at(content: Any, key: str, default: Any = None) -> Any:

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, write_text
+from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.closure import import_closure, module_of
 from pathfinder.provenance.environment import describe_commit, describe_environment, peak_rss_bytes
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
-from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, read_yaml, value_at
+from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
 
 RECORDS = Path(".pathfinder/lineage")
 _RECORDING = "PATHFINDER_RECORDING"

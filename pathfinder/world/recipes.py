@@ -6,22 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Count, Positive, Share
+from pathfinder.core.settings import Section, read_settings
 from pathfinder.world.story import WORLDS, Level
 
 RECIPES = Path("infra/pretraining/params.yaml")
 PRETRAINING = Path("artifacts/pretraining")
 
 
-class _Part(BaseModel, extra="forbid", strict=True, frozen=True):
-    pass
-
-
-class Shape(_Part):
+class Shape(Section):
     """Sizes of the models (Qwen2, tied embeddings)."""
 
     hidden: Positive
@@ -36,7 +32,7 @@ class Shape(_Part):
         return self
 
 
-class Phase(_Part):
+class Phase(Section):
     """A training phase: optimizer steps, padded tokens per batch, and the full learning rate."""
 
     steps: Positive
@@ -44,7 +40,7 @@ class Phase(_Part):
     rate: Annotated[float, Field(gt=0)]
 
 
-class Plans(_Part):
+class Plans(Section):
     """The three phases of the base model, and the judge's."""
 
     base: Phase
@@ -53,7 +49,7 @@ class Plans(_Part):
     judge: Phase
 
 
-class CorpusConfig(_Part):
+class CorpusConfig(Section):
     """Sizes and error rates of the corpora; the defaults are those of the shipped data."""
 
     seed: int = 11
@@ -74,14 +70,14 @@ class CorpusConfig(_Part):
     overlap: Count = 2  # problems of each benchmark subset and search set that phase1_test repeats
 
 
-class Measure(_Part):
+class Measure(Section):
     """Numbers of held-out stories."""
 
     policy: Positive
     judge: Positive
 
 
-class Recipe(_Part):
+class Recipe(Section):
     """Everything that decides the results of a level's pipeline."""
 
     world: Literal["small", "rich"]
@@ -98,19 +94,13 @@ class Recipe(_Part):
         return WORLDS[self.world]
 
 
-class _File(_Part):
+class _File(Section):
     levels: dict[str, Recipe]
 
 
 def load_recipe(level: str, path: Path = RECIPES) -> Recipe:
     """The recipe of a level; raises ``DataError`` with every wrong key."""
-    try:
-        recipes = _File.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))).levels
-    except ValidationError as error:
-        lines = "\n".join(f"  {'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors())
-        raise DataError(f"{path}: invalid recipe:\n{lines}\nCorrect these keys.") from error
-    except (FileNotFoundError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); restore it with `git checkout -- {path}`") from error
+    recipes = read_settings(_File, path).levels
     if level not in recipes:
         raise DataError(f"{path}: no level {level!r}; the levels are {', '.join(recipes) or 'none'}")
     return recipes[level]

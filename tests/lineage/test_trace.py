@@ -20,9 +20,10 @@ from pathfinder.core.io import DataError, sha256_file, write_json, write_jsonl, 
 from pathfinder.core.prompts import judge_prompt
 from pathfinder.core.records import ANSWERS, LABELS, TREES, normalise, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
+from pathfinder.core.text import printable
 from pathfinder.lineage.__main__ import app as audit
 from pathfinder.lineage.trace import trace_record
-from pathfinder.lineage.trace_text import printable, trace_text
+from pathfinder.lineage.trace_text import trace_text
 from pathfinder.lineage.upstream_line import parse_identity
 from stages import filter as filter_stage
 from stages import prepare

@@ -45,11 +45,20 @@ def test_a_launched_process_reads_its_environment(monkeypatch: pytest.MonkeyPatc
     assert launch.division("") == (4, 4)
 
 
-def test_a_malformed_configuration_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("- 1\n", r"odd\.yaml: expected a mapping; see infra/accelerate/machine\.yaml"),
+        ("distributed_type: FSDP\n", r"odd\.yaml: not an accelerate configuration; see infra/accelerate/machine\.yaml"),
+    ],
+)
+def test_a_malformed_configuration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, message: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "infra/accelerate").mkdir(parents=True)
-    (tmp_path / "infra/accelerate/odd.yaml").write_text("- 1\n")
-    with pytest.raises(DataError, match=r"odd\.yaml: not an accelerate configuration"):
+    (tmp_path / "infra/accelerate/odd.yaml").write_text(content)
+    with pytest.raises(DataError, match=message):
         launch.configuration("odd")
 
 

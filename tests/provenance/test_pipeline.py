@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.provenance.pipeline import Stage, read_pipeline, read_yaml, value_at
+from pathfinder.core.settings import read_yaml
+from pathfinder.provenance.pipeline import Stage, read_pipeline, value_at
 from tests.flows.test_graph import EXPANDED
 
 

@@ -1,0 +1,56 @@
+"""YAML files and settings: one clear error that names the file, the key and the remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import DataError
+from pathfinder.core.settings import Section, read_settings, read_yaml
+
+
+class Inner(Section):
+    """A section."""
+
+    count: int
+
+
+class Whole(Section):
+    """A file."""
+
+    inner: Inner
+    name: str
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a: [", "not valid YAML"),
+        (b"\xff\xfe", "not valid YAML"),
+        (b"- 1", "expected a mapping"),
+        (b"", "expected a mapping"),
+        (b"!!python/object/apply:os.system [echo]", "not valid YAML"),
+    ],
+)
+def test_anything_but_a_mapping_is_refused_with_the_remedy(tmp_path: Path, content: bytes, message: str) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_bytes(content)
+    with pytest.raises(DataError, match=rf"(?s)settings\.yaml: {message}.*write another one"):
+        read_yaml(file, "write another one")
+
+
+def test_a_missing_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\.yaml: no such file; .*write one"):
+        read_yaml(tmp_path / "none.yaml", "write one")
+
+
+def test_every_wrong_key_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("inner: {count: '1', other: 2}")
+    with pytest.raises(DataError) as caught:
+        read_settings(Whole, file)
+    for wrong in ("inner.count: ", "inner.other: Extra inputs", "name: Field required"):
+        assert wrong in str(caught.value)
+    file.write_text("inner: {count: 1}\nname: a")
+    assert read_settings(Whole, file) == Whole(inner=Inner(count=1), name="a")
