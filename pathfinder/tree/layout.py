@@ -155,8 +155,9 @@ def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBat
     out = []
     for tree, trunk, slots in zip(trees, trunks, batch.slots, strict=True):
         nodes = tree.split.trunk
-        cached = cached_nodes(tree, trunk.ids)
-        new = torch.from_numpy(slots[nodes[cached:]])
+        placed = slots[nodes]
+        cached = int((placed < 0).sum())
+        new = torch.from_numpy(placed[cached:]).to(cache[0][0].device)
         extended: KVCache = {}
         for layer, fresh in cache.items():
             key, value = (

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from pathfinder.tree.attention import FlexPlan, Plan
-from pathfinder.tree.layout import Backend, batch_trees, pack
+from pathfinder.tree.layout import Backend, Trunk, batch_onto, batch_trees, extend_trunks, pack
 from pathfinder.tree.tree import build_tree
 from tests.tree.test_tree import ancestors, random_prompts
 
@@ -47,6 +48,25 @@ def slot_visibility(plan: Plan, slots: int) -> np.ndarray:
         mask = np.tri(part.size, dtype=bool) if part.mask is None else part.mask.numpy()
         seen[np.ix_(np.arange(part.size) + starts[number], np.concatenate(keys))] = mask
     return seen
+
+
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
+@pytest.mark.parametrize("shared", [0, 3])
+def test_an_extended_trunk_has_the_keys_of_its_nodes_in_order(shared: int, backend: Backend) -> None:
+    prompts = random_prompts(3, 15)  # a trunk that is not the first nodes
+    tree = build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)])
+    nodes = tree.split.trunk
+    known = torch.from_numpy(nodes[:shared].astype(np.float32)).view(1, -1, 1)
+    trunk = Trunk(tree.ids[nodes[:shared]], {0: (known, known)})
+    batch = batch_onto([tree], [trunk], backend)
+    (slots,) = batch.slots
+    assert (slots < 0).sum() == shared
+    row = torch.empty(1, batch.input_ids.shape[1], 1)  # a cache in which the key of a node is its number
+    row[0, slots[slots >= 0], 0] = torch.from_numpy(np.flatnonzero(slots >= 0).astype(np.float32))
+    (extended,) = extend_trunks([tree], [trunk], batch, {0: (row, row)})
+    assert extended.ids.tolist() == tree.ids[nodes].tolist()
+    for part in extended.cache[0]:
+        assert part.flatten().tolist() == nodes.tolist()
 
 
 def test_packs_keep_the_budget_and_contain_everything_once() -> None:
