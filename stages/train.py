@@ -48,7 +48,7 @@ def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> No
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
     share = mixes.share_of(params.mixes, run.mix)
-    if not launch.launched():
+    if launch.is_first():
         footprint.require("train", params, {"base": BASE})
     if settings.launch and not launch.launched():
         launch.launch(settings.launch, ["stages.train", run.name])

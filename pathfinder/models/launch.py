@@ -36,6 +36,11 @@ def launched() -> bool:
     return "RANK" in os.environ
 
 
+def is_first() -> bool:
+    """Whether this is the launcher's first process, or the only process."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def sharded() -> bool:
     """Whether the launcher asks for sharded weights (FSDP)."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"

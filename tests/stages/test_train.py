@@ -22,6 +22,7 @@ from pathfinder.core.steps import Solution
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
+from stages import train
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import frame, settings
 
@@ -117,3 +118,18 @@ def test_an_adapter_trained_in_two_processes(project: Callable[..., Path], root:
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "pathfinder.json"):
         shutil.copy(folder / "models/full" / name, folder / "models/again" / name)
     assert [s.reward for s in Scorer(folder / "models/again").score([solution])[0]] == pytest.approx(rewards, abs=1e-5)
+
+
+@pytest.mark.parametrize(("rank", "checks"), [("", 1), ("0", 1), ("1", 0)])
+def test_memory_is_checked_by_the_first_process_of_any_launcher(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, rank: str, checks: int
+) -> None:
+    monkeypatch.chdir(project("memory"))
+    monkeypatch.delenv("RANK", raising=False)
+    if rank:
+        monkeypatch.setenv("RANK", rank)
+    checked: list[str] = []
+    monkeypatch.setattr("stages.train.footprint.require", lambda stage, *_: checked.append(stage))
+    monkeypatch.setattr("stages.train.train", lambda *_: None)
+    train.main(["full"])
+    assert len(checked) == checks
