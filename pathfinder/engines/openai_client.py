@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import openai
 
 from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.text import printable
 from pathfinder.engines.replicas import Replica, Replicas
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
 
@@ -68,7 +69,7 @@ class ServerClient:
         for replica, result in zip(replicas, results, strict=True):
             if isinstance(result, TransientError):
                 replica.rest(time.monotonic())
-                print(f"{result}\n{replica.url} is left out for now", file=sys.stderr)
+                print(printable(f"{result}\n{replica.url} is left out for now"), file=sys.stderr)
             elif isinstance(result, BaseException):
                 raise result
             else:
@@ -93,8 +94,8 @@ class ServerClient:
             if choice.finish_reason == "content_filter" or choice.message.refusal:
                 return Failure("refused", choice.message.refusal or "content filter")
             thought = getattr(choice.message, "reasoning_content", None)
-            text = (f"<think>{thought}</think>" if thought else "") + (choice.message.content or "")
-            return _reply(text, answer.usage, choice.finish_reason)
+            thinking = f"<think>{thought}</think>" if thought else ""
+            return _reply(thinking + (choice.message.content or ""), answer.usage, choice.finish_reason)
 
         self._run(((key, partial(call, key, text)) for key, text in requests), sink)
 
@@ -119,12 +120,8 @@ class ServerClient:
         """
         names = [f"token_id:{token}" for token in tokens]
         options = {"logprob_token_ids": list(tokens), "return_tokens_as_token_ids": True, "ignore_eos": True}
-        settings: dict[str, Any] = {
-            "max_tokens": 1,
-            "temperature": 0.0,
-            "logprobs": _TOP_LOGPROBS,
-            "extra_body": options,
-        }
+        settings: dict[str, Any] = {"max_tokens": 1, "temperature": 0.0, "logprobs": _TOP_LOGPROBS}
+        settings["extra_body"] = options
 
         async def call(key: str, client: openai.AsyncOpenAI) -> T | Failure:
             async def ask(prompts: Sequence[Sequence[int]]) -> list[list[float]]:
@@ -220,7 +217,8 @@ class ServerClient:
 
     async def _retried(self, call: Callable[[int], Awaitable[T]], retries: int, where: str) -> T:
         """The result of ``call(attempt)``; transient failures are retried."""
-        for attempt in range(retries + 1):
+        attempt = 0
+        while True:
             try:
                 return await call(attempt)
             except openai.BadRequestError:
@@ -236,7 +234,7 @@ class ServerClient:
                         "All answers so far are kept: the same command resumes from them"
                     ) from error
                 await asyncio.sleep(_wait(attempt, error))
-        raise AssertionError("unreachable")
+                attempt += 1
 
 
 def connect(
@@ -262,7 +260,7 @@ def connect(
 def _wait(attempt: int, error: Exception) -> float:
     """Seconds to wait: as the server asks, or exponential with full jitter; both are limited."""
     asked = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
-    if asked.replace(".", "", 1).isdigit():
+    if asked.replace(".", "", 1).isdecimal():
         return min(float(asked), _LONGEST_WAIT_S)
     return random.uniform(0.1, 1.0) * min(_FIRST_WAIT_S * 2.0**attempt, _LONGEST_WAIT_S)
 

@@ -23,6 +23,7 @@ from pathfinder.core.hub import read_hub_model
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Vllm
 from pathfinder.core.progress import Progress
+from pathfinder.core.text import printable
 
 _POLL_S = 0.5
 _GRACE_S = 20.0
@@ -154,5 +155,4 @@ def _free_port() -> int:
 
 
 def _tail(log: Path) -> str:
-    text = log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace")
-    return "".join(character if character.isprintable() or character == "\n" else " " for character in text)
+    return printable(log.read_bytes()[-_LOG_BYTES:].decode("utf-8", "replace"))

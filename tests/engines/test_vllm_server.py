@@ -111,7 +111,7 @@ def test_a_missing_command_a_failed_start_and_a_timeout_are_distinct_errors(fold
 
     with pytest.raises(DataError, match="create vLLM's environment"):
         start(settings(command=["no-such-vllm"]))
-    with pytest.raises(DataError, match=r"status 3 while it started.*\nno such GPU  \[31m"):
+    with pytest.raises(DataError, match=r"status 3 while it started.*\nno such GPU \\x1b\[31m"):
         start(settings("--fail"))
     with pytest.raises(TransientError, match="start_timeout_s"):
         start(settings("--never", start_timeout_s=2.0))
