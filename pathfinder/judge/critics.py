@@ -117,6 +117,7 @@ def criticise(
     metrics hold the repaired figures and, under ``official``, those of the published evaluator.
 
     Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
+    Raises ``DataError`` for a bad row of the benchmark and for a server without the model.
     """
     evaluation = read_evaluation(benchmark, data, limit)
     votes = settings.votes or (critic.votes if benchmark == "processbench" else 1)
@@ -188,8 +189,8 @@ def _read_scores(item: PRMBenchItem, answers: Sequence[_Text], preset: AnswerPre
     for kind, values in asdict(scores).items():
         columns[f"step_level_{kind}_scores"] = [value if math.isfinite(value) else None for value in values]
         columns[f"step_level_{kind}_labels"] = [value > 0 for value in values]
-    is_redundancy = item.classification in prmbench.REDUNDANCY
-    labels = (
-        [not value > 0 for value in scores.redundancy] if is_redundancy else [value > 0 for value in scores.validity]
-    )
+    if item.classification in prmbench.REDUNDANCY:
+        labels = [not redundant for redundant in columns["step_level_redundancy_labels"]]
+    else:
+        labels = columns["step_level_validity_labels"]
     return {"idx": item.idx, "validity": True, "scores": columns}, labels

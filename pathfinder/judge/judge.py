@@ -150,8 +150,8 @@ class LocalJudge:
                 drawn = zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True)
                 answers = {key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn}
                 for key in missing:
-                    too_long = Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit")
-                    entry = _entry(answers.get(key, too_long))
+                    reply = answers.get(key)
+                    entry = _entry(reply or Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit"))
                     journal.write(key, entry)
                     meter.answered(key, entry)
                 journal.sync()
@@ -174,9 +174,13 @@ Judge = ServerJudge | LocalJudge
 
 def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
     """The keys without an answer; ``meter`` counts the others."""
-    for key in filter(journal.__contains__, keys):
-        meter.resumed(key, journal[key])
-    return [key for key in keys if key not in journal]
+    missing = []
+    for key in keys:
+        if key in journal:
+            meter.resumed(key, journal[key])
+        else:
+            missing.append(key)
+    return missing
 
 
 def _entry(reply: Reply | Failure) -> dict[str, Any]:

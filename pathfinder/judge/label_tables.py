@@ -23,14 +23,9 @@ def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
     scores = pl.DataFrame(verdicts.scores, schema=["math", "consistency", "optimality"]).select(
         pl.all().replace(-1, None)
     )
-    frame = scores.with_columns(
-        id=steps["id"],
-        outcome=np.array(OUTCOMES)[verdicts.outcomes],
-        attempts=np.bitwise_count(verdicts.asked).astype(np.int64),
-    )
-    origin = (
-        pl.when(pl.col("outcome") == "given").then(pl.lit("rating")).when(pl.col("math") >= 0).then(pl.lit("judge"))
-    )
+    outcomes, attempts = np.array(OUTCOMES)[verdicts.outcomes], np.bitwise_count(verdicts.asked)
+    frame = scores.with_columns(id=steps["id"], outcome=outcomes, attempts=attempts)
+    origin = pl.when(outcome="given").then(pl.lit("rating")).when(pl.col("math").is_not_null()).then(pl.lit("judge"))
     complete = frame.with_columns(origin=origin.otherwise(pl.lit("none")))
     return complete.select(pl.col(name).cast(kind) for name, kind in LABELS.items())
 
@@ -45,9 +40,7 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
     paid = Counter(calls=0, tokens=0, prompt_tokens=0)
     not_binary = 0
     prompts, verdicts = labelling.prompts, labelling.verdicts
-    counted = np.zeros(
-        len(prompts.rows), np.uint64
-    )  # bits of the paid answers of each distinct prompt, at its first place
+    counted = np.zeros(len(prompts.rows), np.uint64)  # the bits of the paid answers, at a prompt's first place
     with table_writer(path, ANSWERS) as table:
         for place, row in enumerate(prompts.rows.tolist()):
             identity, first = labelling.steps["id"][row], prompts.place(prompts.key(place, 0))
@@ -62,11 +55,8 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
                     counted[first] |= bit
                     paid.update(calls=1, tokens=answer.tokens, prompt_tokens=answer.prompt_tokens)
     total = outcomes.total()
-    figures = {
-        "answers": total,
-        "parsed_share": outcomes["parsed"] / total if total else None,
-        "not_binary": not_binary,
-    }
+    share = outcomes["parsed"] / total if total else None
+    figures = {"answers": total, "parsed_share": share, "not_binary": not_binary}
     return figures | paid | {"answer_outcomes": outcomes, "unparsed_reasons": reasons}
 
 

@@ -69,7 +69,7 @@ class Verdicts:
         return tuple(number for number in range(bits.bit_length()) if bits >> number & 1)
 
     def settle(self, rows: int | npt.NDArray[np.int64], outcome: Outcome, scores: Scores | None) -> None:
-        """Set the outcome and scores of rows."""
+        """Set the outcome and scores of one row, or of several (int64, (n,))."""
         self.outcomes[rows] = OUTCOMES.index(outcome)
         self.scores[rows] = (scores.math, scores.consistency, scores.optimality) if scores else -1
 
@@ -127,7 +127,7 @@ class Prompts:
         return bytes(self._digests[place]).ljust(32, b"\0").hex()  # numpy strips zero bytes at the end
 
     def key(self, place: int, attempt: int) -> str:
-        """The journal key of the answer number ``attempt`` to a place."""
+        """The journal key of answer number ``attempt`` to the prompt at a place."""
         return f"{self.digest(place)}:{attempt}"
 
     def place(self, key: str) -> int:
@@ -197,7 +197,7 @@ class Labelling:
         return {"parsed": True, "agrees": not disagrees(*self._rated(self.prompts.place(key)), scores)}
 
     def answer(self, place: int, attempt: int) -> Answer:
-        """Read and parse the answer number ``attempt`` to a place."""
+        """Read and parse answer number ``attempt`` to the prompt at a place."""
         key, round_ = self.prompts.key(place, attempt), attempt // self.params.parse_attempts
         failure = self.failed.get(key)
         entry: dict[str, Any] = {"outcome": "engine_error", "message": failure} if failure else self.journal[key]
