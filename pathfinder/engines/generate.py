@@ -30,12 +30,12 @@ _NUCLEUS = 64  # most nuclei fit into this many tokens; larger ones need a full 
 
 
 class Generator:
-    """A causal language model and its tokenizer."""
+    """A causal language model and its tokenizer. Raises ``DataError`` if neither defines an end token."""
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = load_tokenizer(resolve(folder))
         self.specials = special_strings(self.tokenizer)
-        self._model: Any = load_model(folder, "float32")
+        self._model: Any = load_model(folder)
         self._ends = _end_ids(self._model, self.tokenizer)
         self._pad = min(self._ends)
         self._pieces: dict[int, str] = {}
@@ -53,7 +53,7 @@ class Generator:
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Complete each prompt, in order; ``keys`` has one key per prompt, which determines the row's randomness.
 
-        Raises ``DataError`` if a prompt is empty.
+        Raises ``DataError`` if a prompt is empty, ``ValueError`` if there is not one key per prompt.
         """
         if len(prompts) != len(keys):
             raise ValueError(f"{len(prompts)} prompts and {len(keys)} keys; give one key per prompt")

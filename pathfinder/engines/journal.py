@@ -79,7 +79,7 @@ class Journal:
         return json.loads(line)["value"]
 
     def write(self, key: str, value: Any) -> None:
-        """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` if the key is already known."""
+        """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` for a known or malformed key."""
         digest = _digest(key.encode())
         if digest in self._places:
             raise ValueError(f"{self.path}: {key} is already answered")
@@ -98,7 +98,7 @@ class Journal:
             self.sync()
 
     def append(self, entries: Mapping[str, Any]) -> None:
-        """Add entries and wait until they are on disk; raises ``ValueError`` if a key is known."""
+        """Add entries and wait until they are on disk; raises ``ValueError`` like ``write``."""
         for key, value in entries.items():
             self.write(key, value)
         self.sync()

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 _FIRST_LIMIT = 8
 _DEAD_AFTER = 3  # drops of the limit without a success between them
@@ -24,7 +24,7 @@ class Replica:
 
     url: str
     most: int
-    limit: float = 0.0
+    limit: float = field(init=False)
     in_flight: int = 0
     failures: int = 0
     growing: bool = True  # before the first failure, when the limit doubles with each round

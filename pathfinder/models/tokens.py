@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 Ids = npt.NDArray[np.int32]
+"""Token ids, int32 (tokens,)."""
 _WORD_JOINER = "\u2060"
 _PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
 _PROBES = ("  \n probe A \n\n", "\n probe {{ B }} \t ")

@@ -94,7 +94,10 @@ def evaluate(
 
 
 def area_under_curve(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
-    """The probability that a positive outranks a negative, ties counted half; 0.5 if one class is empty."""
+    """The probability that a positive outranks a negative, ties counted half; 0.5 if one class is empty.
+
+    ``scores`` is float64 (n,), ``positive`` bool (n,).
+    """
     positives = int(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:

@@ -54,7 +54,7 @@ class Bin:
     mask: Tensor | None = None
 
     def select_queries(self, slots: Tensor) -> Bin:
-        """The bin with queries only at ``slots``."""
+        """The bin with queries only at ``slots``, int64 (queries,)."""
         mask = torch.ones(self.size, self.size, dtype=torch.bool).tril() if self.mask is None else self.mask
         return replace(self, queries=len(slots), mask=mask.to(slots.device)[slots])
 
@@ -72,7 +72,7 @@ class BinPlan:
         return replace(self, bins=tuple(replace(b, mask=mask) for b, mask in zip(self.bins, masks, strict=True)))
 
     def select_queries(self, slots: Tensor) -> BinPlan:
-        """The plan with queries only at ``slots`` (ascending). Keys and values remain those of the whole row."""
+        """The plan with queries only at ``slots``, int64 (queries,), ascending. Keys remain those of the whole row."""
         bins, start = [], 0
         for part in self.bins:
             bins.append(part.select_queries(slots[(slots >= start) & (slots < start + part.size)] - start))
@@ -141,7 +141,7 @@ class FlexPlan:
         return FlexPlan(order, key_order, key_end, self.caches, mask)
 
     def select_queries(self, slots: Tensor) -> FlexPlan:
-        """The plan with queries only at ``slots``."""
+        """See ``BinPlan.select_queries``."""
         return replace(self, order=self.order[slots]).to(slots.device, torch.bool)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, layer: int) -> Tensor:
@@ -179,8 +179,9 @@ def tree_attention(
     kv_cache: KVCache | None = None,
     **_: Any,
 ) -> tuple[Tensor, None]:
-    """The attention function of a switched model. Stores keys and values in ``kv_cache`` if it is given.
+    """The attention function of a switched model, with the shapes of ``BinPlan.attend``.
 
+    Stores keys and values in ``kv_cache`` if it is given.
     Raises ``ValueError`` without a plan ``tree``, or with a mask or dropout.
     """
     if tree is None or attention_mask is not None or dropout:

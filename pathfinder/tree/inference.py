@@ -1,4 +1,4 @@
-"""The forward pass of a decoder over a tree batch without gradients: the numbers of transformers with less work.
+"""The forward pass of a decoder over a tree batch without gradients: the results of transformers with less work.
 
 In the last layer only the readings need attention and the feed-forward block. The other nodes only contribute keys and
 values. The rotary embedding and the feed-forward block reuse their buffers. Weights and norms are the modules of the

@@ -49,7 +49,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class Mode(StrEnum):
-    """What a scorer predicts for a step."""
+    """The labels that a scorer predicts for a step."""
 
     BOTH = "both"
     """The error labels, then Correctness given the predicted labels (paper algorithm 1)."""
@@ -113,7 +113,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reading of a tree answers: mark ``mark`` of query ``query``, given the labels ``given``."""
+    """A reading of a tree: it answers mark ``mark`` of query ``query``, given the labels ``given``."""
 
     query: int
     given: tuple[bool, ...]
@@ -175,7 +175,7 @@ class Prompter:
     def tree(
         self, queries: Sequence[Query], gold: Sequence[Sequence[bool]] | None = None
     ) -> tuple[Tree, list[Reading]]:
-        """One tree for queries that share a problem, and what each of its readings answers.
+        """One tree for queries that share a problem, and its readings in their order.
 
         With ``gold``, the true labels of every query, the second pass is given the gold first labels as in training.
         Without it, every combination of first labels is a branch, so every prediction finds its reward.

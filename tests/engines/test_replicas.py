@@ -20,7 +20,7 @@ def test_the_limit_doubles_with_each_round_until_the_first_failure() -> None:
 
 
 def test_one_congestion_halves_the_limit_once_and_growth_is_slow() -> None:
-    replica = Replica("u", 256, limit=64.0)
+    replica = Replica("u", 256)
     replica.limit = 64.0
     for _ in range(2):
         replica.failed(began=1.0, now=5.0)
