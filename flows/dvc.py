@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 from flows import processes
 from pathfinder.core.io import DataError, PathfinderError, TransientError
+from pathfinder.core.text import printable
 
 _TAIL_LINES = 400
 # Advice that DVC prints for interactive use.
 _ADVICE = re.compile(
-    r"To track the changes with git, run:|\tgit add |To enable auto staging, run:|\tdvc config core\.autostage"
+    r"To track the changes with git, run:| +git add |To enable auto staging, run:| +dvc config core\.autostage"
     r"|Use `dvc push` to send|(Updating|Generating) lock file|Data and pipelines are up to date"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ERROR = re.compile(r"(?:ERROR:|error:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
 _TRANSIENT = re.compile(
     rf"exited with {TransientError.exit_status}\b"
@@ -37,7 +37,7 @@ OnLine = Callable[[str], None]
 
 
 class Cancelled(RuntimeError):
-    """The run is being ended; no new command starts."""
+    """The run is ending; no new command starts."""
 
 
 class DvcError(PathfinderError, RuntimeError):
@@ -100,7 +100,7 @@ class Dvc:
         """Run a command; returns the last lines that it and its stage printed."""
         with self._lock:
             if self._stopping:
-                raise Cancelled("the run is being ended")
+                raise Cancelled("the run is ending")
             command = ["--wait-for-lock", *arguments]
             process = processes.start("dvc", command, self.root, self._environment, subprocess.PIPE)
             self._running.add(process)
@@ -108,7 +108,7 @@ class Dvc:
         try:
             for line in process.stdout or ():
                 # Stages print untrusted text: its control sequences must not reach a terminal or a log.
-                text = _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", line.rstrip("\r\n"))
+                text = printable(line.rstrip("\r\n").expandtabs())
                 tail.append(text)
                 if on_line is not None and text.strip() and not _ADVICE.match(text):
                     on_line(text)

@@ -2,8 +2,8 @@
 
 Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
 
-DVC decides what is out of date and stores results; Prefect retries transient failures, shows, schedules and logs.
-Independent stages run concurrently, and a failed stage stops only its descendants.
+DVC decides what is out of date and stores results. Prefect retries transient failures, schedules and displays runs, and
+keeps their logs. Independent stages run concurrently, and a failed stage stops only its descendants.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Run:
     def execute(self) -> None:
         """Run every out-of-date stage as soon as its inputs exist."""
         for pointer in missing_data(self.root):
-            self.terminal.say(pointer, "downloading its content from the remote")
+            self.terminal.print(pointer, "downloading its content from the remote")
             self.dvc.pull(pointer)
         stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
         for name in self.selected - stale:
@@ -136,10 +136,10 @@ class Run:
                 self.dvc.push(*untouched)
             commit = storage.publish(self.root, self.address)
         except PathfinderError as error:
-            self.terminal.say("storage", f"outputs pushed, but the manifest could not be written: {error}", bad=True)
+            self.terminal.print("storage", f"outputs pushed, but the manifest could not be written: {error}", bad=True)
             return
         note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
-        self.terminal.say("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
+        self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
 
     def _ready(self, waiting: list[str]) -> list[str]:
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
@@ -153,7 +153,7 @@ class Run:
         error = state.result(raise_on_failure=False)
         if isinstance(error, Cancelled):
             raise error
-        self.terminal.say(name, f"{error} (full output: {log_path(name)})", bad=True)
+        self.terminal.print(name, f"{error} (full output: {log_path(name)})", bad=True)
         return Outcome(name, "failed", 0.0, (), str(error))
 
 
@@ -215,7 +215,7 @@ def _stage_task(dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool) -> Task[
         with stage_log(dvc.root, name) as log:
 
             def on_line(line: str) -> None:
-                terminal.say(name, line)
+                terminal.print(name, line)
                 log(line)
                 logger.info("%s", line)
 
@@ -234,7 +234,7 @@ def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
         try:
             dvc.push(*names)
         except DvcError as error:
-            terminal.say(title, str(error), bad=True)
+            terminal.print(title, str(error), bad=True)
             raise
 
     return Task(push, name="push", task_run_name="push {title}", **_TASK)
@@ -272,15 +272,15 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     selected = graph.select(targets)
     terminal = Terminal()
     if not force and not missing_data(root) and not out_of_date(graph, Dvc(root).status()) & selected:
-        terminal.say("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
+        terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == set(graph.stages):
-            terminal.say("storage", f"pushing outputs that {address} does not have")
+            terminal.print("storage", f"pushing outputs that {address} does not have")
             Dvc(root).push(*sorted(selected))
             storage.publish(root, address)
         terminal.where(root)
         return 0
     with server.local_server(root) as url:
-        terminal.say("pathfinder", f"watch this run at {url.removesuffix('/api')}")
+        terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
         with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
@@ -290,7 +290,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
                 EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
             _settle(state)
     if not state.is_completed():
-        terminal.say("pathfinder", str(state.message), bad=True)
+        terminal.print("pathfinder", str(state.message), bad=True)
         return 1
     write_stage_times(root)
     terminal.where(root)
@@ -313,9 +313,9 @@ if __name__ == "__main__":
     import typer
 
     from flows.cli import run
-    from pathfinder.cli import one_line_errors
+    from pathfinder.core.text import errors_without_traceback
 
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(run)
-    with one_line_errors():
+    with errors_without_traceback():
         command(prog_name="python -m flows.reproduce")

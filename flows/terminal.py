@@ -47,7 +47,7 @@ class Terminal:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
 
-    def say(self, source: str, line: str, bad: bool = False) -> None:
+    def print(self, source: str, line: str, bad: bool = False) -> None:
         """Print one line after the name of its source."""
         colour = "red" if bad else _COLOURS[zlib.crc32(source.encode()) % len(_COLOURS)]
         self._console.print(Text.assemble((f"[{source}] ", colour), (line, "red" if bad else "")))
@@ -65,7 +65,7 @@ class Terminal:
     def where(self, root: Path) -> None:
         """Print the paths of the results."""
         if found := [path for path in _RESULTS if (root / path).exists()]:
-            self.say("pathfinder", f"results: {', '.join(found)}")
+            self.print("pathfinder", f"results: {', '.join(found)}")
 
 
 def log_path(stage: str) -> Path:

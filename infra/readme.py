@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, read_json, write_text
+from pathfinder.core.text import errors_without_traceback
 from pathfinder.pages.page import markdown_table
 from pathfinder.reporting.contents import CLAIMS
 from pathfinder.reporting.names import TABLES
@@ -42,12 +43,12 @@ def between(text: str, start: str, content: str, end: str, where: Path) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print or write the results."""
+    """Print or write the results; raises ``DataError`` if the pipeline has not run."""
     parser = argparse.ArgumentParser(prog="python -m infra.readme", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help="write README.md")
     arguments = parser.parse_args(argv)
     if not TABLES.exists():
-        raise SystemExit(f"error: {TABLES} does not exist; run the pipeline with `make run`")
+        raise DataError(f"{TABLES} does not exist; run the pipeline with `make run`")
     results = results_text(read_json(TABLES))
     if arguments.write:
         write_text(README, between(README.read_text(encoding="utf-8"), START, results, END, README))
@@ -56,4 +57,5 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with errors_without_traceback():
+        main()

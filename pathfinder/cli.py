@@ -5,15 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
 
-from pathfinder.core.io import DataError, PathfinderError
+from pathfinder.core.io import DataError
+from pathfinder.core.text import errors_without_traceback
 from pathfinder.lineage import __main__ as audit
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
@@ -25,22 +24,12 @@ PIPELINE_VERBS = {
 """Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 
 
-@contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Print a ``PathfinderError`` as one red line. Raises ``SystemExit`` with its status instead."""
-    try:
-        yield
-    except PathfinderError as error:
-        typer.secho(f"error: {error}", fg=typer.colors.RED, err=True)
-        raise SystemExit(error.exit_status) from error
-
-
 class Verbs(TyperGroup):
-    """Verbs whose errors are printed as one line."""
+    """Verbs whose errors are printed without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
-        with one_line_errors():
+        with errors_without_traceback():
             return super().invoke(ctx)
 
 
@@ -209,8 +198,8 @@ def pipeline_verbs(root: Path) -> typer.Typer:
 
 def _needs_clone(context: typer.Context) -> None:
     raise DataError(
-        f"{Path.cwd()} is no clone of the project (no dvc.yaml and flows/); pathfinder {context.info_name} works "
-        "only in the root folder of one: clone the repository and change to it"
+        f"{Path.cwd()} is not a clone of the project (no dvc.yaml and flows/); clone the repository and run "
+        f"`pathfinder {context.info_name}` in its root folder"
     )
 
 

@@ -178,8 +178,8 @@ def test_outside_a_clone_the_pipeline_verbs_explain_what_they_need(tmp_path: Pat
     done = command_in(tmp_path, *words)
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "is no clone of the project" in done.stderr
-    assert f"pathfinder {words[0]} works only in the root folder of one" in done.stderr
+    assert "is not a clone of the project" in done.stderr
+    assert f"clone the repository and run `pathfinder {words[0]}` in its root folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -8,13 +8,12 @@ Run     python -m pathfinder.lineage up models/full     trace a path to the sour
 from __future__ import annotations
 
 import json
-import os
 import sys
 from typing import Annotated
 
 import typer
 
-from pathfinder.core.io import DataError
+from pathfinder.core.text import errors_without_traceback, has_colour, printable
 
 app = typer.Typer(
     help="Trace an artefact to its inputs and verify that nothing has changed.",
@@ -29,7 +28,7 @@ def up(path: Annotated[str, typer.Argument(help="An output, such as models/full.
     """Print every step from an output back to the source files."""
     from pathfinder.lineage import graph
 
-    print(graph.up(path), end="")
+    print(printable(graph.up(path)), end="")
 
 
 @app.command()
@@ -38,7 +37,7 @@ def check(path: Annotated[str | None, typer.Argument(help="An output (default: a
     from pathfinder.lineage import check
 
     findings = check.check(path)
-    print("".join(f"{finding}\n" for finding in findings), end="")
+    print(printable("".join(f"{finding}\n" for finding in findings)), end="")
     if errors := sum(finding.level == "error" for finding in findings):
         print(f"{errors} differences")
         raise typer.Exit(1)
@@ -57,12 +56,9 @@ def record(
     from pathfinder.lineage.trace_text import trace_text
 
     trace = trace_record(identity)
-    colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    print(json.dumps(trace, indent=2, ensure_ascii=True) + "\n" if as_json else trace_text(trace, colour), end="")
+    print(json.dumps(trace, indent=2) + "\n" if as_json else trace_text(trace, has_colour(sys.stdout)), end="")
 
 
 if __name__ == "__main__":
-    try:
+    with errors_without_traceback():
         app(prog_name="python -m pathfinder.lineage")
-    except DataError as error:
-        sys.exit(f"error: {error}")

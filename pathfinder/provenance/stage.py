@@ -1,4 +1,4 @@
-"""The entry point of every stage: command line, lineage record, and a one-line error instead of a traceback."""
+"""The entry point of every stage: command line, lineage record, and errors without a traceback."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from pathfinder.core.io import PathfinderError
+from pathfinder.core.text import errors_without_traceback
 from pathfinder.provenance.record import recorded
 
 
@@ -17,7 +18,7 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
 
     The parameters of ``work`` become positional arguments. Annotate them ``Annotated[str, "help"]``, with a ``Literal``
     instead of ``str`` to restrict the values; a parameter with a default is optional. Started by ``python -m``, the
-    stage prints a ``PathfinderError`` as one line and exits with its status; ``main(["full"])`` raises the error.
+    stage prints a ``PathfinderError`` and exits with its status; ``main(["full"])`` raises the error.
     """
 
     def main(argv: Sequence[str] | None = None) -> None:
@@ -25,14 +26,9 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
         is_script = work.__module__ == "__main__"
         words = sys.argv[1:] if argv is None and is_script else list(argv or ())
         given = vars(_parser(work, module).parse_args(words))
-        try:
-            with recorded(" ".join([f"python -m {module}", *words])):
-                work(**given)
-        except PathfinderError as error:
-            if not is_script:
-                raise
-            print(f"error: {error}", file=sys.stderr)
-            sys.exit(error.exit_status)
+        cmd = " ".join([f"python -m {module}", *words])
+        with errors_without_traceback() if is_script else nullcontext(), recorded(cmd):
+            work(**given)
 
     main.__doc__, main.__module__ = work.__doc__, work.__module__
     return main

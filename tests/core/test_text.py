@@ -1,10 +1,20 @@
-"""Outside text on a terminal: nothing in it can move the cursor, hide or reorder what is shown."""
+"""Text on a terminal: text from outside cannot move the cursor, hide or reorder anything; errors have no traceback."""
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from pathfinder.core.text import printable
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.text import errors_without_traceback, has_colour, printable
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 @pytest.mark.parametrize("hidden", ["\x1b[31m", "\r", "\t", "\x00", "\u202e", "\u200b", "\u2028", "\ud800", "\x85"])
@@ -17,3 +27,30 @@ def test_hidden_characters_are_written_as_escapes(hidden: str) -> None:
 def test_visible_text_and_newlines_stay() -> None:
     text = "Ünïcode <+> 你好\n½ of\u00a0it"
     assert printable(text) == text
+
+
+@pytest.mark.parametrize("error", [DataError, TransientError])
+def test_an_error_is_printed_safely_and_exits_with_its_status(
+    error: type[DataError | TransientError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop, errors_without_traceback():
+        raise error("a.txt: \x1b[2Jbad\nremedy")
+    assert stop.value.code == error.exit_status
+    assert capsys.readouterr().err == "error: a.txt: \\x1b[2Jbad\nremedy\n"
+
+
+def test_other_errors_pass() -> None:
+    with pytest.raises(ZeroDivisionError), errors_without_traceback():
+        raise ZeroDivisionError
+
+
+def test_colour_is_for_terminals_that_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    assert has_colour(terminal)
+    assert not has_colour(io.StringIO())
+    with pytest.raises(SystemExit), errors_without_traceback():
+        raise DataError("bad")
+    assert terminal.getvalue() == "\x1b[31merror: bad\x1b[0m\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not has_colour(terminal)

@@ -14,8 +14,8 @@ from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 def test_lines_have_their_source_and_are_never_markup() -> None:
     buffer = io.StringIO()
     terminal = Terminal(Console(file=buffer, soft_wrap=True))
-    terminal.say("train@full", "[bold]loss[/bold] 0.5")
-    terminal.say("train@full", "x" * 300, bad=True)
+    terminal.print("train@full", "[bold]loss[/bold] 0.5")
+    terminal.print("train@full", "x" * 300, bad=True)
     assert buffer.getvalue().splitlines() == ["[train@full] [bold]loss[/bold] 0.5", f"[train@full] {'x' * 300}"]
 
 

@@ -1,4 +1,4 @@
-"""``@stage``: the command line, one-line errors with an exit status, and the record of the run."""
+"""``@stage``: the command line, errors without a traceback, and the record of the run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_run_is_recorded_under_the_stage_of_its_command(project: Path) -> None
     assert len(list(read_records(project, "train@full"))) == 1
 
 
-def test_a_data_error_is_one_line_with_its_exit_status_and_leaves_no_record(project: Path) -> None:
+def test_a_data_error_is_printed_without_a_traceback_and_leaves_no_record(project: Path) -> None:
     (project / "params.yaml").write_text("train: {rate: 2, note: x}\n")
     done = run_in(project, "-m", "stages.train", "full")
     assert done.returncode == DataError.exit_status == 1
