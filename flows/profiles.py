@@ -5,15 +5,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
-
+from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.params import PARAMS_FILE, load_params
 
@@ -25,6 +22,7 @@ _HEAD = """\
 # another value, the comment starts with the paper's number.
 """
 _NOTE_GAP = re.compile(r"(?<=\S) +# ")
+_WIDTH = 4096  # no line is wrapped
 
 
 def names(root: Path) -> list[str]:
@@ -43,9 +41,8 @@ def render(root: Path, name: str) -> str:
     content = _load(root, BASE)
     for overlay in _overlays(root, name):
         _merge(content, overlay, f"{FOLDER}/{name}.yaml")
-    buffer = io.StringIO()
-    _yaml().dump(content, buffer)
-    lines = [line for line in buffer.getvalue().splitlines(keepends=True) if not line.startswith("#")]
+    text = dump_commented(content, _WIDTH)
+    lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
     body = "".join(_NOTE_GAP.sub("  # ", line, count=1) for line in lines)
     return _HEAD.format(name=name, folder=FOLDER) + body.lstrip("\n")
 
@@ -84,15 +81,8 @@ def _overlays(root: Path, name: str) -> list[Any]:
     return overlays
 
 
-def _load(root: Path, name: str) -> Any:
-    path = root / FOLDER / f"{name}.yaml"
-    try:
-        content = _yaml().load(path.read_text(encoding="utf-8"))
-    except YAMLError as error:
-        raise DataError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(content, dict):
-        raise DataError(f"{path}: expected sections with keys; see {FOLDER}/{BASE}.yaml")
-    return content
+def _load(root: Path, name: str) -> dict[str, Any]:
+    return load_commented(root / FOLDER / f"{name}.yaml", f"see {FOLDER}/{BASE}.yaml")
 
 
 def _merge(base: Any, overlay: Mapping[str, Any], where: str) -> None:
@@ -117,14 +107,3 @@ def _keep_number(base: Any, key: str) -> None:
         comment = line.lstrip("# ")
         if not comment.startswith("paper: "):
             note.value = f"# paper: {text}; {comment}{newline}{rest}"
-
-
-def _yaml() -> YAML:
-    yaml = YAML()
-    yaml.width = 4096
-    yaml.preserve_quotes = True
-    # Write `null`, as in the profiles, instead of nothing.
-    yaml.representer.add_representer(
-        type(None), lambda dump, _: dump.represent_scalar("tag:yaml.org,2002:null", "null")
-    )
-    return yaml

@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from pathfinder.core.io import atomic_file
+from pathfinder.core.commented_yaml import dump_commented, load_commented
+from pathfinder.core.io import write_text
+from pathfinder.core.text import errors_without_traceback
 from pathfinder.provenance.identity import code_deps, is_code
 from pathfinder.provenance.pipeline import PIPELINES
+
+_WIDTH = 118
 
 
 def wanted_deps(stage: dict[str, Any]) -> list[str]:
@@ -39,22 +41,19 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help="correct the lists")
     write = parser.parse_args(argv).write
     wrong = []
-    round_trip = YAML(typ="rt")  # keeps comments; like a safe loader, it builds no objects from tags
-    round_trip.width = 118
-    round_trip.preserve_quotes = True
     for path in PIPELINES:
-        content = round_trip.load(path)
+        content = load_commented(path)
         lines = differences(content["stages"])
         print("\n".join(lines) or f"{path} lists the code that its stages import")
         if write and lines:
             for stage in content["stages"].values():
                 stage["deps"][:] = wanted_deps(stage)
-            with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as handle:
-                round_trip.dump(content, handle)
+            write_text(path, dump_commented(content, _WIDTH))
         wrong += lines
     if wrong and not write:
         sys.exit("Run `python -m infra.deps --write`.")
 
 
 if __name__ == "__main__":
-    main()
+    with errors_without_traceback():
+        main()

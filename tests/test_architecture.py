@@ -36,6 +36,7 @@ FENCE = {
     "math_verify": r"pathfinder/benchmarks/grading\.py",
     "pebble": r"pathfinder/benchmarks/grading\.py",
     "datasketch": r"pathfinder/data/overlap\.py",
+    "ruamel": r"pathfinder/core/commented_yaml\.py",
     "peft": r"pathfinder/training/adapter\.py",
     "datasets": r"(?!)",  # the exports are plain Parquet and JSON; tests read them with these two
     "mlcroissant": r"(?!)",

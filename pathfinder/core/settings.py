@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,13 +23,13 @@ class Section(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
-def read_yaml(path: Path, remedy: str = RESTORE) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if there is none."""
+def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = yaml.safe_load) -> dict[str, Any]:
+    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; run this in the project's root folder, or {remedy}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{path}: not valid YAML ({error}); {remedy}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a mapping; {remedy}")

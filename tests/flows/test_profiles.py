@@ -72,7 +72,7 @@ def test_an_edited_file_is_kept(copy: Path) -> None:
         ("profile: bad\ntrain: {lr: 1}\n", "lr is not a key"),
         ("profile: bad\ntrain: {epochs: many}\n", "train.epochs"),
         ("extends: nobody\nprofile: bad\n", "extends nobody"),
-        ("[]\n", "expected sections"),
+        ("[]\n", "expected a mapping"),
     ],
 )
 def test_a_wrong_overlay_is_named_and_writes_nothing(copy: Path, overlay: str, message: str) -> None:
