@@ -92,11 +92,14 @@ def start_server(root: Path) -> Service:
     arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
     service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api")
     deadline = time.monotonic() + _READY_S
-    while not _healthy(service.url):
-        if not _is_running(service) or time.monotonic() > deadline:
-            stop(root, "server")
-            raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
-        time.sleep(0.2)
+    try:
+        while not _healthy(service.url):
+            if not _is_running(service) or time.monotonic() > deadline:
+                raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
+            time.sleep(0.2)
+    except BaseException:  # the run was interrupted, too: never leave a server behind
+        stop(root, "server")
+        raise
     return service
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -58,3 +59,24 @@ def test_a_server_that_does_not_respond_is_not_used(tmp_path: Path) -> None:
     service = server.Service(os.getpid(), processes.start_time(os.getpid()), "http://127.0.0.1:9/api")
     record(tmp_path, service).rename(server.home(tmp_path) / "server.json")
     assert server.recorded(tmp_path, "server") is None
+
+
+@pytest.mark.parametrize("cause", [DataError, KeyboardInterrupt])
+def test_a_server_that_did_not_start_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: type[BaseException]
+) -> None:
+    """Either the server does not respond in time, or the run is interrupted while it waits."""
+
+    def healthy(url: str) -> bool:
+        if cause is KeyboardInterrupt:
+            raise KeyboardInterrupt
+        return False
+
+    sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    monkeypatch.setattr("flows.processes.start", lambda *_: sleeper)
+    monkeypatch.setattr(server, "_healthy", healthy)
+    monkeypatch.setattr(server, "_READY_S", 0.0)
+    with pytest.raises(cause):
+        server.start_server(tmp_path)
+    assert processes.start_time(sleeper.pid) == 0
+    assert not list(server.home(tmp_path).glob("*.json"))
