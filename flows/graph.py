@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from pathfinder.core.io import DataError
@@ -58,15 +59,14 @@ class Graph:
 
     def _levels(self) -> Iterator[list[str]]:
         """The stages in groups that need only the groups before them."""
-        done: set[str] = set()
-        waiting = list(self.stages)
-        while waiting:
-            ready = [name for name in waiting if self.upstream[name] <= done]
-            if not ready:
-                raise DataError(f"dvc.yaml: these stages depend on each other: {', '.join(waiting)}")
-            yield ready
-            done.update(ready)
-            waiting = [name for name in waiting if name not in done]
+        sorter = TopologicalSorter(self.upstream)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            raise DataError(f"dvc.yaml: these stages depend on each other: {', '.join(error.args[1])}") from error
+        while ready := sorter.get_ready():
+            yield sorted(ready, key=list(self.stages).index)
+            sorter.done(*ready)
 
 
 def load_graph(root: Path) -> Graph:

@@ -20,7 +20,7 @@ _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next
 
 
 def configure(root: Path) -> str:
-    """Configure DVC's ``storage`` remote as the environment says; returns its address.
+    """Configure DVC's ``storage`` remote from the environment; returns its address.
 
     A ``config.local`` without our header was written by hand and is never changed. Raises ``DataError`` if such a file
     conflicts with the environment, or an address contains control characters.
@@ -50,7 +50,7 @@ def configure(root: Path) -> str:
 def publish(root: Path, address: str) -> Commit:
     """Append the current outs of ``dvc.lock`` (md5, size) and its sha256 to the log of manifests in the store.
 
-    The manifest tells which objects belong together to anyone who has only the bucket.
+    With the manifest, anyone who has only the bucket can tell which objects belong together.
     """
     lock = root / "dvc.lock"
     outs = {
