@@ -1,6 +1,6 @@
 """Files: atomic writers, and readers whose errors name the file and the row.
 
-An output appears by one rename after an fsync, so no reader sees half of it. Equal rows give equal bytes. Names that
+A file appears by one rename after an fsync, so no reader sees half of it. Equal rows give equal bytes. Names that
 end in ``.gz`` are read and written compressed, without a time stamp.
 """
 
@@ -21,7 +21,7 @@ import polars as pl
 
 
 class PathfinderError(Exception):
-    """An error whose message tells its reader all they need; commands print it and exit with ``exit_status``."""
+    """An error whose message needs no traceback; commands print it and exit with ``exit_status``."""
 
     exit_status = 1
 
@@ -33,7 +33,7 @@ class DataError(PathfinderError, ValueError):
 class TransientError(PathfinderError, RuntimeError):
     """Something outside failed for now (network, server, lock): the same command may succeed later.
 
-    The exit status is ``EX_TEMPFAIL`` of sysexits.h; the flow retries stages that end with it.
+    The exit status is ``EX_TEMPFAIL`` of sysexits.h; the flow retries stages that exit with it.
     """
 
     exit_status = 75
@@ -49,6 +49,11 @@ def digest_of(value: Any) -> str:
     """The sha256 of a JSON value in canonical form; raises ``TypeError`` for a value that JSON cannot represent."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def text_digest(text: str) -> str:
+    """The first 16 hexadecimal digits of the sha256 of ``text`` in UTF-8."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @contextmanager

@@ -10,16 +10,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pathfinder.core.settings import Section, read_settings
 
 PARAMS_FILE = Path("params.yaml")
 
+Preset = Literal["repaired", "official"]
+Dtype = Literal["float32", "bfloat16"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
-Seconds = Annotated[float, Field(gt=0.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # Names become part of commands in dvc.yaml and of paths, hence these characters only; core/runs.py parses them.
@@ -44,8 +43,8 @@ class Download(Section):
     """Where the raw files come from; ``world`` is the folder of the shipped sources."""
 
     world: Annotated[str, Field(pattern=r"^(data|artifacts/pretraining/[a-z0-9]+(-[a-z0-9]+)*)$")]
-    retries: Count
-    timeout_s: Seconds
+    retries: NonNegativeInt
+    timeout_s: PositiveFloat
     sources: list[Source]
 
     @model_validator(mode="after")
@@ -57,7 +56,7 @@ class Download(Section):
 class Prepare(Section):
     """Reading the upstream files."""
 
-    preset: Literal["repaired", "official"]
+    preset: Preset
     max_quarantined_share: Share
 
 
@@ -65,44 +64,44 @@ class Vllm(Section):
     """A vLLM server that a stage starts and stops."""
 
     command: Annotated[list[str], Field(min_length=1)]
-    replicas: Positive
-    dtype: Literal["float32", "bfloat16"]
-    tensor_parallel: Positive
+    replicas: PositiveInt
+    dtype: Dtype
+    tensor_parallel: PositiveInt
     gpu_memory_utilization: Share
-    max_num_batched_tokens: Positive
-    max_num_seqs: Positive
+    max_num_batched_tokens: PositiveInt
+    max_num_seqs: PositiveInt
     options: list[str]
-    start_timeout_s: Seconds
+    start_timeout_s: PositiveFloat
 
 
 class Budget(Section):
     """Limits of paid calls, 0 for none, and the price that the progress line shows."""
 
-    max_calls: Count
-    max_tokens_total: Count
-    max_hours: Annotated[float, Field(ge=0.0)]
-    price_per_million_tokens: Annotated[float, Field(ge=0.0)]
+    max_calls: NonNegativeInt
+    max_tokens_total: NonNegativeInt
+    max_hours: NonNegativeFloat
+    price_per_million_tokens: NonNegativeFloat
 
 
 class Label(Budget):
     """The LLM judge."""
 
     engine: Literal["openai", "vllm", "transformers"]
-    preset: Literal["repaired", "official"]
+    preset: Preset
     base_urls: Annotated[list[str], Field(min_length=1)]
     vllm: Vllm
-    concurrency: Positive
-    batch_size: Positive
-    timeout_s: Seconds
-    retries: Count
-    temperature: Annotated[float, Field(ge=0.0)]
+    concurrency: PositiveInt
+    batch_size: PositiveInt
+    timeout_s: PositiveFloat
+    retries: NonNegativeInt
+    temperature: NonNegativeFloat
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
-    max_tokens: Positive
-    max_model_len: Positive
+    max_tokens: PositiveInt
+    max_model_len: PositiveInt
     parse_attempts: Annotated[int, Field(ge=1, le=8)]
     disagreement_rounds: Annotated[int, Field(ge=0, le=7)]
-    prm800k_limit: Count
-    mistral_per_rating: Count
+    prm800k_limit: NonNegativeInt
+    mistral_per_rating: NonNegativeInt
     seed: Seed
 
 
@@ -114,16 +113,16 @@ class Validate(Section):
     min_agreement: Share
     min_positive_share: Share
     max_positive_share: Share
-    max_text_chars: Positive
+    max_text_chars: PositiveInt
 
 
 class Build(Section):
     """The training set: mix, split and overlap with the benchmarks."""
 
     test_share: Share
-    prm800k_records: Count
-    mistral_records: Count
-    max_records: Count
+    prm800k_records: NonNegativeInt
+    mistral_records: NonNegativeInt
+    max_records: NonNegativeInt
     near_duplicate_jaccard: Share
     remove_overlap: bool
     seed: Seed
@@ -139,30 +138,30 @@ class Mix(Section):
 class Lora(Section):
     """A low-rank adapter instead of full fine-tuning."""
 
-    rank: Count
-    alpha: Positive
+    rank: NonNegativeInt
+    alpha: PositiveInt
     targets: Annotated[list[str], Field(min_length=1)]
 
 
 class Train(Section):
     """Fine-tuning of one run."""
 
-    dtype: Literal["float32", "bfloat16"]
-    learning_rate: Annotated[float, Field(gt=0.0)]
+    dtype: Dtype
+    learning_rate: PositiveFloat
     schedule: Literal["cosine", "linear", "constant"]
     warmup_ratio: Share
-    epochs: Annotated[float, Field(gt=0.0)]
-    batch_samples: Positive
-    token_budget: Positive
-    max_grad_norm: Annotated[float, Field(gt=0.0)]
-    weight_decay: Annotated[float, Field(ge=0.0)]
+    epochs: PositiveFloat
+    batch_samples: PositiveInt
+    token_budget: PositiveInt
+    max_grad_norm: PositiveFloat
+    weight_decay: NonNegativeFloat
     gradient_checkpointing: bool
     weighting: Literal["sample", "problem"]
-    records_per_tree: Count
+    records_per_tree: NonNegativeInt
     soft_labels: bool
     lora: Lora
     launch: Annotated[str, Field(pattern=r"^[a-z0-9_]*$")]
-    save_every: Positive
+    save_every: PositiveInt
     seed: Seed
 
 
@@ -171,17 +170,17 @@ class Score(Section):
 
     engine: Literal["local", "vllm"]
     base_url: str
-    concurrency: Positive
+    concurrency: PositiveInt
     vllm: Vllm
     preset: Literal["default", "official-processbench", "official-prmbench", "official-search"]
-    dtype: Literal["float32", "bfloat16"]
-    token_budget: Positive
+    dtype: Dtype
+    token_budget: PositiveInt
 
 
 class ProcessBench(Section):
     """Finding the first wrong step."""
 
-    limit: Count
+    limit: NonNegativeInt
     early_stop: bool
 
 
@@ -189,7 +188,7 @@ class PRMBench(Section):
     """Judging steps by error type."""
 
     threshold: Share
-    limit: Count
+    limit: NonNegativeInt
 
 
 class Search(Section):
@@ -199,15 +198,15 @@ class Search(Section):
     base_url: str
     sets: list[SearchSet]
     strategy: Literal["greedy", "beam"]
-    width: Positive
-    n: Positive
-    temperature: Annotated[float, Field(ge=0.0)]
+    width: PositiveInt
+    n: PositiveInt
+    temperature: NonNegativeFloat
     top_p: Annotated[float, Field(gt=0.0, le=1.0)]
-    max_tokens: Positive
-    max_rounds: Positive
-    solution_tokens: Positive
-    limit: Count
-    batch_size: Positive
+    max_tokens: PositiveInt
+    max_rounds: PositiveInt
+    solution_tokens: PositiveInt
+    limit: NonNegativeInt
+    batch_size: PositiveInt
     seed: Seed
 
 
@@ -215,17 +214,17 @@ class CriticSettings(Budget):
     """Calls to LLM judges of whole solutions."""
 
     base_urls: Annotated[list[str], Field(min_length=1)]
-    votes: Count
-    preset: Literal["repaired", "official"]
-    concurrency: Positive
-    timeout_s: Seconds
-    retries: Count
+    votes: NonNegativeInt
+    preset: Preset
+    concurrency: PositiveInt
+    timeout_s: PositiveFloat
+    retries: NonNegativeInt
 
 
 class Report(Section):
     """Statistics of the tables."""
 
-    bootstrap_samples: Positive
+    bootstrap_samples: PositiveInt
     confidence: Annotated[float, Field(gt=0.0, lt=1.0)]
     seed: Seed
 
@@ -252,7 +251,7 @@ class Params(Section):
     report: Report
 
     @model_validator(mode="after")
-    def _runs_are_unique(self) -> Params:
+    def _names_are_unique(self) -> Params:
         for what, names in (("runs", self.runs), ("baselines", self.baselines), ("critics", self.critics)):
             _refuse_repeats(what, names)
         return self

@@ -9,7 +9,6 @@ Source: paper sections 3.2-3.4 and appendix "Data Annotation Prompt"; declare-la
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,12 +44,7 @@ DIGESTS = {
     "SYSTEM_SEARCH": "3ba238b1a1d03a26",
     "POLICY_PROMPT": "c96a8b66fe08e7a4",
 }
-"""First 16 hexadecimal digits of the sha256 of each published constant (UTF-8)."""
-
-
-def digest(text: str) -> str:
-    """First 16 hexadecimal digits of the sha256 of ``text`` in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+"""The ``text_digest`` of each published constant."""
 
 
 PUBLISHED_INDENTS = (16, 20)

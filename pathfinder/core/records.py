@@ -7,11 +7,12 @@ an alternative to it) after the first ``step_index`` steps of a trajectory. Its 
 
 from __future__ import annotations
 
-import hashlib
 import unicodedata
 from typing import Any
 
 import polars as pl
+
+from pathfinder.core.io import text_digest
 
 TRAJECTORIES: dict[str, Any] = {
     "trajectory_id": pl.String(),  # <dataset>-<sha8>-<line>
@@ -77,9 +78,8 @@ TREES: dict[str, Any] = {
 }
 SOFT_TREES: dict[str, Any] = {
     **TREES,
-    "branches": pl.List(
-        pl.Struct({**BRANCH, "mc_value": pl.Float32()})
-    ),  # share of correct roll-outs; null if none were made
+    # mc_value: share of correct roll-outs; null if none were made
+    "branches": pl.List(pl.Struct({**BRANCH, "mc_value": pl.Float32()})),
 }
 
 
@@ -100,4 +100,4 @@ def normalise(text: str) -> str:
 
 def problem_id(problem: str) -> str:
     """The first 16 hexadecimal digits of the sha256 of the normalised problem, the same for every source."""
-    return hashlib.sha256(normalise(problem).encode()).hexdigest()[:16]
+    return text_digest(normalise(problem))

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import polars as pl
 from datasketch import MinHash, MinHashLSH
 
-from pathfinder.core.prompts import digest
+from pathfinder.core.io import text_digest
 from pathfinder.core.records import normalise
 from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
 
@@ -160,11 +160,13 @@ class StepIndex:
             normal = {text: normalise(text) for text in distinct.slice(start, _CHUNK)}
             texts = list(dict.fromkeys(normal.values()))
             matches = {
-                text: {self.texts[text]: StepMatch(True, 1.0, digest(text))} for text in texts if text in self.texts
+                text: {self.texts[text]: StepMatch(True, 1.0, text_digest(text))}
+                for text in texts
+                if text in self.texts
             }
             for place, number, similarity in self._near.pairs(texts):
                 text = texts[place]
-                matches.setdefault(text, {}).setdefault(number, StepMatch(False, similarity, digest(text)))
+                matches.setdefault(text, {}).setdefault(number, StepMatch(False, similarity, text_digest(text)))
             found |= {original: matches[text] for original, text in normal.items() if text in matches}
         return found
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.io import DataError, read_json
-from pathfinder.core.prompts import LABEL_TOKENS, digest, user_turn
+from pathfinder.core.io import DataError, read_json, text_digest
+from pathfinder.core.prompts import LABEL_TOKENS, user_turn
 from pathfinder.core.records import normalise
 from pathfinder.data.export import paper_rows, special_texts
 from pathfinder.data.upstream import Reading
@@ -214,7 +214,7 @@ def _example(found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> Any:
 def _contamination(trajectory: dict[str, Any], step: dict[str, Any]) -> Any:
     found = {
         "problem": rows_of("overlap/overlap", "problem_id", trajectory["problem_id"]),
-        "step": rows_of("overlap/steps", "step_digest", digest(normalise(step["step"]))),
+        "step": rows_of("overlap/steps", "step_digest", text_digest(normalise(step["step"]))),
         "removed": rows_of("overlap/removed", "tree_id", trajectory["trajectory_id"]),
     }
     return {name: NOT_YET if rows is None else rows or "none" for name, rows in found.items()}

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from pathfinder.core.io import DataError
-from pathfinder.core.params import Count, Positive, Share
+from pathfinder.core.params import Share
 from pathfinder.core.settings import Section, read_settings
 from pathfinder.world.story import WORLDS, Level
 
@@ -20,10 +20,10 @@ PRETRAINING = Path("artifacts/pretraining")
 class Shape(Section):
     """Sizes of the models (Qwen2, tied embeddings)."""
 
-    hidden: Positive
-    layers: Positive
-    heads: Positive
-    feed: Positive
+    hidden: PositiveInt
+    layers: PositiveInt
+    heads: PositiveInt
+    feed: PositiveInt
 
     @model_validator(mode="after")
     def _divides(self) -> Shape:
@@ -35,8 +35,8 @@ class Shape(Section):
 class Phase(Section):
     """A training phase: optimizer steps, padded tokens per batch, and the full learning rate."""
 
-    steps: Positive
-    tokens: Positive
+    steps: PositiveInt
+    tokens: PositiveInt
     rate: Annotated[float, Field(gt=0)]
 
 
@@ -53,28 +53,28 @@ class CorpusConfig(Section):
     """Sizes and error rates of the corpora; the defaults are those of the shipped data."""
 
     seed: int = 11
-    phase1_train: Positive = 500
-    phase1_test: Positive = 60
-    phase2_train: Positive = 1900
-    phase2_test: Positive = 100
-    mistral: Positive = 1600
-    processbench: Positive = 150
-    prmbench: Positive = 50
-    search: Positive = 50
+    phase1_train: PositiveInt = 500
+    phase1_test: PositiveInt = 60
+    phase2_train: PositiveInt = 1900
+    phase2_test: PositiveInt = 100
+    mistral: PositiveInt = 1600
+    processbench: PositiveInt = 150
+    prmbench: PositiveInt = 50
+    search: PositiveInt = 50
     wrong_minus: Share = 0.02  # correct steps that a rater calls incorrect
     wrong_plus: Share = 0.01  # incorrect steps that a rater calls correct
     null_ratings: Share = 0.004
     repeats: Share = 0.03  # alternatives that repeat another one verbatim
     noise_on_track: Share = 0.05  # Monte-Carlo "-" although the true answer is still within reach
     noise_off_track: Share = 0.1  # Monte-Carlo "+" although it is not
-    overlap: Count = 2  # problems of each benchmark subset and search set that phase1_test repeats
+    overlap: NonNegativeInt = 2  # problems of each benchmark subset and search set that phase1_test repeats
 
 
 class Measure(Section):
     """Numbers of held-out stories."""
 
-    policy: Positive
-    judge: Positive
+    policy: PositiveInt
+    judge: PositiveInt
 
 
 class Recipe(Section):

@@ -3,12 +3,13 @@ from __future__ import annotations
 import pytest
 
 from pathfinder.core import prompts
+from pathfinder.core.io import text_digest
 from pathfinder.core.prompts import VARIANTS, assistant_turn, judge_context, judge_prompt, policy_prompt, user_turn
 
 
 @pytest.mark.parametrize("name", sorted(prompts.DIGESTS))
 def test_published_texts_are_the_published_texts(name: str) -> None:
-    assert prompts.digest(getattr(prompts, name)) == prompts.DIGESTS[name]
+    assert text_digest(getattr(prompts, name)) == prompts.DIGESTS[name]
 
 
 def test_every_published_text_is_pinned() -> None:

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pathfinder.core.prompts import digest
+from pathfinder.core.io import text_digest
 from pathfinder.core.records import normalise
 from pathfinder.data.overlap import (
     COUNTS,
@@ -68,7 +68,7 @@ def test_steps_match_exactly_or_nearly_and_short_ones_only_exactly() -> None:
         "a": none | {"exact_steps": 1, "exact_short_steps": 1, "near_steps": 1},
         "b": none | {"near_steps": 1},
     }
-    assert near[2].digest == digest(normalise(changed))
+    assert near[2].digest == text_digest(normalise(changed))
     assert near[2].similarity == jaccard(shingles(LONG), shingles(changed))
     both = best_of(index.match(pl.Series(["  " + LONG.upper(), changed])).values())
     assert both[2].kind == "exact", "an equal step is better than a near one"

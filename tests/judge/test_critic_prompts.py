@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.prompts import digest
+from pathfinder.core.io import text_digest
 from pathfinder.judge.critic_prompts import DIGESTS, PUBLISHED, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
 
 @pytest.mark.parametrize("name", sorted(DIGESTS))
 def test_published_prompts_match_their_digests(name: str) -> None:
-    assert digest(PUBLISHED[name]) == DIGESTS[name]
+    assert text_digest(PUBLISHED[name]) == DIGESTS[name]
 
 
 def test_critique_prompt_has_the_published_frame() -> None:

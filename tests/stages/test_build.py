@@ -7,9 +7,8 @@ import polars as pl
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError, read_json, write_json, write_jsonl, write_parquet
+from pathfinder.core.io import DataError, read_json, text_digest, write_json, write_jsonl, write_parquet
 from pathfinder.core.mixes import records_of
-from pathfinder.core.prompts import digest
 from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 from pathfinder.data import trainset
 from stages import build
@@ -128,7 +127,7 @@ def test_overlap_is_found_and_reported_by_benchmark_and_source(inputs: Path) -> 
         ("gsm8k-0", 0, "exact"),
         ("gsm8k-0", 2, "near"),
     ]
-    assert steps["step_digest"].to_list() == [digest(normalise(text)) for text in ("one", LONG)]
+    assert steps["step_digest"].to_list() == [text_digest(normalise(text)) for text in ("one", LONG)]
     assert figures()["removed"] == {}
     assert pl.read_parquet("artifacts/overlap/removed.parquet").is_empty()
 
