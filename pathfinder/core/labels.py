@@ -52,15 +52,10 @@ def drop_reason() -> pl.Expr:
     A record without scores is dropped under the name of its outcome, a contradiction as "disagrees".
     """
     all_ones = (pl.col("math") == 1) & (pl.col("consistency") == 1) & (pl.col("optimality") == 1)
-    monte_carlo = pl.col("source").is_in(MONTE_CARLO)
-    return (
-        pl.when(pl.col("math").is_null())
-        .then(pl.col("outcome"))
-        .when((pl.col("rating") == -1) & all_ones)
-        .then(pl.lit(DISAGREES))
-        .when(monte_carlo & (pl.col("rating") == 1) & ~all_ones)
-        .then(pl.lit(DISAGREES))
-    )
+    monte_carlo_plus = pl.col("source").is_in(MONTE_CARLO) & (pl.col("rating") == 1)
+    contradiction = ((pl.col("rating") == -1) & all_ones) | (monte_carlo_plus & ~all_ones)
+    unlabelled = pl.col("math").is_null()
+    return pl.when(unlabelled).then(pl.col("outcome")).when(contradiction).then(pl.lit(DISAGREES))
 
 
 def correctness() -> pl.Expr:

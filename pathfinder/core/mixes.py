@@ -12,9 +12,10 @@ from collections.abc import Iterable
 import polars as pl
 
 from pathfinder.core.io import DataError
+from pathfinder.core.labels import HUMAN
 from pathfinder.core.params import Mix
 
-HUMAN = pl.col("source") == "prm800k"
+IS_HUMAN = pl.col("source") == HUMAN
 
 
 def draw(seed: int, key: str) -> float:
@@ -51,6 +52,6 @@ def select(trees: pl.DataFrame, share: float, seed: int) -> pl.DataFrame:
     """The trees of a mix, in their own order: all human trees and a share of the others, counted in records."""
     if share >= 1:
         return trees
-    others = trees.filter(~HUMAN)
+    others = trees.filter(~IS_HUMAN)
     chosen = take(others, round(share * records_of(others)), seed)
-    return trees.filter(HUMAN | pl.col("tree_id").is_in(chosen["tree_id"].implode()))
+    return trees.filter(IS_HUMAN | pl.col("tree_id").is_in(chosen["tree_id"].implode()))

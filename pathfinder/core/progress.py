@@ -23,7 +23,7 @@ class Progress:
     def __init__(self, label: str, total: int, unit: str = "it") -> None:
         self.label, self.total, self.unit, self.done = label, total, unit, 0
         self._start = time.monotonic()
-        self._spoke = self._start
+        self._printed_at = self._start
         self._resumed = 0
         self._note = ""
         self._bar = (
@@ -41,7 +41,7 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
         elif time.monotonic() - self._start > _QUIET_S:
-            self._say()
+            self._print()
 
     def begin(self) -> None:
         """Start measuring the rate now, after preparation such as the start of a server."""
@@ -64,12 +64,12 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix_str(self._note, refresh=False)
             self._bar.update(count)
-        elif time.monotonic() - self._spoke >= _EVERY_S:
-            self._say()
+        elif time.monotonic() - self._printed_at >= _EVERY_S:
+            self._print()
 
-    def _say(self) -> None:
-        self._spoke = time.monotonic()
-        elapsed = self._spoke - self._start
+    def _print(self) -> None:
+        self._printed_at = time.monotonic()
+        elapsed = self._printed_at - self._start
         rate = (self.done - self._resumed) / elapsed if elapsed > 0 else 0.0
         left = f"{(self.total - self.done) / rate:.0f} s left" if rate > 0 else "time left unknown"
         share = 100 * self.done / self.total if self.total else 100.0

@@ -47,7 +47,7 @@ def parse_run(name: str) -> Run:
 
 
 def parse_runs(names: Iterable[str]) -> tuple[Run, ...]:
-    """The runs of a profile, in order."""
+    """The runs of a profile, in order; raises ``DataError`` as ``parse_run`` does."""
     return tuple(parse_run(name) for name in names)
 
 

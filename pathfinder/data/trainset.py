@@ -11,7 +11,7 @@ import polars as pl
 
 from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
 from pathfinder.core.io import DataError, read_parquet
-from pathfinder.core.mixes import HUMAN, draw, records_of, take
+from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
 from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES
 from pathfinder.data.overlap import BenchmarkText, ProblemHit, StepIndex, StepMatch, best_of, overlap_counts
@@ -147,10 +147,10 @@ def select(
     if params.remove_overlap:
         held = sorted({hit.problem_id for hit in hits})
         trees = note("overlap", trees.filter(~pl.col("problem_id").is_in(held)), trees)
-    human = trees.filter(HUMAN)
+    human = trees.filter(IS_HUMAN)
     if params.prm800k_records:
         human = take(human, params.prm800k_records, params.seed)
-    mixed = pl.concat([human, take(trees.filter(~HUMAN), params.mistral_records, params.seed)])
+    mixed = pl.concat([human, take(trees.filter(~IS_HUMAN), params.mistral_records, params.seed)])
     trees = note("mix", mixed, trees)
     if params.max_records:
         trees = note("limit", take(trees, params.max_records, params.seed), trees)

@@ -1,4 +1,4 @@
-"""The history that dvc.lock, the ``.dvc`` files and the records claim. ``check`` verifies these claims.
+"""The history according to dvc.lock, the ``.dvc`` files and the records. ``check`` verifies it.
 
 data/ is shipped, and the lock of the pretraining pipeline states how the same bytes were made. Therefore ``data.dvc``
 is read as a stage whose dependencies are the outs of that pipeline, each with the digest of its copy in data/.

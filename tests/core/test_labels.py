@@ -11,7 +11,7 @@ from pathfinder.core.records import LABELS
 SOURCES = ("prm800k", "rlhflow_mistral", "math_shepherd")
 
 
-def test_ratings_that_speak_for_themselves() -> None:
+def test_ratings_that_imply_scores() -> None:
     assert given_scores("prm800k", 1) == Scores(1, 1, 1)
     assert given_scores("prm800k", 0) == Scores(1, 1, 0)
     assert given_scores("prm800k", -1) is None

@@ -30,7 +30,7 @@ sources = st.sampled_from(["prm800k", "rlhflow_mistral", "math_shepherd"])
     st.floats(0, 1),
     st.integers(0, 9),
 )
-def test_a_smaller_mix_lies_within_a_larger_and_all_human_ratings_are_in_each(
+def test_a_smaller_mix_is_part_of_a_larger_one_and_both_contain_all_human_ratings(
     sizes: list[tuple[str, int]], one: float, other: float, seed: int
 ) -> None:
     frame = trees(sizes)
