@@ -16,6 +16,7 @@ WORD = r"\w+|[^\w\s]"
 """A word or sign of a normalised text."""
 SHINGLE = 3
 _TEXTS = 8192  # per chunk
+_PAIRS = 100_000  # per comparison
 Pair = tuple[int, int, float]
 """The place of a text, the place of its near duplicate in the index, and their similarity."""
 
@@ -38,21 +39,25 @@ class NearDuplicates:
     def pairs(self, texts: Sequence[str]) -> Iterator[Pair]:
         """Every pair of a text and a near duplicate in the index."""
         for start in range(0, len(texts), _TEXTS):
-            for place, indexed, similarity in self._pairs(texts[start : start + _TEXTS]).iter_rows():
-                yield start + place, indexed, similarity
+            for found in self._pairs(texts[start : start + _TEXTS]):
+                yield from ((start + place, indexed, similarity) for place, indexed, similarity in found.iter_rows())
 
-    def _pairs(self, texts: Sequence[str]) -> pl.DataFrame:
+    def _pairs(self, texts: Sequence[str]) -> Iterator[pl.DataFrame]:
+        """The pairs of one chunk as columns ``text``, ``indexed`` and ``similarity``."""
         ranked = self._sets(_words(texts)).join(self._ranks, on="shingle")
         ranked = ranked.with_columns(shared=pl.len().over("text").cast(pl.Int64))
         ranked = ranked.filter(pl.col("shared") >= self._least("size"))  # fewer cannot reach the threshold
-        candidates = ranked.filter(self._in_prefix()).join(self._prefixes, on="rank")
-        sizes = candidates.select("text", "indexed", "size", "indexed_size").unique()
+        prefixes = ranked.filter(self._in_prefix()).select("rank", "text", "size")
+        candidates = prefixes.join(self._prefixes, on="rank").drop("rank")
         short, long = pl.min_horizontal("size", "indexed_size"), pl.max_horizontal("size", "indexed_size")
-        pairs = sizes.with_columns(long=long).filter(short >= self._least("long"))
-        pairs = pairs.join(ranked.group_by("text").agg("rank"), on="text").join(self._sets_by_text, on="indexed")
+        pairs = candidates.with_columns(long=long).filter(short >= self._least("long")).drop("long").unique()
+        ranks = ranked.group_by("text").agg("rank")
         common = pl.col("rank").list.set_intersection("indexed_ranks").list.len().cast(pl.Int64)
         similarity = common / (pl.col("size") + pl.col("indexed_size") - common)
-        return pairs.select("text", "indexed", similarity=similarity).filter(pl.col("similarity") >= self.threshold)
+        for part in pairs.iter_slices(_PAIRS):  # texts made from one template have millions of candidates
+            sets = part.join(ranks, on="text").join(self._sets_by_text, on="indexed")
+            found = sets.select("text", "indexed", similarity=similarity)
+            yield found.filter(pl.col("similarity") >= self.threshold)
 
     def _least(self, size: str) -> pl.Expr:
         """How many shingles a set of this size shares with a near duplicate, at least."""

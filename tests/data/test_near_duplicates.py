@@ -33,5 +33,6 @@ def test_the_join_does_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPa
     texts = [" ".join(rng.choice("ab") for _ in range(rng.randint(3, 9))) for _ in range(400)]
     whole = set(NearDuplicates(texts[:200], 0.7).pairs(texts[200:]))
     monkeypatch.setattr("pathfinder.data.near_duplicates._TEXTS", 7)
+    monkeypatch.setattr("pathfinder.data.near_duplicates._PAIRS", 5)
     assert set(NearDuplicates(texts[:200], 0.7).pairs(texts[200:])) == whole
     assert len(whole) > 20
