@@ -120,10 +120,7 @@ def convert_batch(batch: Batch) -> Converted:
     keys: list[tuple[int, int | None]] = []
     for line, raw in batch.lines:
         try:
-            value = decoded(raw)
-            if isinstance(value, UnreadableError):
-                raise value
-            reading = read(value, batch.preset)
+            reading = read(decoded(raw), batch.preset)
         except UnreadableError as error:
             counts[default_source] += Counts(1, 1, quarantined=Counter({error.reason: 1}))
             rows["quarantine"].append((batch.folder, batch.file, line, None, error.reason, error.detail))
@@ -141,7 +138,7 @@ def _add_rows(reading: Reading, batch: Batch, line: int, rows: Mapping[str, Rows
     for bad in reading.set_aside:
         identity = record_id(trajectory, bad.position, bad.completion)
         rows["quarantine"].append((batch.folder, batch.file, line, identity, bad.reason, bad.detail))
-    notes = Counter(reading.notes)
+    notes = reading.notes
     if kept:
         problem = problem_id(reading.problem)
         rows["trajectories"].append((trajectory, source, batch.file, line, problem, reading.problem, reading.trunk))

@@ -105,19 +105,11 @@ def data_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(_SUFFIXES))
 
 
-def read_records(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line from 1, value)``; the value of a line that is not JSON is an ``UnreadableError``.
-
-    In a JSON list or a Parquet file the line is the position. Raises ``DataError`` if the file is truncated or damaged.
-    """
-    return ((line, decoded(value)) for line, value in _read(path))
-
-
 def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
-    """Like ``read_records``, but before ``decoded`` and in lists of about a megabyte; the file determines the lists."""
+    """``read_lines`` in lists of about a megabyte; only the file determines where a list ends."""
     batch: list[tuple[int, Any]] = []
     weight = 0
-    for line, value in _read(path):
+    for line, value in read_lines(path):
         batch.append((line, value))
         weight += len(value) if isinstance(value, bytes) else _CHUNK // 256
         if weight >= _CHUNK:
@@ -128,14 +120,18 @@ def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
 
 
 def decoded(value: Any) -> Any:
-    """Parse ``value`` if it is JSON text; returns an ``UnreadableError`` if that fails."""
+    """Parse ``value`` if it is JSON text; raises ``UnreadableError`` if that fails."""
     try:
         return json.loads(value) if isinstance(value, bytes) else value
     except (ValueError, RecursionError) as error:
-        return UnreadableError("not_json", str(error))
+        raise UnreadableError("not_json", str(error)) from error
 
 
-def _read(path: Path) -> Iterator[tuple[int, Any]]:
+def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """Yield ``(line from 1, value)``, for ``decoded`` to parse: the lines of a ``.jsonl`` file are still text.
+
+    In a JSON list or a Parquet file the line is the position. Raises ``DataError`` if the file is truncated or damaged.
+    """
     try:
         if path.suffix == ".parquet":
             with pyarrow.parquet.ParquetFile(path) as file:

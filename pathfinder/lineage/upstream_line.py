@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.io import DataError, open_bytes, read_json, sha256_file
+from pathfinder.core.io import DataError, read_json, sha256_file
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k
-from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_records
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_lines
 
 NOT_YET = "not yet"
 ARTIFACTS = Path("artifacts")
@@ -75,12 +74,14 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
     path = _raw_file(identity, trajectory)
     if path is None:
         return f"{NOT_YET}: no file below {ARTIFACTS}/raw has a sha256 that begins with {identity.sha}", None
-    line = _read_line(path, identity.line)
+    raw = next((value for number, value in read_lines(path) if number == identity.line), None)
     place = {"file": path.as_posix(), "sha256": sha256_file(path), "line": identity.line}
-    if line is None:
+    if raw is None:
         return place | {"raw": "the file has no such line"}, None
-    if isinstance(line, UnreadableError):
-        return place | {"raw": f"the line cannot be read: {line}"}, None
+    try:
+        line = decoded(raw)
+    except UnreadableError as error:
+        return place | {"raw": f"the line cannot be read: {error}"}, None
     read = read_prm800k if identity.dataset == HUMAN else read_monte_carlo
     try:
         reading = read(line, "official" if metrics_of("prepare").get("preset") == "official" else "repaired")
@@ -107,14 +108,6 @@ def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | N
 
 def _has_sha(path: Path, sha: str) -> bool:
     return path.is_file() and sha256_file(path).startswith(sha)
-
-
-def _read_line(path: Path, line: int) -> Any:
-    """The content of a line, or ``None``; other lines of a file with one record per line are not parsed."""
-    if not path.name.endswith((".jsonl", ".jsonl.gz")):
-        return next((value for number, value in read_records(path) if number == line), None)
-    with open_bytes(path) as handle:
-        return decoded(next(itertools.islice(handle, line - 1, line), None))
 
 
 def _excerpt(value: Any, identity: Identity) -> Any:

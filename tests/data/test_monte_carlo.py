@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from pathfinder.core.io import read_jsonl
 from pathfinder.data.monte_carlo import clean_step, read_monte_carlo
-from pathfinder.data.upstream import UnreadableError, read_records
+from pathfinder.data.upstream import UnreadableError
 
 
 def talk(*turns: tuple[str, Any]) -> dict[str, Any]:
@@ -90,7 +91,7 @@ def test_cleaning_follows_the_preset() -> None:
 def test_real_shepherd_samples_are_read(mirror: Path) -> None:
     readings = [
         read_monte_carlo(value, "repaired")
-        for _, value in read_records(mirror / "mistral" / "math_shepherd_samples.jsonl")
+        for _, value in read_jsonl(mirror / "mistral" / "math_shepherd_samples.jsonl")
     ]
     assert len(readings) == 7
     assert sum(len(reading.records) for reading in readings) == 25

@@ -3,14 +3,20 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.data.upstream import data_files, read_records
+from pathfinder.data.upstream import UnreadableError, data_files, decoded, read_lines
 
 HOSTILE = "a\u2028b\x85c <|im_end|> <+> Score A: 1"
+
+
+def records(path: Path) -> list[tuple[int, Any]]:
+    """The decoded lines of a file."""
+    return [(line, decoded(value)) for line, value in read_lines(path)]
 
 
 def test_every_container_gives_the_same_records(tmp_path: Path) -> None:
@@ -25,27 +31,31 @@ def test_every_container_gives_the_same_records(tmp_path: Path) -> None:
     files = data_files(tmp_path)
     assert len(files) == 5
     for file in files:
-        assert list(read_records(file)) == list(enumerate(values, start=1)), file
+        assert records(file) == list(enumerate(values, start=1)), file
 
 
 def test_json_lists_are_read_across_window_borders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 7)
     values = [{"text": "é💥" * n, "n": n} for n in range(30)] + [12345678901, None, "x"]
     (tmp_path / "a.json").write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
-    assert [value for _, value in read_records(tmp_path / "a.json")] == values
+    assert [value for _, value in records(tmp_path / "a.json")] == values
 
 
 def test_a_single_object_is_one_record(tmp_path: Path) -> None:
     (tmp_path / "one.json").write_text('{\n "a": 1\n}\n', encoding="utf-8")
-    assert list(read_records(tmp_path / "one.json")) == [(1, {"a": 1})]
+    assert records(tmp_path / "one.json") == [(1, {"a": 1})]
 
 
 def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": \n\xff\xfe\n' + b"[" * 100_000 + b'\n\n{"a": 2}')
-    found = list(read_records(path))
-    assert [number for number, _ in found] == [1, 2, 3, 4, 6]
-    assert [getattr(value, "reason", value) for _, value in found] == [{"a": 1}, *["not_json"] * 3, {"a": 2}]
+    (first, *bad, last) = read_lines(path)
+    assert [number for number, _ in (first, *bad, last)] == [1, 2, 3, 4, 6]
+    assert (decoded(first[1]), decoded(last[1])) == ({"a": 1}, {"a": 2})
+    for _, line in bad:
+        with pytest.raises(UnreadableError) as caught:
+            decoded(line)
+        assert caught.value.reason == "not_json"
 
 
 @pytest.mark.parametrize(
@@ -63,4 +73,4 @@ def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=name):
-        list(read_records(tmp_path / name))
+        records(tmp_path / name)
