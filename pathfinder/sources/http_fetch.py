@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-import urllib.parse
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,7 @@ from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
 
 _LONGEST_WAIT_S = 30.0
-_RETRIED = (408, 425, 429)  # and every 5xx
+_RETRIED = (408, 416, 425, 429)  # and every 5xx
 
 
 def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> None:
@@ -23,8 +22,12 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
 
     Raises ``TransientError`` after the last retry, ``DataError`` if the address is wrong or the server refuses it.
     """
-    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
-        raise DataError(f"{url}: expected an http or https address; correct download.sources")
+    try:
+        address = httpx.URL(url)
+        if address.scheme not in ("http", "https") or not address.host:
+            raise httpx.InvalidURL("expected an http or https address")
+    except httpx.InvalidURL as error:
+        raise DataError(f"{url}: {error}; correct download.sources") from error
     partial.mkdir(parents=True, exist_ok=True)
     part = partial / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.part"
     for attempt in range(settings.retries + 1):
@@ -36,6 +39,8 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
             failure = f"{response.status_code} {response.reason_phrase}"
             if response.status_code < 500 and response.status_code not in _RETRIED:
                 raise DataError(f"{url}: {failure}; correct download.sources") from error
+            if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
             retry_after = response.headers.get("Retry-After", "")
             wait = float(retry_after) if retry_after.isdigit() else wait
         except (httpx.RequestError, OSError) as error:

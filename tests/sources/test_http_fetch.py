@@ -50,6 +50,16 @@ def test_the_next_run_resumes_and_starts_again_if_the_file_changed(tmp_path: Pat
     assert target.read_bytes() == changed
 
 
+def test_a_part_that_misses_no_byte_is_fetched_again(tmp_path: Path, waits: list[float]) -> None:
+    with file_server(FileServer({"/a.bin": BODY}, cuts=[1000])) as server:
+        with pytest.raises(TransientError):
+            fetch(f"{server.url}/a.bin", tmp_path)
+        server.statuses = [416]
+        assert fetch(f"{server.url}/a.bin", tmp_path, retries=1).read_bytes() == BODY
+        assert server.ranges == [None, "bytes=1000-", None]
+    assert len(waits) == 1
+
+
 def test_a_refusal_is_not_retried(tmp_path: Path, waits: list[float]) -> None:
     with file_server(FileServer({})) as server:
         with pytest.raises(DataError, match=r"404 Not Found; correct download\.sources"):
@@ -66,6 +76,7 @@ def test_a_server_that_does_not_answer_is_transient(tmp_path: Path, waits: list[
     assert len(waits) == 2
 
 
-def test_other_schemes_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="expected an http or https address"):
-        fetch("file:///etc/passwd", tmp_path)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "https:///a.bin", "https://host:port/a.bin", "a.bin"])
+def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
+    with pytest.raises(DataError, match=r"; correct download\.sources"):
+        fetch(url, tmp_path, retries=1)
