@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from pathfinder.core.io import PathfinderError, atomic_folder, write_json, write_text
+from pathfinder.core.io import atomic_folder, write_json, write_text
+from pathfinder.core.text import errors_without_traceback
 from pathfinder.pages.page import Block, Figure, Page, Section, Table, Text, to_html, to_markdown
 from pathfinder.pages.svg import line_chart
 from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
@@ -163,11 +164,8 @@ def main(
     world: Annotated[Literal["small", "rich"], typer.Option(help="the world of these stories")] = "small",
 ) -> None:
     """Write the statistics page of a generated world to reports/world."""
-    try:
+    with errors_without_traceback():
         write_page(folder, _solved(folder, solve, world) if solve else None)
-    except PathfinderError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(error.exit_status) from error
 
 
 def _solved(folder: Path, stories: int, world: str) -> dict[str, Any]:
