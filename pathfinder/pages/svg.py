@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pathfinder.pages.page import PALETTE, escaped
+from pathfinder.pages.page import escaped
 
 _WIDTH = 640
 _NARROW = 400  # fits a phone without scrolling
@@ -73,20 +73,14 @@ def line_chart(
         for x, start, end in (spans or {}).get(name, ()):
             interval = f"M{x_of(x):.1f},{y_of(start):.1f} V{y_of(end):.1f}"
             parts.append(f'<path d="{interval}" stroke="{colour}" stroke-width="2"/>')
-        parts += [_mark(x_of(x), y_of(y), place) for x, y in line if spans is not None and math.isfinite(y)]
+        if spans is not None and name != guide:
+            parts += [_mark(x_of(x), y_of(y), place) for x, y in line if math.isfinite(y)]
         y = height - legend + 18 * place
         parts.append(f'<polyline points="{left},{y} {left + 24},{y}" {style}/>')
         parts.append(_text(left + 30, y + 4, name))
     parts.append(_text(right, base + 32, x_label, "end", "dim"))
     parts.append(_text(left, top - 4, y_label, "start", "dim"))
     return _svg(height, parts)
-
-
-def standalone(drawing: str) -> str:
-    """A drawing as a file, with the page's colours and background."""
-    head, _, rest = drawing.partition(">")
-    style = f"<style>{PALETTE}svg text{{fill:var(--fg);font:12px sans-serif}}svg .dim{{fill:var(--dim)}}</style>"
-    return f'{head}>{style}<rect width="100%" height="100%" fill="var(--bg)"/>{rest}\n'
 
 
 def interval_chart(bars: Sequence[Bar], label: str) -> str:
@@ -155,7 +149,7 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
             spot = x_of(amount), y_of(value)
             parts += [_mark(*spot, place), _label(*spot, label, right, taken)]
     parts.append(_text(right, height - 4, x_label, "end", "dim"))
-    parts.append(_text(left, height - 4, y_label, "start", "dim"))
+    parts.append(_text(left, top - 4, y_label, "start", "dim"))
     return _svg(height, parts)
 
 

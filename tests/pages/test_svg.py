@@ -7,16 +7,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from pathfinder.pages.svg import (
-    Bar,
-    Station,
-    dot_chart,
-    flow_chart,
-    interval_chart,
-    line_chart,
-    scatter_chart,
-    standalone,
-)
+from pathfinder.pages.svg import Bar, Station, dot_chart, flow_chart, interval_chart, line_chart, scatter_chart
+from tests.support.drawings import standalone
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -80,6 +72,12 @@ def test_hostile_names_stay_text() -> None:
     ):
         assert not _parts(drawing, "script")
         assert name in {part.text for part in _parts(drawing, "text")}
+
+
+def test_points_with_intervals_are_marked_and_the_guide_s_are_not() -> None:
+    lines = {"a": [(0.0, 0.2), (1.0, 0.9)], "ideal": [(0.0, 0.0), (1.0, 1.0)]}
+    assert not _parts(line_chart(lines, "x", "y", guide="ideal"), "circle")
+    assert len(_parts(line_chart(lines, "x", "y", spans={}, guide="ideal"), "circle")) == 2
 
 
 def test_a_standalone_drawing_has_the_page_s_colours() -> None:

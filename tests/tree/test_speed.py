@@ -24,10 +24,11 @@ from pathfinder.core.io import write_json, write_text
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution
 from pathfinder.models.description import MODEL_FILE
-from pathfinder.pages.svg import line_chart, standalone
+from pathfinder.pages.svg import line_chart
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode, Prompter, Query
 from tests.prm.test_scoring import stop_at
+from tests.support.drawings import standalone
 from tests.support.models import model_256, plain_tokenizer, published_rewards, queries_of, separate_logits
 
 pytestmark = pytest.mark.benchmarks
