@@ -28,7 +28,7 @@ def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     verdict = f"{failed} gates failed." if failed else f"All {len(outcome['gates'])} gates passed."
     return [
         Text(f"{verdict} Details: reports/{folder}/index.html.", is_notice=bool(failed)),
-        Table("Gates by suite.", ("suite", "file", "gates", "passed"), rows),
+        Table(f"Gates of {folder} by suite.", ("suite", "file", "gates", "passed"), rows),
     ]
 
 
@@ -93,14 +93,14 @@ def training(results: Results) -> list[Block]:
         for run, found in results.train.items()
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
-    caption = "Training. One tree holds all steps of a problem. The published samples need several times the tokens."
+    caption = "Training runs. One tree holds all steps of a problem; separate samples, as published, need more tokens."
     shares = ("accuracy", "majority_accuracy", "auc")
     labels = [
         (run, label, f"{found.get('n', 0):,}", *figures([found.get(key) for key in shares], ".3f"))
         for run, metrics in results.train.items()
         for label, found in metrics.get("test_labels", {}).items()
     ]
-    label_headers = ("run", "label", "n", "accuracy", "majority's accuracy", "area under ROC")
+    label_headers = ("run", "label", "n", "accuracy", "majority accuracy", "area under ROC")
     label_caption = "Labels of held-out problems, predicted at the positions of the loss."
     return [
         _losses("Training loss of each system's first run.", series),

@@ -117,7 +117,7 @@ def _table(evidence: Evidence, by_set: Findings) -> list[Block]:
         "Guided search by PathFinder-PRM compared with its rivals on each set, the policy's hardest set first. The p "
         "is adjusted over all cells of this table."
     )
-    headers = ("set", "pass@1", *(f"over {_RIVALS[rival]}" for rival in rivals))
+    headers = ("set", "pass@1", *(f"lead over {_RIVALS[rival]}" for rival in rivals))
     return [Table(caption, headers, rows, origin="artifacts/predictions/search/full.jsonl")] if rows else []
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.page import Block, Table, Text
-from pathfinder.reporting.comparisons import Comparison, seeds_of
+from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TABLES, spoken
 
@@ -74,11 +74,10 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     titles = [bench.title for bench in BENCHMARKS]
     rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
-    seeds = sorted({seeds_of(one.seeds) for one in evidence.compared})
     caption = (
-        f"Differences in percentage points with 95 % intervals ({' or '.join(seeds)}). The two-sided p is adjusted by "
-        "Holm's method over all comparisons of this page. “Yes” and “no” mean p < 0.05, “perhaps” and “perhaps not” "
-        "that only the interval excludes zero, and “open” neither."
+        "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
+        "comparisons of this page. “Yes” and “no” mean p < 0.05. “Perhaps” and “perhaps not” mean that the interval "
+        "excludes zero but p is larger. “Open” means neither."
     )
     table = Table(caption, ("claim", *titles), rows, origin=str(TABLES))
     return [
@@ -93,13 +92,13 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
     counts = {count for one in compared for count in one.seeds}
     if counts == {1}:
         return [
-            "With one seed, the intervals cover new problems for this one training. Another seed would move the "
-            "figures by an unknown amount; the profile seeds measures it."
+            "Every system has a single seed, so the intervals cover the choice of problems but not the training. "
+            "Another seed would move the figures by an unknown amount, which the profile seeds measures."
         ]
     if 1 in counts:
         return [
-            "With a single seed, seed-to-seed variance cannot be measured. For such systems we assume the pooled "
-            "variance of the systems with several seeds, which widens their intervals."
+            "Seed-to-seed variance cannot be measured on a system with a single seed. For such systems we assume the "
+            "pooled variance of the systems with several seeds, which widens their intervals."
         ]
     return []
 

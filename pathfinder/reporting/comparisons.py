@@ -36,7 +36,7 @@ class Comparison:
 
     def __str__(self) -> str:
         found = self.difference
-        basis = f"({self.n} problems; {seeds_of(self.seeds)})."
+        basis = f"({self.n} problems; {_seeds(self.seeds)})."
         if not found.is_clear:
             return (
                 f"{self.left} and {self.right} do not differ clearly on {self.benchmark}: the difference is "
@@ -48,10 +48,9 @@ class Comparison:
         return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} {basis}"
 
 
-def seeds_of(counts: Iterable[int]) -> str:
-    """The number of seeds behind a figure, for each side if they differ."""
-    different = sorted(set(counts), reverse=True)
-    return " and ".join(map(str, different)) + (" seed" if different == [1] else " seeds")
+def _seeds(counts: Iterable[int]) -> str:
+    """``3 seeds``, or ``3 seeds and 1 seed`` in the order of the systems if their numbers differ."""
+    return " and ".join(f"{count} seed{'s' * (count > 1)}" for count in dict.fromkeys(counts))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pathfinder.pages.page import ROOT, Block, Page, Section, Table, Text
+from pathfinder.pages.page import ROOT, Block, Listing, Page, Section, Table, Text
 from pathfinder.reporting import account, details, plots, record_flow, tables
 from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, findings
@@ -28,6 +28,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     tested = findings(evidence)
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
+    paper.append(Text("Labels such as tab:prmbench_main are those of the paper's LaTeX source."))
     paper += tables.paper_tables(results, is_comparable)
     paper += [plots.paper_performance(lines, is_comparable), plots.paper_scale(results, is_comparable)]
     sections: dict[str, list[Block]] = {
@@ -55,10 +56,11 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions),
         "Where everything is": [Table("Files and commands.", ("place", "contents"), list(places.items()), links=links)],
     }
-    title = "Error typing for smarter rewards: the reproduction's report"
+    title = "Error typing for smarter rewards: reproduction report"
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
 
 
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
-    """One sentence per comparison on a benchmark."""
-    return [Text(str(one)) for one in evidence.compared if one.benchmark == benchmark.title]
+    """A list with one sentence per comparison on a benchmark; empty without comparisons."""
+    sentences = [str(one) for one in evidence.compared if one.benchmark == benchmark.title]
+    return [Listing(sentences)] if sentences else []

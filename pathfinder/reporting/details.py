@@ -63,7 +63,7 @@ def _thresholds(results: Results, origin: str) -> Fold:
                 at = cells.figures([chosen["threshold"]], ".3f")
                 rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen["mean_f1"]])))
     caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
-    headers = ("run and threshold", "threshold", *paper.PROCESSBENCH.headings)
+    headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
     words = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
     chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
     figure = Figure(chart, f"{words}.", f"{PROCESSBENCH.title} by threshold of the reward.")
@@ -93,6 +93,9 @@ def search(results: Results) -> list[Block]:
         for name, metrics in found.items()
         if metrics.get("details") is not None
     ]
-    caption = "Problems, rounds, candidate steps, and calls of the policy that wait for each other."
+    caption = (
+        "How the searches ended, and their work. Sequential calls of the policy wait for each other; “one problem at a "
+        "time” counts them without batches over problems."
+    )
     headers = ("run", *TEXTS["searches"].values())
     return cells.folded("How the searches went", caption, headers, rows, cells.origin_of(results, SEARCH))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from pathfinder.benchmarks.bootstrap import adjusted
 from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.account import curves_of, truth_lines
 from pathfinder.reporting.calibration import bins, roc, thinned
 from pathfinder.reporting.cells import scale_points
+from pathfinder.reporting.claims import adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS
 from pathfinder.reporting.plots import bars_of
@@ -20,15 +20,14 @@ from pathfinder.reporting.results import Line, Score
 def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
     """Unrounded results, comparisons and record counts, and every table of the page as printed."""
     results, compared = evidence.results, evidence.compared
-    ps = adjusted([comparison.difference.p for comparison in compared])
     return {
         "profile": profile,
         "runs": [run.name for run in results.runs],
         "results": [_line(line) for line in evidence.lines],
         "truth": truth_lines(results.truth),
         "comparisons": [
-            asdict(comparison) | {"said": str(comparison), "p_adjusted": p}
-            for comparison, p in zip(compared, ps, strict=True)
+            asdict(comparison) | {"said": str(comparison), "p_adjusted": finding.p}
+            for comparison, finding in zip(compared, adjusted_findings(compared), strict=True)
         ],
         "accounting": {
             name: {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")} if metrics else None

@@ -59,7 +59,7 @@ def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     ]
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(
-        f"{kind}: {item.subset} {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
+        f"{kind}: {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
         [Text(_cut(item.problem)), Listing(steps, marked)],
         {"kind": kind, "subset": item.subset, "system": system},
     )

@@ -111,7 +111,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         figures = (area(curve), calibration_error(parts), brier(rewards))
         share = f"{100 * float(rewards.correct.mean()):.1f}"
         rows.append((name, f"{len(rewards.values):,}", share, *(f"{figure:.3f}" for figure in figures)))
-        gaps.append(f"{name}: " + ", ".join(f"{part.reward:.2f} is {part.correct:.2f}" for part in parts))
+        gaps.append(f"{name}: " + ", ".join(f"{part.correct:.2f} at {part.reward:.2f}" for part in parts))
         ranking[name] = thinned(curve)
         calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= _FEWEST]
     roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
@@ -125,9 +125,9 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
             f"ROC curve of the reward on the steps of {benchmark}.",
         ),
         Figure(
-            line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, guide="calibrated"),
-            f"Mean reward and share of correct steps. {'; '.join(gaps)}.",
-            f"Calibration of the reward on the steps of {benchmark} (bins of at least {_FEWEST} steps).",
+            line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, spans={}, guide="calibrated"),
+            f"Share of correct steps by mean reward. {'; '.join(gaps)}.",
+            f"Calibration of the reward on the steps of {benchmark} (bins of {_FEWEST} steps or more).",
         ),
         Table(f"Quality of the reward on the steps of {benchmark}.", headers, rows, origin=origin),
     ]

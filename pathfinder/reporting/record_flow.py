@@ -39,10 +39,10 @@ def accounting(results: Results) -> list[Block]:
         blocks.append(Text("The counts balance: each stage accounts for all records that the previous one kept."))
     if (prepare := stages["prepare"]) is not None and "lines" in prepare:
         lines = f"{prepare['lines']['read']:,} upstream lines were read and {prepare['lines']['quarantined']:,} of them"
-        blocks.append(Text(f"{lines} quarantined. They contain the records below."))
+        blocks.append(Text(f"{lines} quarantined. The other lines contain the records below."))
     flow = stations(stages)
     words = ". ".join(f"{one.name}: {_named_counts(one.bands)}; {_reasons(one.left) or 'none left'}" for one in flow)
-    blocks.append(Figure(flow_chart(flow), words or "No stage has run.", "Records by source, from line to training."))
+    blocks.append(Figure(flow_chart(flow), words or "No stage has run.", "Records by source, upstream to training."))
     blocks.append(_table(stages))
     if (build := stages["build"]) is not None:
         blocks.append(_split(build))
@@ -127,7 +127,8 @@ def _table(stages: Stages) -> Table:
         rows.append((name, "all", *_row(metrics)))
         rows += [(name, source_name(source), *_row(found)) for source, found in metrics.get("sources", {}).items()]
     headers = ("stage", "source", "read", "kept", "dropped", "quarantined", "reasons")
-    return Table("read = kept + dropped + quarantined, in records (rated steps).", headers, rows, frozenset(whole))
+    caption = "Records (rated steps) by stage and source. Read = kept + dropped + quarantined."
+    return Table(caption, headers, rows, frozenset(whole))
 
 
 def _row(metrics: Metrics) -> tuple[str, ...]:
@@ -142,7 +143,7 @@ def _split(build: Metrics) -> Table:
         counts = figures([found["trees"], found["problems"], found["records"], _SAMPLES * found["records"]], ",")
         rows.append((side, *counts, _named_counts(_named(found["sources"]))))
     headers = ("side", "trees", "problems", "records", "samples", "records by source")
-    return Table("The split by problem: no problem and no near duplicate is on both sides.", headers, rows)
+    return Table("Split by problem. No problem is on both sides, and neither are near duplicates.", headers, rows)
 
 
 def _named_counts(bands: Mapping[str, int]) -> str:

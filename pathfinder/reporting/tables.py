@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Fold, Table, Text
 from pathfinder.reporting import cells, names
+from pathfinder.reporting.evidence import BEST_OF_N
 from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
 from pathfinder.reporting.results import Line, Metrics, Results
 
@@ -19,8 +20,8 @@ def headline(lines: Sequence[Line]) -> Table:
     """The main results, including baselines."""
     rows = [(("baseline: " if line.is_baseline else "") + line.label, *map(str, line.cells)) for line in lines]
     caption = (
-        "Scores in percent with 95 % intervals in brackets: over problems and, if any system has several seeds, over "
-        "seeds. The baselines follow our systems."
+        "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
+        "system has several seeds, the choice of seeds. The baselines follow our systems."
     )
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
     return Table(caption, names.HEADERS, rows, emphasis, str(names.TABLES))
@@ -58,7 +59,7 @@ def search(results: Results) -> list[Block]:
         rows.append(("random pick (control)", _scores(control, columns)))
     for members in cells.measured(results, SEARCH):
         rows.append((f"{label(members)}, guided search", cells.scores_of(members, found, columns)))
-        for rule in ("min", "product", "last", "mean"):
+        for rule in BEST_OF_N:
             paths = [*(("sets", column, rule) for column in sets), ("average", rule)]
             best = [cells.mean_of(members, found, "best_of_n", *path) for path in paths]
             if any(value is not None for value in best):
@@ -105,7 +106,7 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
 
 
 def _scale(results: Results) -> Table:
-    theirs = {mix: row.values for mix, row in zip(("prm800k", "400k", "550k"), paper.SCALE, strict=False)}
+    theirs = {mix: row.values for mix, row in zip(("prm800k", "400k", "550k"), paper.SCALE, strict=True)}
     ours = [
         ((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}"), values, theirs.get(run.mix))
         for run, records, others, values in cells.scale_points(results)

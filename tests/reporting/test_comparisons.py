@@ -66,7 +66,7 @@ def test_several_seeds_are_paired_by_number_and_counted() -> None:
     systems = {"A": a, "B": b, "C": control, "D": lone}
     found = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
     assert found[0].difference.value == pytest.approx(40)
-    assert [str(one).rsplit("; ", 1)[1] for one in found] == ["3 seeds).", "3 seeds).", "3 and 1 seeds)."]
+    assert [str(one).rsplit("; ", 1)[1] for one in found] == ["3 seeds).", "3 seeds).", "3 seeds and 1 seed)."]
     assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
     assert gather({}, REPORT) is None
 

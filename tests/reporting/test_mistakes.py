@@ -36,10 +36,10 @@ def test_each_kind_of_mistake_is_named_with_both_steps() -> None:
     ]
     entries = _entries(items, rows)
     assert [entry.summary for entry in entries] == [
-        "Missed error: math missed (first incorrect step: 2; flagged by PRM: none)",
-        "False alarm: math alarm (first incorrect step: none; flagged by PRM: 1)",
-        "Flagged too early: math early (first incorrect step: 3; flagged by PRM: 2)",
-        "Flagged too late: math late (first incorrect step: 1; flagged by PRM: 3)",
+        "Missed error: missed (first incorrect step: 2; flagged by PRM: none)",
+        "False alarm: alarm (first incorrect step: none; flagged by PRM: 1)",
+        "Flagged too early: early (first incorrect step: 3; flagged by PRM: 2)",
+        "Flagged too late: late (first incorrect step: 1; flagged by PRM: 3)",
     ]
     steps = entries[1].blocks[1]
     assert isinstance(steps, Listing)
@@ -51,10 +51,10 @@ def test_the_most_confident_mistakes_come_first_and_five_are_kept() -> None:
     rewards = [0.55, 0.95, 0.75, 0.85, 0.6, 0.7]
     items = [_item(str(place), 0) for place in range(6)]
     missed = _entries(items, [_row(str(place), -1, reward) for place, reward in enumerate(rewards)])
-    assert [entry.summary.split()[3] for entry in missed] == ["1", "3", "2", "5", "4"]
+    assert [entry.summary.split()[2] for entry in missed] == ["1", "3", "2", "5", "4"]
     items = [_item(str(place), -1) for place in range(6)]
     alarms = _entries(items, [_row(str(place), 0, 1 - reward) for place, reward in enumerate(rewards)])
-    assert [entry.summary.split()[3] for entry in alarms] == ["1", "3", "2", "5", "4"]
+    assert [entry.summary.split()[2] for entry in alarms] == ["1", "3", "2", "5", "4"]
 
 
 def test_no_mistakes_give_a_sentence() -> None:

@@ -89,7 +89,7 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
     assert lone["high"] - lone["low"] > high - low, "it is assumed to vary as much as the systems with two seeds"
     assert "we assume the pooled variance of the systems with several seeds" in Path("reports/report.html").read_text()
     endings = {one["said"].rsplit("; ", 1)[1] for one in tables["comparisons"]}
-    assert endings == {"2 seeds).", "2 and 1 seeds)."}
+    assert endings == {"2 seeds).", "2 seeds and 1 seed)."}
     claims = {row[0] for row in tables["tables"]["The paper's claims, tested here"][0]["rows"]}
     assert claims == {
         "separate subtasks help",
