@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,3 +37,23 @@ def world() -> Path:
     if not (folder / "world.json").exists():
         pytest.skip("data/ is not here; fetch it with `dvc pull`")
     return folder
+
+
+@pytest.fixture
+def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RMSNorm in the model's own precision; transformers computes it in float32 even in a float64 model."""
+    from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+
+    def forward(self: Any, hidden: Any) -> Any:
+        return self.weight * (hidden * (hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon).rsqrt())
+
+    monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
+
+
+@pytest.fixture
+def vllm_python() -> str:
+    """The interpreter of an environment with vLLM; tests that need it are skipped if none is named."""
+    python = os.environ.get("PATHFINDER_VLLM")
+    if not python:
+        pytest.skip("set PATHFINDER_VLLM to the python of an environment with vLLM")
+    return python

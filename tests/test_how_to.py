@@ -21,7 +21,7 @@ import pytest
 
 from pathfinder.core.io import read_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
-from tests.baselines.folders import FOLDERS
+from tests.baselines.model_folders import FOLDERS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))

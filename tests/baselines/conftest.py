@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.baselines.folders import FOLDERS
+from tests.baselines.model_folders import FOLDERS
 
 
 @pytest.fixture(scope="session")

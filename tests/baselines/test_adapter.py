@@ -14,7 +14,7 @@ from pathfinder.baselines.adapter import AUTHORS, Rule, Text
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.steps import Solution
 from pathfinder.models.tokens import open_tokenizer
-from tests.baselines.straightforward import PAIRS
+from tests.baselines.authors_scripts import PAIRS
 
 NASTY = (
     " ки",

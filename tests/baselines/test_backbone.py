@@ -13,7 +13,7 @@ from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
-from tests.baselines.folders import FOLDERS
+from tests.baselines.model_folders import FOLDERS
 
 
 def test_wrong_folders_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from pathfinder.core.params import load_params
 from pathfinder.provenance.pipeline import read_pipeline
 from stages import sample, search
 from stages.baseline import main
-from tests.baselines.folders import FOLDERS
+from tests.baselines.model_folders import FOLDERS
 from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of
 
 

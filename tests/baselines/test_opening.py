@@ -12,7 +12,7 @@ from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode
-from tests.baselines.folders import FOLDERS
+from tests.baselines.model_folders import FOLDERS
 from tests.prm.test_scoring import save_prm
 
 SOLUTION = pathfinder.Solution("1", "1 + 1?", ("It is 2.", "So 2."))

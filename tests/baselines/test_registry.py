@@ -13,7 +13,7 @@ from pathfinder.baselines.adapter import AUTHORS, System
 from pathfinder.baselines.registry import SYSTEMS, by_name, system
 from pathfinder.benchmarks import paper
 from pathfinder.core.io import DataError
-from tests.baselines.straightforward import PAIRS
+from tests.baselines.authors_scripts import PAIRS
 
 
 def test_every_method_was_compared() -> None:

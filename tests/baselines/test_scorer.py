@@ -11,16 +11,16 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Candidates, Solution
-from tests.baselines.straightforward import METHODS, PAIRS
+from tests.baselines.authors_scripts import METHODS, PAIRS
 
-PROBLEM = "How many eggs do 16 ducks give?\nEach gives (at most) $\\frac{1}{2}$ an egg."
+PROBLEM = "How many eggs do 16 ducks lay?\nEach lays (at most) $\\frac{1}{2}$ an egg."
 SOLUTIONS = [
     Solution(
-        "first", PROBLEM, ("Step 1: the ducks are 16.", "2. Each gives half an egg, + or - some.", "  So 16/2 = 8. ")
+        "first", PROBLEM, ("Step 1: the ducks are 16.", "2. Each lays half an egg, + or - some.", "  So 16/2 = 8. ")
     ),
-    Solution("second", PROBLEM, ("Step 1: the ducks are 16.", "2. Each gives two.", "So 32.", "\\boxed{32}")),
+    Solution("second", PROBLEM, ("Step 1: the ducks are 16.", "2. Each lays two.", "So 32.", "\\boxed{32}")),
     Solution("other", "1 + 1 = ?", ("Zwei, été, 二.",)),
-    Solution("long", "Add up.", tuple(f"We add {n} and get {n * (n + 1) // 2}." for n in range(12))),
+    Solution("long", "Add up.", tuple(f"We add {n} and come to {n * (n + 1) // 2}." for n in range(12))),
 ]
 """Steps of one line without a step token, which the authors' scripts read as intended."""
 

@@ -17,8 +17,8 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.steps import Solution
-from tests.baselines.folders import FOLDERS
-from tests.baselines.straightforward import METHODS
+from tests.baselines.authors_scripts import METHODS
+from tests.baselines.model_folders import FOLDERS
 
 pytestmark = pytest.mark.benchmarks
 _ITEMS = 8

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from pathfinder.benchmarks.processbench import by_generator, evaluate, trivial_predictors, with_interval
+from pathfinder.benchmarks.processbench import by_generator, evaluate, first_error, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.params import Report
 
@@ -47,6 +47,11 @@ def test_by_hand() -> None:
     assert found["subsets"]["math"]["f1"] == 100.0
     assert found["mean_f1"] == pytest.approx(70.0)
     assert evaluate(ITEMS, SAID, "official") == found
+
+
+def test_the_first_error_is_an_index_or_minus_one() -> None:
+    assert first_error([True, False, False]) == 1
+    assert first_error([True, True]) == first_error([]) == -1
 
 
 def test_no_answer_is_a_miss() -> None:

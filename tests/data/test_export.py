@@ -7,7 +7,7 @@ import pytest
 from pathfinder.core.io import DataError, write_json
 from pathfinder.data.export import special_texts, stepwise_rows
 from pathfinder.models.tokens import load_tokenizer, special_strings
-from tests.support.trees import HOSTILE, branch, tree
+from tests.support.export_trees import HOSTILE, branch, tree
 
 
 def test_stepwise_rows_follow_the_trunk_to_the_first_incorrect_step() -> None:

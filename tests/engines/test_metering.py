@@ -82,6 +82,7 @@ def test_the_progress_line_shows_rates_shares_and_cost(
             now += 10.0
             meter.answered(key, ENTRY)
         assert not meter.take()
+    assert caught.value.exit_status == 69
     shown = capsys.readouterr().err
     assert "wave 1: 3/8 call (38 %), 0.1/s, 50 s left 10 tokens/s, parsed 66.7 %, agrees 100.0 %" in shown
     assert "cost 3.00 of about 8.00" in shown

@@ -6,7 +6,6 @@ Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -s tests/engines/test
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -180,14 +179,6 @@ def widened(source: Path, target: Path) -> None:
     config["rms_norm_eps"] *= narrow / wide
     config["rope_parameters"]["partial_rotary_factor"] = narrow / wide
     write_json(target / "config.json", config)
-
-
-@pytest.fixture
-def vllm_python() -> str:
-    python = os.environ.get("PATHFINDER_VLLM")
-    if not python:
-        pytest.skip("set PATHFINDER_VLLM to the python of an environment with vLLM")
-    return python
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from pathfinder.judge.judge import open_judge
 from pathfinder.judge.labelling import Labelling, Prompts, choose
 from tests.engines.test_journal_speed import resident_mib
 from tests.judge.test_judge import params
-from tests.support.fast_judge import fast_judge
+from tests.support.judge_process import judge_process
 
 pytestmark = pytest.mark.benchmarks
 _PROMPTS = int(os.environ.get("PATHFINDER_PROMPTS", "100000"))
@@ -61,7 +61,7 @@ def test_memory_stays_flat(tmp_path: Path, root: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "weights").write_text("1", encoding="utf-8")
     steps, trajectories = tables()
-    with fast_judge(str(root)) as url:
+    with judge_process(str(root)) as url:
         settings = params(
             engine="openai", base_urls=[f"{url}/v1"], concurrency=64, mistral_per_rating=_PROMPTS, parse_attempts=1
         )

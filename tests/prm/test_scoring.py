@@ -25,7 +25,6 @@ from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
 from tests.support.models import (
-    exact_norms,  # noqa: F401  (a fixture)
     plain_tokenizer,
     separate_logits,
     small_model,

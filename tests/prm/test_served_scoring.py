@@ -8,12 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import yaml
-from transformers import Qwen2Config, Qwen2ForCausalLM
 from typer.testing import CliRunner
 
 from pathfinder.cli import app
@@ -29,10 +26,10 @@ from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
 from pathfinder.tree.passes import Mode
 from stages import processbench
-from tests.engines.test_vllm_server import settings, vllm_python  # noqa: F401  (a fixture)
+from tests.engines.test_vllm_server import settings
 from tests.prm.test_scoring import PROBLEMS, WAYS, save_prm, stop_at
 from tests.support.evaluation_inputs import evaluation_project, rows_of
-from tests.support.models import plain_tokenizer
+from tests.support.models import plain_tokenizer, qwen_config, random_qwen
 from tests.support.prm_server import PRMServer, prm_server
 
 SOLUTIONS = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
@@ -206,8 +203,9 @@ def save_served(folder: Path, texts: Sequence[str]) -> None:
     """A random PRM with heads of 32, the smallest that vLLM's attention supports on a CPU."""
     tokenizer = plain_tokenizer(texts, 1200)
     add_label_tokens(tokenizer)
-    config = Qwen2Config(
-        vocab_size=len(tokenizer),
+    config = qwen_config(
+        tokenizer,
+        len(tokenizer),
         hidden_size=128,
         intermediate_size=192,
         num_hidden_layers=2,
@@ -216,14 +214,8 @@ def save_served(folder: Path, texts: Sequence[str]) -> None:
         max_position_embeddings=4096,
         tie_word_embeddings=True,
         initializer_range=0.1,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
     )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model: Any = Qwen2ForCausalLM(config)
-    model.save_pretrained(folder)
+    random_qwen(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_json(folder / MODEL_FILE, {"variant": "full"})
 
@@ -239,10 +231,7 @@ def score_settings(command: Sequence[str]) -> Score:
 
 @pytest.mark.slow
 def test_vllm_returns_the_scores_of_the_trees(
-    vllm_python: str,  # noqa: F811
-    mirror: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    vllm_python: str, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Real and hostile solutions, every preset, rounds of a search; the scorer starts and ends the server."""
     rows = [

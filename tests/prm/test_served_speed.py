@@ -29,7 +29,6 @@ from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
 from pathfinder.tree.passes import Prompter, Query
-from tests.engines.test_vllm_server import vllm_python  # noqa: F401  (a fixture)
 from tests.prm.test_served_scoring import largest_difference, score_settings
 from tests.support.models import model_256, plain_tokenizer, published_rewards
 
@@ -43,11 +42,11 @@ _LONG = 10  # steps, the average of OlympiadBench
 OFFLINE = """
 import json, sys, time
 from vllm import LLM, SamplingParams
-said = sys.stdout
+answers = sys.stdout
 sys.stdout = sys.stderr
 engine = LLM(model="prm", tokenizer=sys.argv[1], dtype="float32", max_model_len=8192, enforce_eager=True, block_size=32,
              enable_prefix_caching=True, max_num_batched_tokens=4096, max_num_seqs=64)
-print("ready", file=said, flush=True)
+print("ready", file=answers, flush=True)
 for line in sys.stdin:
     asked = json.loads(line)
     good, bad = asked["tokens"]
@@ -67,7 +66,7 @@ for line in sys.stdin:
         seconds.append(prompt)
     rows = read(seconds)
     spent = time.process_time() - processor, time.monotonic() - wall
-    print(json.dumps({"rows": rows, "spent": spent}), file=said, flush=True)
+    print(json.dumps({"rows": rows, "spent": spent}), file=answers, flush=True)
 """
 
 
@@ -129,10 +128,7 @@ def solutions_of(mirror: Path, subset: str) -> list[Solution]:
 
 
 def test_scoring_speed_compared_with_vllm(
-    vllm_python: str,  # noqa: F811
-    mirror: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    vllm_python: str, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)

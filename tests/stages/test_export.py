@@ -12,8 +12,8 @@ from pathfinder.core.io import DataError, read_json, write_json, write_parquet
 from pathfinder.core.prompts import LABEL_TOKENS
 from pathfinder.core.records import TREES
 from stages import export
+from tests.support.export_trees import tree
 from tests.support.stage_inputs import write_params
-from tests.support.trees import tree
 
 
 @pytest.fixture
@@ -26,7 +26,8 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         write_parquet(Path(f"artifacts/train/{split}.parquet"), frame)
     tokens = [{"content": "<|im_end|>", "special": True}, {"content": "plain", "special": False}]
     write_json(Path("artifacts/raw/models/base/tokenizer.json"), {"added_tokens": tokens})
-    write_json(Path("artifacts/raw/manifest.json"), {"prm800k": {"licence": "MIT"}, "mistral": {"licence": "unknown"}})
+    licences = {"prm800k": "MIT", "mistral": "unknown", "math_shepherd": "Apache-2.0", "models/base": "other"}
+    write_json(Path("artifacts/raw/manifest.json"), {name: {"licence": text} for name, text in licences.items()})
     return tmp_path
 
 
@@ -96,7 +97,7 @@ def test_the_description_is_valid_and_its_records_load(inputs: Path) -> None:
     assert len(rows) == 8
     assert rows[1] == [[False], ["bad"]]
     described = read_json(Path("artifacts/export/croissant.json"))
-    assert described["license"] == ["MIT", "unknown"]
+    assert described["license"] == ["Apache-2.0", "MIT", "unknown"]
     assert len(described["distribution"]) == 4
     assert str(inputs) not in json.dumps(described)
 

@@ -16,7 +16,7 @@ import pytest
 from pathfinder.core.io import DataError, TransientError, read_json, read_parquet
 from pathfinder.core.records import ANSWERS, LABELS, STEPS
 from pathfinder.engines.metering import BudgetSpentError
-from tests.support.fast_judge import counts, fast_judge
+from tests.support.judge_process import counts, judge_process
 from tests.support.servers import JudgeServer, judge_server
 from tests.support.stage_inputs import ROOT, write_params, write_raw
 
@@ -121,7 +121,7 @@ def test_killed_runs_pay_for_no_answer_twice_and_write_the_same_bytes(project: P
     (MODEL / "weights").write_text("1", encoding="utf-8")
     rng, concurrency = random.Random(kills), 4
     again: list[int] = []
-    with fast_judge(str(ROOT), seconds=0.02) as url:
+    with judge_process(str(ROOT), seconds=0.02) as url:
         base = f"{url}/v1"
         set_params(project, engine="openai", base_urls=[base], concurrency=concurrency, mistral_per_rating=1000)
         for _ in range(kills):

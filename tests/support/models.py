@@ -6,11 +6,9 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
-from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from pathfinder.core import prompts
 from pathfinder.tree.passes import Prompter, Query
@@ -122,18 +120,6 @@ def model_256(tokenizer: PreTrainedTokenizerFast, vocabulary: int | None = None)
             tie_word_embeddings=True,
         )
     )
-
-
-@pytest.fixture
-def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RMSNorm in the model's own precision; transformers computes it in float32 even in a float64 model."""
-
-    def forward(self: Any, hidden: torch.Tensor) -> torch.Tensor:
-        scale = torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-        scaled: torch.Tensor = self.weight * (hidden * scale)
-        return scaled
-
-    monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
 
 
 def queries_of(problem: str, steps: Sequence[str]) -> list[Query]:

@@ -7,12 +7,11 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import torch
 
-from tests.support.servers import Faults, serving
+from tests.support.servers import Faults, JSONHandler, serving
 
 
 @dataclass
@@ -44,20 +43,7 @@ class PRMServer:
 def prm_server(server: PRMServer) -> Iterator[PRMServer]:
     """``server`` behind ``server.url`` (…/v1)."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def send(self, status: int, value: Any) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
+    class Handler(JSONHandler):
         def do_GET(self) -> None:
             self.send(200, {"object": "list", "data": [{"id": "prm", "object": "model"}]})
 
@@ -79,8 +65,8 @@ def prm_server(server: PRMServer) -> Iterator[PRMServer]:
                 for index, row in enumerate(rows)
             ]
             # out of order: the index decides
-            self.send(200, {"id": "x", "object": "text_completion", "created": 0, "model": "prm"}
-                      | {"choices": choices[::-1]})  # fmt: skip
+            answer = {"id": "x", "object": "text_completion", "created": 0, "model": "prm"}
+            self.send(200, answer | {"choices": choices[::-1]})
 
     with serving(Handler) as url:
         server.url = f"{url}/v1"

@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -40,6 +40,27 @@ class _Server(ThreadingHTTPServer):
         """Ignore clients that disconnect; the tests provoke that."""
 
 
+class JSONHandler(BaseHTTPRequestHandler):
+    """A handler of a JSON API: keeps connections open and logs nothing."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def send(self, status: int, value: Any, cut: int = 0, headers: Mapping[str, str] | None = None) -> None:
+        """Send ``value`` without its last ``cut`` bytes; a cut response closes the connection."""
+        body = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, text in (headers or {}).items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(body[: len(body) - cut])
+        self.close_connection = bool(cut)
+
+
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     server = _Server(("127.0.0.1", 0), handler)
@@ -57,23 +78,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
     """Serve ``judge`` at ``judge.url`` (…/v1)."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-        def send(self, status: int, value: Any, cut: int = 0, headers: dict[str, str] | None = None) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            for name, text in (headers or {}).items():
-                self.send_header(name, text)
-            self.end_headers()
-            self.wfile.write(body[: len(body) - cut])
-            self.close_connection = bool(cut)
-
+    class Handler(JSONHandler):
         def do_GET(self) -> None:
             self.send(200, {"object": "list", "data": [{"id": judge.model, "object": "model"}]})
 

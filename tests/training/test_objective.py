@@ -16,7 +16,6 @@ from pathfinder.training.objective import area_under_curve, batches, evaluate, s
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.passes import Prompter
 from tests.support.models import (
-    exact_norms,  # noqa: F401  (a fixture)
     plain_tokenizer,
     small_model,
 )

@@ -16,7 +16,6 @@ from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.layout import Backend, batch_trees
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import (
-    exact_norms,  # noqa: F401  (a fixture)
     plain_tokenizer,
     queries_of,
     separate_logits,

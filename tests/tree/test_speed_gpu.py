@@ -17,14 +17,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen2ForCausalLM
 
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.layout import batch_trees, pack
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
-from tests.support.models import plain_tokenizer, queries_of, qwen_config, separate_logits
+from tests.support.models import plain_tokenizer, queries_of, qwen_config, random_qwen, separate_logits
 
 pytestmark = [
     pytest.mark.benchmarks,
@@ -54,11 +53,9 @@ def model_7b(tokenizer: Any) -> Any:
     with torch.device("cuda"):
         torch.set_default_dtype(torch.bfloat16)
         try:
-            model: Any = Qwen2ForCausalLM(config)
+            return random_qwen(config)
         finally:
             torch.set_default_dtype(torch.float32)
-    model.config._attn_implementation = "sdpa"
-    return model.eval()
 
 
 def seconds(work: Callable[[], object]) -> float:

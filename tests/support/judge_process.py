@@ -1,6 +1,6 @@
 """A judge server in its own process with one event loop, for tests with kills and for 100,000 calls.
 
-``python -m tests.support.fast_judge SECONDS`` prints its port; an answer takes SECONDS. ``GET /counts`` returns the
+``python -m tests.support.judge_process SECONDS`` prints its port; an answer takes SECONDS. ``GET /counts`` returns the
 number of calls and of distinct calls.
 """
 
@@ -73,9 +73,9 @@ async def serve(seconds: float) -> None:
 
 
 @contextmanager
-def fast_judge(root: str, seconds: float = 0.0) -> Iterator[str]:
+def judge_process(root: str, seconds: float = 0.0) -> Iterator[str]:
     """Run the server and yield its address."""
-    command = [sys.executable, "-m", "tests.support.fast_judge", str(seconds)]
+    command = [sys.executable, "-m", "tests.support.judge_process", str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) as process:
         assert process.stdout is not None
         try:
