@@ -15,6 +15,7 @@ from pathlib import Path
 from pathfinder.core.io import read_json, write_json, write_text
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
+from pathfinder.data.conversion import READERS
 from pathfinder.data.croissant import describe
 from pathfinder.data.export import FORMS, card, neutral_trees, special_texts, write_rows
 from pathfinder.provenance.stage import stage
@@ -31,7 +32,7 @@ SPLITS = ("train", "test")
 def main() -> None:
     """Run the stage."""
     profile, manifest, specials = load_params().profile, read_json(MANIFEST), special_texts(MODEL)
-    licences = sorted({str(manifest[name]["licence"]) for name in ("prm800k", "mistral") if name in manifest})
+    licences = sorted({str(manifest[name]["licence"]) for name in READERS if name in manifest})
     metrics: dict[str, dict[str, int]] = {}
     with Progress("export", len(FORMS) * len(SPLITS), "files") as progress:
         for name, form in FORMS.items():

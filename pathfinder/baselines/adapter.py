@@ -7,7 +7,6 @@ move a reading.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
@@ -21,7 +20,6 @@ from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.models.tokens import Ids, neutralise, special_strings
 
-_STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 Convention = Literal["authors", "benchmark"]
 """Whose way of using a system: its authors', or that of a benchmark's evaluator."""
 AUTHORS: Final = "authors"
@@ -177,8 +175,3 @@ class System:
     def method(self, benchmark: str, convention: Convention) -> Method:
         """The authors' method, or for ``benchmark`` the evaluator's if it has one of its own."""
         return self.methods.get(benchmark if convention == "benchmark" else AUTHORS, self.methods[AUTHORS])
-
-
-def unnumbered(step: str) -> str:
-    """A step without ``Step 3. `` or ``3. `` (PRMBench's ``remove_step_prefix``)."""
-    return _STEP_NUMBER.sub("", step.strip())

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, unnumbered
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import token_head
+from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text, unnumbered
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text
 from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.io import DataError
+from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
 
 

@@ -9,6 +9,7 @@ Source: paper sections 3.2-3.4 and appendix "Data Annotation Prompt"; declare-la
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ LABEL_TOKENS: tuple[str, str, str] = (GOOD, BAD, MASK)
 
 STEP_SEPARATOR = "\n\n"
 END_OF_TURN = "<|im_end|>"
+_STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 
 _PUBLISHED = Path(__file__).parent / "published"
 JUDGE_PROMPT = (_PUBLISHED / "judge_prompt.txt").read_text(encoding="utf-8")
@@ -138,6 +140,11 @@ FIRST_LABELS: tuple[Label, ...] = tuple(
     dict.fromkeys(mark.label for v in VARIANTS.values() for mark in v.first if mark is not _CORRECTNESS)
 )
 """Every error label of any variant, in the order of the keys in prediction files."""
+
+
+def unnumbered(step: str) -> str:
+    """A step without ``Step 3. `` or ``3. `` (PRMBench's ``remove_step_prefix``)."""
+    return _STEP_NUMBER.sub("", step.strip())
 
 
 def user_turn(problem: str, system: str = SYSTEM_TRAINING) -> str:

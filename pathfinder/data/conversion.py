@@ -20,16 +20,16 @@ import polars as pl
 import pyarrow
 
 from pathfinder.core.io import DataError, sha256_file
-from pathfinder.core.params import Prepare
+from pathfinder.core.params import Prepare, Preset
 from pathfinder.core.progress import Progress
 from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
 from pathfinder.core.tables import TableWriter, arrow_table
 from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
 from pathfinder.data.prm800k import SOURCE as PRM800K
 from pathfinder.data.prm800k import read_prm800k
-from pathfinder.data.upstream import ConversionPreset, Reading, UnreadableError, data_files, decoded, read_batches
+from pathfinder.data.upstream import Reading, UnreadableError, data_files, decoded, read_batches
 
-READERS: dict[str, tuple[Callable[[Any, ConversionPreset], Reading], str]] = {
+READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
     "prm800k": (read_prm800k, PRM800K),
     "mistral": (read_monte_carlo, RLHFLOW),
     "math_shepherd": (read_monte_carlo, SHEPHERD),
@@ -98,7 +98,7 @@ class Batch:
     folder: str
     file: str  # below artifacts/raw
     digest: str
-    preset: ConversionPreset
+    preset: Preset
     lines: list[tuple[int, Any]]
 
 

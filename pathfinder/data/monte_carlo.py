@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, step_problem, text_problem
+from pathfinder.core.params import Preset
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, step_problem, text_problem
 
 RLHFLOW = "rlhflow_mistral"
 SHEPHERD = "math_shepherd"
@@ -21,7 +22,7 @@ _CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECA
 _CAPTION_OFFICIAL = re.compile(r"Step\s*\d+:\s*")
 
 
-def read_monte_carlo(value: Any, preset: ConversionPreset) -> Reading:
+def read_monte_carlo(value: Any, preset: Preset) -> Reading:
     """Read one line of either format; raises ``UnreadableError`` if it has another shape."""
     if isinstance(value, dict) and "conversations" in value:
         return _read_conversation(value["conversations"], preset)
@@ -32,7 +33,7 @@ def read_monte_carlo(value: Any, preset: ConversionPreset) -> Reading:
     raise UnreadableError("unknown_shape", "expected conversations, a list of turns, or input and label")
 
 
-def _read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
+def _read_conversation(turns: Any, preset: Preset) -> Reading:
     """Read turns ``{content, role}``. Even turns are steps (the first follows the question), odd ones "+" or "-"."""
     if not isinstance(turns, list) or len(turns) < 2 or not all(isinstance(turn, dict) for turn in turns):
         raise UnreadableError("bad_conversation", "expected at least two turns, each an object")
@@ -48,7 +49,7 @@ def _read_conversation(turns: Any, preset: ConversionPreset) -> Reading:
     return reading
 
 
-def _read_shepherd(value: dict[str, Any], preset: ConversionPreset) -> Reading:
+def _read_shepherd(value: dict[str, Any], preset: Preset) -> Reading:
     """Read a pair of equal texts: ``input`` has a placeholder after every step where ``label`` has "+" or "-"."""
     marked, label = value["input"], value["label"]
     if not isinstance(marked, str) or not isinstance(label, str):
@@ -60,7 +61,7 @@ def _read_shepherd(value: dict[str, Any], preset: ConversionPreset) -> Reading:
     return reading
 
 
-def clean_step(text: str, preset: ConversionPreset) -> str:
+def clean_step(text: str, preset: Preset) -> str:
     """Remove the "Step N:" captions of a step.
 
     Repaired: only at the start of a line. Official: anywhere, and every line becomes a paragraph.
@@ -71,7 +72,7 @@ def clean_step(text: str, preset: ConversionPreset) -> str:
     return _CAPTION.sub("", text).strip()
 
 
-def _split_question(first: Any, preset: ConversionPreset) -> tuple[str, str]:
+def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
     if reason := text_problem(first):
         raise UnreadableError(f"problem_{reason}", repr(first))
     match = (_FIRST_STEP_OFFICIAL if preset == "official" else _FIRST_STEP).match(first)
@@ -85,7 +86,7 @@ def _split_question(first: Any, preset: ConversionPreset) -> tuple[str, str]:
     return question, match[2].strip()
 
 
-def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: ConversionPreset) -> None:
+def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset) -> None:
     for position, (text, mark) in enumerate(zip(texts, marks, strict=True)):
         step = clean_step(text, preset) if isinstance(text, str) else text
         if reason := step_problem(step, preset):

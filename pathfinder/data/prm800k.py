@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.data.upstream import ConversionPreset, Rated, Reading, UnreadableError, step_problem, text_problem
+from pathfinder.core.params import Preset
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, step_problem, text_problem
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
 _FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # defined by the format; others count as unknown
 
 
-def read_prm800k(value: Any, preset: ConversionPreset) -> Reading:
+def read_prm800k(value: Any, preset: Preset) -> Reading:
     """Read one line. Every completion is a record after the steps that were chosen before it.
 
     Flags, finish reasons, human and unchosen steps are counted in ``notes`` and change nothing. Raises
@@ -71,7 +72,7 @@ def _completions(step: Any, position: int) -> list[Any]:
     return completions or []
 
 
-def _add_record(reading: Reading, preset: ConversionPreset, position: int, index: int, completion: Any) -> None:
+def _add_record(reading: Reading, preset: Preset, position: int, index: int, completion: Any) -> None:
     if not isinstance(completion, dict):
         reading.refuse(position, index, "not_an_object", type(completion).__name__)
         return
@@ -86,7 +87,7 @@ def _add_record(reading: Reading, preset: ConversionPreset, position: int, index
         reading.records.append(Rated(position, index, len(reading.trunk), text, given))
 
 
-def _followed(step: dict[str, Any], completions: list[Any], preset: ConversionPreset, position: int) -> str | None:
+def _followed(step: dict[str, Any], completions: list[Any], preset: Preset, position: int) -> str | None:
     """The text that the next step continues: the chosen completion, else the human one, else ``None``."""
     chosen = step.get("chosen_completion")
     if chosen is not None and (isinstance(chosen, bool) or not isinstance(chosen, int)):

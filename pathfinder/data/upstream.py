@@ -13,14 +13,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import pyarrow.parquet
 
 from pathfinder.core.io import DataError, open_bytes
+from pathfinder.core.params import Preset
 
-ConversionPreset = Literal["repaired", "official"]
-"""How upstream lines become records; docs/data.md lists the differences."""
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 _CHUNK = 1 << 20
 _DETAIL_CHARS = 200
@@ -94,7 +93,7 @@ def text_problem(value: Any) -> str | None:
     return None
 
 
-def step_problem(value: Any, preset: ConversionPreset) -> str | None:
+def step_problem(value: Any, preset: Preset) -> str | None:
     """``text_problem`` of a step; the official preset keeps empty steps."""
     reason = text_problem(value)
     return None if preset == "official" and reason == "empty_text" else reason

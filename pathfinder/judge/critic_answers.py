@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from pathfinder.benchmarks.grading import boxes
 from pathfinder.benchmarks.processbench import NO_ERROR
-from pathfinder.judge.parsing import AnswerPreset
+from pathfinder.core.params import Preset
 
 _Vote = TypeVar("_Vote", int, str)
 _BOX = "\\boxed{"
@@ -72,7 +72,7 @@ def official_vote(texts: Sequence[str]) -> int | None:
         return None
 
 
-def step_scores(text: str, steps: int, cut: bool, preset: AnswerPreset) -> StepScores | None:
+def step_scores(text: str, steps: int, cut: bool, preset: Preset) -> StepScores | None:
     """Read the scores of an answer, or ``None``.
 
     ``official`` reads the first brace block that is JSON after removing comments, with lists of any length.

@@ -15,6 +15,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pathfinder.core.prompts import unnumbered
 from pathfinder.engines.sampling import Turns
 from pathfinder.models.tokens import neutralise
 
@@ -32,7 +33,6 @@ PUBLISHED = {
 }
 
 _TAG = re.compile(r"</?paragraph_\d+>")
-_NUMBERED = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 
 
 def critique_prompt(problem: str, steps: Sequence[str], specials: Collection[str] = ()) -> str:
@@ -44,7 +44,7 @@ def critique_prompt(problem: str, steps: Sequence[str], specials: Collection[str
 
 def prmbench_prompt(problem: str, steps: Sequence[str], specials: Collection[str] = ()) -> str:
     """PRMBench's last user turn, with steps numbered from 1 instead of their own numbers (``openai_models.py``)."""
-    clean = [_NUMBERED.sub("", neutralise(step, specials).strip()) for step in steps]
+    clean = [unnumbered(neutralise(step, specials)) for step in steps]
     numbered = "".join(f"Step {number}: {step} \n\n" for number, step in enumerate(clean, start=1))
     return f"Question: {neutralise(problem, specials)}\n\n Solutions: {numbered}"
 

@@ -23,7 +23,7 @@ from pathfinder.benchmarks import paper, prmbench
 from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
-from pathfinder.core.params import CriticSettings, Report
+from pathfinder.core.params import CriticSettings, Preset, Report
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
@@ -31,7 +31,6 @@ from pathfinder.engines.sampling import ServerSampling
 from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores, vote
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.judge import ServerJudge
-from pathfinder.judge.parsing import AnswerPreset
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 
 Row = dict[str, Any]
@@ -168,14 +167,14 @@ def _ask(
     return texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": outcomes, "cut": cut}
 
 
-def _read_paragraph(item: ProcessBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> tuple[Row, int | None]:
+def _read_paragraph(item: ProcessBenchItem, answers: Sequence[_Text], preset: Preset) -> tuple[Row, int | None]:
     votes = [paragraph(answer.text, len(item.steps), answer.cut) for answer in answers]
     prediction = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
     row = {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
     return row, prediction
 
 
-def _read_scores(item: PRMBenchItem, answers: Sequence[_Text], preset: AnswerPreset) -> tuple[Row, list[bool] | None]:
+def _read_scores(item: PRMBenchItem, answers: Sequence[_Text], preset: Preset) -> tuple[Row, list[bool] | None]:
     """The row that the published runners write, and one label per step.
 
     A step is correct if it is valid, or in the classes about redundancy, if it is not redundant. A score that JSON

@@ -22,11 +22,11 @@ import numpy.typing as npt
 import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
-from pathfinder.core.params import Label
+from pathfinder.core.params import Label, Preset
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import Judge
-from pathfinder.judge.parsing import AnswerPreset, read_scores
+from pathfinder.judge.parsing import read_scores
 from pathfinder.judge.prompts import step_prompt
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -103,7 +103,7 @@ class Prompts:
     """
 
     def __init__(
-        self, steps: pl.DataFrame, trajectories: pl.DataFrame, verdicts: Verdicts, judge: Judge, preset: AnswerPreset
+        self, steps: pl.DataFrame, trajectories: pl.DataFrame, verdicts: Verdicts, judge: Judge, preset: Preset
     ) -> None:
         self.rows: npt.NDArray[np.int64] = np.flatnonzero(verdicts.outcomes == _OPEN)
         self._specials, self._preset = judge.specials, preset

@@ -10,9 +10,8 @@ import re
 from typing import Literal
 
 from pathfinder.core.labels import Scores
+from pathfinder.core.params import Preset
 
-AnswerPreset = Literal["repaired", "official"]
-"""How a judge is asked and its answers are read: with our corrections, or exactly as in the published scripts."""
 Reason = Literal["no_scores", "unfinished_thinking", "incomplete", "not_binary", "contradicted"]
 CUT = "cut"
 """The reason why an answer that reached the token limit has no scores."""
@@ -89,7 +88,7 @@ def official_scores(text: str) -> tuple[int, int, float] | None:
     return int(math), int(consistency), float(optimality)
 
 
-def read_scores(text: str, preset: AnswerPreset, cut: bool) -> tuple[Scores | None, str]:
+def read_scores(text: str, preset: Preset, cut: bool) -> tuple[Scores | None, str]:
     """Read the scores of an answer, and the reason if there are none or if they were changed.
 
     ``cut`` marks an answer that reached the token limit. The block it contains may be a draft or a quotation, so

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from pathfinder.core.labels import HUMAN
+from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, PUBLISHED_INDENTS, judge_prompt
-from pathfinder.judge.parsing import AnswerPreset
 from pathfinder.models.tokens import neutralise
 
 FOREIGN_SPECIALS: tuple[str, ...] = (
@@ -25,7 +25,7 @@ FOREIGN_SPECIALS: tuple[str, ...] = (
 
 
 def step_prompt(
-    source: str, problem: str, prefix: Sequence[str], step: str, specials: Collection[str], preset: AnswerPreset
+    source: str, problem: str, prefix: Sequence[str], step: str, specials: Collection[str], preset: Preset
 ) -> str:
     """The judge's user turn for a step; ``specials`` are broken up by a word joiner in all texts.
 

@@ -16,11 +16,12 @@ from typing import Any
 import polars as pl
 
 from pathfinder.core.io import DataError, read_json, text_digest
+from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, user_turn
 from pathfinder.core.records import normalise
 from pathfinder.data.export import paper_rows, special_texts
 from pathfinder.data.upstream import Reading
-from pathfinder.judge.parsing import CUT, AnswerPreset, read_scores
+from pathfinder.judge.parsing import CUT, read_scores
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
 from pathfinder.lineage.upstream_line import (
     ARTIFACTS,
@@ -143,7 +144,7 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
     }
 
 
-def _scores(answer: str | None, preset: AnswerPreset, outcome: str) -> Any:
+def _scores(answer: str | None, preset: Preset, outcome: str) -> Any:
     """The answer parsed as the label stage does under its preset."""
     if answer is None:
         return "no answer"

@@ -26,10 +26,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch
 _SMALL = 50_000_000
 """A model with fewer parameters does not benefit from a second thread. It runs ten times slower when another process
 competes for the core, because threads that wait for each other spin."""
-Device = Literal["cpu", "cuda"]
 
 
-def device() -> Device:
+def device() -> Literal["cpu", "cuda"]:
     """The device of models: the GPU, or the CPU if there is no GPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 

@@ -123,14 +123,10 @@ class ChatFrame:
             raise DataError("the chat template changes the text of its turns; the PRM needs one that keeps it verbatim")
         self._parts = parts
 
-    def text(self, user: str, answer: str) -> str:
-        """The rendered prompt."""
-        before, between, after = self._parts
-        return f"{before}{user}{between}{answer}{after}"
-
     def encode(self, turns: Sequence[tuple[str, str]]) -> list[Ids]:
         """Ids of each (user, answer) prompt, int32 (tokens,): those of ``apply_chat_template(tokenize=True)``."""
-        texts = [self.text(user, answer) for user, answer in turns]
+        before, between, after = self._parts
+        texts = [f"{before}{user}{between}{answer}{after}" for user, answer in turns]
         encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         return [np.asarray(item.ids, dtype=np.int32) for item in encoded]
 

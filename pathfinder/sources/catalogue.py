@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import httpx
+
 from pathfinder.core.hub import HUB_FILE, HubModel, write_hub_model
 from pathfinder.core.io import DataError, TransientError, sha256_file
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import fetch_file
+from pathfinder.sources.remote import open_store
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
@@ -124,8 +127,6 @@ def _https(source: Source, folder: Path, settings: Download) -> list[str]:
 
 
 def _s3(source: Source, folder: Path) -> list[str]:
-    from pathfinder.sources.remote import open_store
-
     store = open_store(source.location)
     names = list(source.files) or _visible(source, store.keys())
     for name in names:
@@ -135,7 +136,6 @@ def _s3(source: Source, folder: Path) -> list[str]:
 
 
 def _hub(source: Source, folder: Path) -> tuple[str, list[str]]:
-    import httpx
     from huggingface_hub.errors import HfHubHTTPError
 
     try:

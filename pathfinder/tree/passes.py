@@ -7,7 +7,6 @@ Correctness given these labels (paper section 3.2 and algorithm 1; ``build_datas
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,8 +19,6 @@ from pathfinder.core.io import DataError
 from pathfinder.core.prompts import Label, Variant
 from pathfinder.models.tokens import ChatFrame, Ids, LabelIds, label_ids, neutralise, special_strings
 from pathfinder.tree.tree import Tree, build_tree
-
-_STEP_PREFIX = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +141,7 @@ class Prompter:
         """The user and assistant turns with ``tokens`` at the first marks; special tokens in texts are neutralised."""
         clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]
         if self.preset.strip_step_prefix:
-            clean[1:] = [_STEP_PREFIX.sub("", text.strip()) for text in clean[1:]]
+            clean[1:] = [prompts.unnumbered(text) for text in clean[1:]]
         marks = [(mark.caption, token) for mark, token in zip(self._marks, tokens, strict=False)]
         user = prompts.user_turn(clean[0], self.preset.system)
         return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from pathfinder.core.params import Preset
 from pathfinder.core.prompts import judge_prompt
-from pathfinder.judge.parsing import AnswerPreset
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
 
 
@@ -17,7 +17,7 @@ from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
         ("math_shepherd", "official", 20),
     ],
 )
-def test_the_frame_is_indented_as_published_for_the_source(source: str, preset: AnswerPreset, indent: int) -> None:
+def test_the_frame_is_indented_as_published_for_the_source(source: str, preset: Preset, indent: int) -> None:
     assert step_prompt(source, "P", ["a", "b"], "c", (), preset) == judge_prompt("P", ["a", "b"], "c", indent)
 
 
