@@ -79,10 +79,10 @@ def score(
     from pathfinder.tree.passes import Mode
 
     server = {"engine": "vllm", "base_url": url} if url else {}
-    settings = DEFAULTS.model_copy(update={"preset": preset, "dtype": dtype, **server})
+    settings = DEFAULTS.model_copy(update={"dtype": dtype, **server})
     solutions = read_solutions(file)
     with (
-        open_prm(model, settings, system, Mode(mode)) as scorer,
+        open_prm(model, settings, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
         scored = scorer.score(solutions, progress.advance)

@@ -1,6 +1,6 @@
 """Run the search with a random pick in place of the PRM: the result that guidance by a PRM has to beat.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.preset, report
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, report
 Writes  artifacts/predictions/search/random.jsonl (the published script's rows),
         metrics/search/random.json (percent; docs/search.md)
 Run     python -m stages.control
@@ -26,8 +26,8 @@ def main() -> None:
     """Run the stage."""
     params = load_params()
     require("sample", params, {"policy": POLICY})
-    pick, identity = random_pick(params.search.seed), {"run": "random", "preset": params.score.preset}
-    rows, metrics = search_all("control", pick, identity, [POLICY], params, rejects=False)
+    pick = random_pick(params.search.seed)
+    rows, metrics = search_all("control", pick, {"run": "random"}, [POLICY], params, rejects=False)
     write_jsonl(PREDICTIONS, rows)
     write_json(METRICS, metrics)
     print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")

@@ -4,9 +4,11 @@ Reads   artifacts/raw/prmbench, models/<run>
 Writes  artifacts/predictions/prmbench/<run>.jsonl, metrics/prmbench/<run>.json (percent)
 Run     python -m stages.prmbench full
 
-Two decision rules are reported. ``both``, the default: a step is correct if its reward reaches ``prmbench.threshold``.
-``pass1``, the published code's rule: a step is correct if all its first-pass probabilities reach the threshold.
-The published evaluator reads the predictions.
+Three decision rules are reported. ``both``: a step is correct if its reward reaches ``prmbench.threshold``. ``pass1``:
+a step is correct if all its first-pass probabilities reach the threshold. ``official``: rule ``pass1`` with the
+published runner's prompt and its softmax over the whole vocabulary. ``prmbench.preset`` selects the main rule: ``both``
+for default, ``official`` for official. The first two share a forward pass. The published prompt has another system
+text, so ``official`` scores the benchmark a second time. The published evaluator reads the predictions.
 """
 
 from __future__ import annotations
@@ -18,11 +20,13 @@ from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import load_params
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import run_scores
 from pathfinder.provenance.stage import stage
+from pathfinder.tree.passes import Mode
 
 RAW = Path("artifacts/raw/prmbench")
-RULES = ("both", "pass1")
+RULES = ("both", "pass1", "official")
 
 
 @stage
@@ -32,21 +36,32 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
     evaluation = PRMBenchEvaluation(read_prmbench(RAW, params.prmbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     scores = run_scores("prmbench", run, solutions, params)
-    threshold = params.prmbench.threshold
+    official = run_scores("prmbench", run, solutions, params, preset=preset_of("prmbench", "official"), mode=Mode.FIRST)
+    threshold, read = params.prmbench.threshold, {"both": scores, "pass1": scores, "official": official}
+    rules = RULES if params.prmbench.preset == "default" else (RULES[-1], *RULES[:-1])
     answers = {
-        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in scores)
-        for rule in RULES
+        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in read[rule])
+        for rule in rules
     }
-    rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
+    columns = [
+        {"steps": [step.row() for step in steps], "steps_official": [probabilities(step) for step in published]}
+        for steps, published in zip(scores, official, strict=True)
+    ]
+    rows = evaluation.rows(answers, columns)
     metrics = evaluation.metrics(answers, params.report)
     evaluation.write(run, rows, metrics)
     print(evaluation.headline(run, metrics))
 
 
 def is_correct(step: StepScore, rule: str, threshold: float) -> bool:
-    """Whether the decision rule calls the step correct; without first-pass labels the reward decides in both."""
-    probabilities = step.first.values() if rule == "pass1" and step.first else (step.reward,)
-    return all(p >= threshold for p in probabilities)
+    """Whether the decision rule calls the step correct; without first-pass labels the reward decides in every rule."""
+    decisive = (step.reward,) if rule == "both" else probabilities(step).values()
+    return all(p >= threshold for p in decisive)
+
+
+def probabilities(step: StepScore) -> dict[str, float]:
+    """The probabilities that decide in the published runner: those of the first pass."""
+    return dict(step.first) if step.first else {"reward": step.reward}
 
 
 if __name__ == "__main__":

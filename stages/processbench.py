@@ -4,8 +4,10 @@ Reads   artifacts/raw/processbench, models/<run>
 Writes  artifacts/predictions/processbench/<run>.jsonl, metrics/processbench/<run>.json (percent)
 Run     python -m stages.processbench full
 
-Two decision rules are reported. ``both``, the default, is the paper's algorithm 1: a step is incorrect if its reward is
-below 0.5. ``pass1`` is the published code's rule: a step is incorrect if a first-pass label is negative.
+Two decision rules are reported, from the same forward pass. ``both`` is the paper's algorithm 1: a step is incorrect if
+its reward is below 0.5. ``pass1`` is the published code's rule: a step is incorrect if a first-pass label is negative.
+``processbench.preset`` selects the main rule: ``both`` for default, ``pass1`` for official. With official, the stage
+stops with an error where the published runner does: at a step whose likeliest token is neither label.
 
 ``thresholds`` in the metrics shows what other thresholds of the reward would give. With ``processbench.early_stop``,
 scoring of a solution ends at the step where both rules have found an error. The predictions are the same, but later
@@ -22,7 +24,7 @@ from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import load_params
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.readings import Stop
+from pathfinder.prm.readings import Stop, preset_of
 from pathfinder.prm.run_scores import run_scores
 from pathfinder.provenance.stage import stage
 
@@ -37,9 +39,11 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
     evaluation = ProcessBenchEvaluation(read_processbench(RAW, params.processbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     stop = until_both(len(solutions)) if params.processbench.early_stop else None
-    scores = run_scores("processbench", run, solutions, params, stop)
+    preset = params.processbench.preset
+    scores = run_scores("processbench", run, solutions, params, stop, preset_of("processbench", preset))
+    rules = RULES if preset == "default" else RULES[::-1]
     answers = {
-        rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in RULES
+        rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in rules
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
     metrics = evaluation.metrics(answers, params.report)

@@ -6,7 +6,7 @@ Writes  artifacts/predictions/search/<run>.jsonl (the published script's rows),
         artifacts/predictions/best_of_n/<run>.jsonl, metrics/search/<run>.json (percent; docs/search.md)
 Run     python -m stages.search full
 
-``score.preset: official-search`` searches and grades as published.
+``search.preset: official`` searches and grades as published.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.policy.chunks import in_chunks, journal
 from pathfinder.policy.evaluate import POLICY, search_all, search_preset
+from pathfinder.prm.readings import preset_of
 from pathfinder.provenance.stage import stage
 
 MODELS = Path("artifacts/raw/models")
@@ -44,8 +45,9 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     folder = MODELS / run if system else Path("models") / run
     require("search", params, {"policy": POLICY, "base": folder})
     search_preset(params)  # fails early: loading the models takes minutes
+    prompt = preset_of("search", params.search.preset)
     identity, models = {"run": run, "score": params.score.model_dump()}, [POLICY, folder]
-    with open_prm(folder, params.score, run if system else None) as prm:
+    with open_prm(folder, params.score, run if system else None, preset=prompt) as prm:
         figures = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
         rows, metrics = search_all("search", prm.rounds(), identity, models, params, rejects=system is None)
     metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else {})

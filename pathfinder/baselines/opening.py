@@ -18,15 +18,20 @@ from pathfinder.tree.passes import Mode
 
 @contextmanager
 def open_prm(
-    folder: Path, settings: Score = DEFAULTS, system: str | None = None, mode: Mode = Mode.BOTH
+    folder: Path,
+    settings: Score = DEFAULTS,
+    system: str | None = None,
+    mode: Mode = Mode.BOTH,
+    preset: str = "default",
 ) -> Iterator[PRM]:
     """The scorer of the model in ``folder``: ours, or the published PRM ``system`` used as its authors do.
 
-    A published PRM runs in this process, whatever ``settings.engine`` is, and has no mode but ``both``. Raises
+    A published PRM runs in this process, whatever ``settings.engine`` is, and has no mode but ``both``; its
+    prompt does not depend on ``preset`` (a name in ``PRESETS``). Raises
     ``DataError`` for an unknown system, another mode, or a folder that does not hold the model.
     """
     if system is None:
-        with open_pathfinder(folder, settings, mode) as scorer:
+        with open_pathfinder(folder, settings, mode, preset) as scorer:
             yield scorer
         return
     if mode is not Mode.BOTH:

@@ -17,6 +17,8 @@ from pathfinder.core.settings import Section, read_settings
 PARAMS_FILE = Path("params.yaml")
 
 Preset = Literal["repaired", "official"]
+BenchmarkPreset = Literal["default", "official"]
+"""``official``: the prompt and the decision rule of the benchmark's published runner."""
 Dtype = Literal["float32", "bfloat16"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
@@ -172,7 +174,6 @@ class Score(Section):
     base_url: str
     concurrency: PositiveInt
     vllm: Vllm
-    preset: Literal["default", "official-processbench", "official-prmbench", "official-search"]
     dtype: Dtype
     token_budget: PositiveInt
 
@@ -180,6 +181,7 @@ class Score(Section):
 class ProcessBench(Section):
     """Finding the first wrong step."""
 
+    preset: BenchmarkPreset
     limit: NonNegativeInt
     early_stop: bool
 
@@ -187,6 +189,7 @@ class ProcessBench(Section):
 class PRMBench(Section):
     """Judging steps by error type."""
 
+    preset: BenchmarkPreset
     threshold: Share
     limit: NonNegativeInt
 
@@ -194,6 +197,7 @@ class PRMBench(Section):
 class Search(Section):
     """The policy and reward-guided search."""
 
+    preset: BenchmarkPreset
     engine: Literal["openai", "transformers"]
     base_url: str
     sets: list[SearchSet]

@@ -24,12 +24,12 @@ POLICY = Path("artifacts/raw/models/policy")
 
 def search_preset(params: Params) -> GradingPreset:
     """The rules of the search and its grading; raises ``DataError`` if they do not allow the search strategy."""
-    if params.score.preset != "official-search":
+    if params.search.preset != "official":
         return "repaired"
     if params.search.strategy != "greedy":
         raise DataError(
-            f"params.yaml: search.strategy is {params.search.strategy}, expected greedy for score.preset "
-            "official-search; change one of the two"
+            f"params.yaml: search.strategy is {params.search.strategy}, expected greedy for "
+            "search.preset official; change one of the two"
         )
     return "official"
 

@@ -16,21 +16,22 @@ from pathfinder.tree.passes import Mode
 if TYPE_CHECKING:
     from pathfinder.prm.served_scoring import ServedScorer
 
-_LOCAL: dict[str, Any] = {"engine": "local", "preset": "default", "dtype": "float32", "token_budget": 16384}
+_LOCAL: dict[str, Any] = {"engine": "local", "dtype": "float32", "token_budget": 16384}
 DEFAULTS = Score.model_construct(**_LOCAL, base_url="", concurrency=32)
 """Settings for scoring without a ``params.yaml``. They cannot start a server, so they have no ``vllm``."""
 
 
 @contextmanager
 def open_pathfinder(
-    folder: Path, settings: Score = DEFAULTS, mode: Mode = Mode.BOTH
+    folder: Path, settings: Score = DEFAULTS, mode: Mode = Mode.BOTH, preset: str = "default"
 ) -> Iterator[Scorer | ServedScorer]:
     """The scorer of the PathFinder-PRM in ``folder``; a vLLM server that it starts ends with the block.
 
-    Raises ``DataError`` if the folder holds no such model or a server offers another one.
+    ``preset`` is a name in ``PRESETS``. Raises ``DataError`` if the folder holds no such model or a server offers
+    another one.
     """
     if settings.engine == "local":
-        yield Scorer(folder, settings.preset, settings.dtype, settings.token_budget, mode=mode)
+        yield Scorer(folder, preset, settings.dtype, settings.token_budget, mode=mode)
         return
     from pathfinder.engines.vllm_server import vllm_servers
     from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load
@@ -41,4 +42,4 @@ def open_pathfinder(
             longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
             logs = Path(".pathfinder/vllm") / folder.name
             urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, logs))
-        yield ServedScorer(folder, urls, settings.preset, settings.concurrency, mode)
+        yield ServedScorer(folder, urls, preset, settings.concurrency, mode)

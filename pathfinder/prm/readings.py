@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pathfinder.core.io import DataError
+from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import variant_of
 from pathfinder.models.model import resolve
@@ -20,6 +21,11 @@ WAVE = 2
 
 Stop = Callable[[int, StepScore], bool]
 """Receives a solution's number and the score of its next step; True ends the scoring of that solution."""
+
+
+def preset_of(benchmark: str, preset: BenchmarkPreset) -> str:
+    """The name in ``PRESETS`` of the prompt of ``processbench``, ``prmbench`` or ``search`` under ``preset``."""
+    return f"official-{benchmark}" if preset == "official" else "default"
 
 
 def open_prompter(folder: Path, preset: str) -> Prompter:

@@ -13,16 +13,15 @@ from pathfinder.policy.evaluate import search_preset
 
 def params(root: Path, preset: str, strategy: str) -> Params:
     read = load_params(root / "params.yaml")
-    score = read.score.model_copy(update={"preset": preset})
-    return read.model_copy(update={"score": score, "search": read.search.model_copy(update={"strategy": strategy})})
+    return read.model_copy(update={"search": read.search.model_copy(update={"preset": preset, "strategy": strategy})})
 
 
 def test_only_the_published_search_preset_is_official(root: Path) -> None:
-    found = {preset: search_preset(params(root, preset, "greedy")) for preset in ("default", "official-search")}
-    assert found == {"default": "repaired", "official-search": "official"}
-    assert search_preset(params(root, "official-prmbench", "beam")) == "repaired"
+    found = {preset: search_preset(params(root, preset, "greedy")) for preset in ("default", "official")}
+    assert found == {"default": "repaired", "official": "official"}
+    assert search_preset(params(root, "default", "beam")) == "repaired"
 
 
 def test_the_published_search_has_no_beam(root: Path) -> None:
     with pytest.raises(DataError, match=r"search\.strategy is beam, expected greedy"):
-        search_preset(params(root, "official-search", "beam"))
+        search_preset(params(root, "official", "beam"))

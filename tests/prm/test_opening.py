@@ -33,11 +33,11 @@ def test_both_engines_give_the_same_scores(tmp_path: Path, mode: Mode) -> None:
     assert [step.reward for step in found] == pytest.approx([step.reward for step in expected], abs=1e-5)
 
 
-def test_the_settings_choose_the_prompt(tmp_path: Path) -> None:
+def test_the_preset_chooses_the_prompt(tmp_path: Path) -> None:
     save_prm(tmp_path)
     rewards = set()
     for preset in ("default", "official-search"):
-        with open_pathfinder(tmp_path, DEFAULTS.model_copy(update={"preset": preset})) as scorer:
+        with open_pathfinder(tmp_path, preset=preset) as scorer:
             rewards.add(scorer.score([SOLUTION])[0][0].reward)
     assert len(rewards) == 2
 

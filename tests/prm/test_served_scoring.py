@@ -224,9 +224,7 @@ def score_settings(command: Sequence[str]) -> Score:
     """Parameters that make a stage start vLLM on a CPU."""
     options = ("--enforce-eager", "--enable-prefix-caching", "--block-size", "32")
     vllm = settings(*options, command=list(command), max_num_batched_tokens=4096, start_timeout_s=500.0)
-    return Score(
-        engine="vllm", base_url="", concurrency=8, vllm=vllm, preset="default", dtype="float32", token_budget=8192
-    )
+    return Score(engine="vllm", base_url="", concurrency=8, vllm=vllm, dtype="float32", token_budget=8192)
 
 
 @pytest.mark.slow

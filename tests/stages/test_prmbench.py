@@ -35,11 +35,33 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert low <= metrics["overall"] <= high
 
 
+def test_the_official_preset_makes_the_published_reading_the_main_one(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if one prompt serves both readings, or if the preset of another benchmark decides."""
+    found = {}
+    for preset, main_rule in (("default", "both"), ("official", "official")):
+        evaluation_project(tmp_path / preset, world, prmbench={"preset": preset, "limit": 3})
+        monkeypatch.chdir(tmp_path / preset)
+        main(["full"])
+        metrics = read_json(Path("metrics/prmbench/full.json"))
+        assert metrics["overall"] == metrics["rules"][main_rule]["overall"]
+        found[preset] = metrics["rules"], rows_of(Path("artifacts/predictions/prmbench/full.jsonl"))
+    assert found["default"][0] == found["official"][0], "each run writes every reading"
+    for row, same in zip(found["default"][1], found["official"][1], strict=True):
+        assert row["steps"] == same["steps"]
+        labels = [all(p >= 0.5 for p in step.values()) for step in row["steps_official"]]
+        assert row["scores"]["step_level_validity_labels_official"] == labels
+        assert same["scores"]["step_level_validity_labels"] == labels
+    first = [row["steps"][0]["math"] for row in found["default"][1]]
+    assert first != [row["steps_official"][0]["math"] for row in found["default"][1]]
+
+
 def test_rules() -> None:
     step = StepScore({"math": 0.6, "consistency": 0.8}, 0.3)
     assert is_correct(step, "pass1", 0.5)
     assert not is_correct(step, "pass1", 0.7)
     assert not is_correct(step, "both", 0.5)
     bare = StepScore({}, 0.6)
-    assert is_correct(bare, "pass1", 0.5)
-    assert is_correct(bare, "both", 0.5)
+    for rule in ("both", "pass1", "official"):
+        assert is_correct(bare, rule, 0.5)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
 from pathfinder.core.steps import StepScore
+from pathfinder.models.tokens import label_ids
 from stages.processbench import is_correct, main, until_both
+from tests.prm.test_scoring import save_prm
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 
 
@@ -35,6 +38,38 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, var
     before = predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes()
     main([variant])
     assert before == (predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes())
+
+
+def test_the_official_preset_makes_the_published_rule_the_main_one(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A PRM whose likeliest token is always one of the labels: the published runner refuses any other."""
+    found = {}
+    for preset in ("default", "official"):
+        evaluation_project(tmp_path / preset, world, processbench={"preset": preset, "limit": 6})
+        monkeypatch.chdir(tmp_path / preset)
+        prefer_labels(Path("models/full"))
+        main(["full"])
+        metrics = read_json(Path("metrics/processbench/full.json"))
+        found[preset] = metrics, rows_of(Path("artifacts/predictions/processbench/full.jsonl"))
+    (default, rows), (official, published) = found["default"], found["official"]
+    assert default["rules"] == official["rules"]
+    assert default["rules"]["both"]["mean_f1"] != default["rules"]["pass1"]["mean_f1"]
+    assert default["mean_f1"] == default["rules"]["both"]["mean_f1"]
+    assert official["mean_f1"] == default["rules"]["pass1"]["mean_f1"]
+    assert [row["prediction_pass1"] for row in rows] == [row["prediction"] for row in published]
+    assert [row["prediction"] for row in rows] == [row["prediction_both"] for row in published]
+
+
+def prefer_labels(folder: Path) -> None:
+    """Save a random PRM in which every output row but those of the two labels, which are opposite, is zero."""
+    model, tokenizer = save_prm(folder)
+    ids = label_ids(tokenizer)
+    with torch.no_grad():
+        row = model.lm_head.weight[ids.good].clone()
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[ids.good], model.lm_head.weight[ids.bad] = row, -row
+    model.save_pretrained(folder)
 
 
 def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

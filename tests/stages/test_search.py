@@ -58,7 +58,7 @@ def test_an_unknown_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_official_preset_runs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluation_project(tmp_path, world, search={"limit": 1, "max_rounds": 6}, score={"preset": "official-search"})
+    evaluation_project(tmp_path, world, search={"limit": 1, "max_rounds": 6, "preset": "official"})
     monkeypatch.chdir(tmp_path)
     sample.main([])
     main(["full"])
@@ -79,7 +79,7 @@ def test_a_beam_runs_and_the_published_preset_refuses_it(
     rows = rows_of(Path("artifacts/predictions/search/no_subtasks.jsonl"))
     assert len(rows) == 6
     assert all(row["final_steps"] for row in rows)
-    evaluation_project(tmp_path / "official", world, search=beam, score={"preset": "official-search"})
+    evaluation_project(tmp_path / "official", world, search=beam | {"preset": "official"})
     monkeypatch.chdir(tmp_path / "official")
     Path("models/full/model.safetensors").write_bytes(b"")  # the check comes before anything is loaded
     with pytest.raises(DataError, match=r"search\.strategy is beam, expected greedy"):
