@@ -1,0 +1,225 @@
+"""The GPUs of this machine, each leased to one process at a time.
+
+A card is leased by a lock on a file in a folder of this user in the system's temporary folder. Processes of all clones
+meet there. The lock ends with the last process that inherited it: a killed stage frees its cards once its servers and
+workers have ended too. Containers meet only if they share that folder.
+
+A process leases all its cards at once, so two processes never wait for each other. Its parts (a server, a scorer) call
+``lease`` as well and get their share of those cards. On a machine without a GPU every lease is empty.
+
+``PATHFINDER_SIMULATED_CARDS=4`` makes four cards that exist in name only: tests of leases, servers and workers need no
+GPU, and models run on the CPU.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core.io import DataError
+
+SIMULATED = "PATHFINDER_SIMULATED_CARDS"
+_LEASED = "PATHFINDER_LEASED"
+"""Set for children of a holder: their visible cards are theirs."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_POLL_S = 0.5
+_SHOW_S = 60.0
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total", "--format=csv,noheader,nounits")
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU: its ``name`` in ``CUDA_VISIBLE_DEVICES``, and a ``key`` that is the same for every process."""
+
+    name: str
+    key: str
+
+
+@dataclass(slots=True)
+class _Held:
+    """The cards of this process: those that no part of it has taken, and the locks."""
+
+    free: list[Card]
+    locks: list[int]
+
+
+_held: _Held | None = None
+
+
+def visible() -> list[Card]:
+    """The GPUs that this process may use, in the order of ``CUDA_VISIBLE_DEVICES``. Starts no CUDA context."""
+    names = os.environ.get(_VISIBLE)
+    known = {index: key for index, (key, *_) in _installed().items()}
+    if names is None:
+        return [Card(index, key) for index, key in known.items()]
+    found = []
+    for name in (part.strip() for part in names.split(",")):
+        matches = [index for index, key in known.items() if name in (index, key)]
+        matches = matches or [index for index, key in known.items() if name and key.startswith(name)]
+        if matches:
+            found.append(Card(matches[0], known[matches[0]]))
+        elif name.startswith("MIG-"):  # a part of a card, which nvidia-smi does not list
+            found.append(Card(name, name))
+        else:
+            break  # as CUDA does: an unknown name hides all cards from there on
+    return found
+
+
+def memory(cards: Sequence[Card]) -> list[tuple[int, int]]:
+    """Free and total bytes of each card; empty if a card does not tell. Starts no CUDA context."""
+    installed = {key: figures for key, *figures in _installed().values()}
+    found = [installed.get(card.key, []) for card in cards]
+    return [(int(pair[0]) * _MIB, int(pair[1]) * _MIB) for pair in found] if all(map(_are_numbers, found)) else []
+
+
+def environment(cards: Sequence[Card]) -> dict[str, str]:
+    """The variables of a child process that may use only ``cards`` of this process; empty without cards."""
+    if not cards:
+        return {}
+    names = ",".join(card.name for card in cards)
+    return {_VISIBLE: names, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", _LEASED: "1"}
+
+
+def descriptors() -> list[int]:
+    """The locks of this process, for ``pass_fds``: the cards stay leased until the child has ended too."""
+    return list(_held.locks) if _held else []
+
+
+@contextmanager
+def lease(count: int) -> Iterator[list[Card]]:
+    """Hold ``count`` GPUs; waits, and says for whom, until they are free. Empty on a machine without a GPU.
+
+    Inside another lease of this process, take cards of that one. Raises ``DataError`` if fewer cards are visible.
+    """
+    global _held
+    if _held is not None:
+        if count > len(_held.free):
+            raise DataError(f"{_title()} holds {len(_held.free)} free GPUs and a part of it needs {count}")
+        taken, _held.free = _held.free[:count], _held.free[count:]
+        try:
+            yield taken
+        finally:
+            if _held is not None:
+                _held.free = [*taken, *_held.free]
+        return
+    cards = visible()
+    if not cards or not count:
+        yield []
+        return
+    if count > len(cards):
+        raise DataError(
+            f"{_title()} needs {count} GPUs, {len(cards)} are visible; lower tensor_parallel, replicas or processes in "
+            f"params.yaml, or make more visible ({_VISIBLE})"
+        )
+    locks: Mapping[Card, int | None]
+    locks = dict.fromkeys(cards[:count]) if _LEASED in os.environ else _acquire(cards, count)
+    held = _held = _Held(list(locks), [lock for lock in locks.values() if lock is not None])
+    try:
+        yield list(locks)
+    finally:
+        _held = None
+        for lock in held.locks:
+            os.close(lock)
+
+
+@contextmanager
+def confined(count: int = 1) -> Iterator[list[Card]]:
+    """Like ``lease``, and the only GPUs that this process sees from now on are these.
+
+    Call it before anything asks CUDA: a process that has seen its GPUs keeps them.
+    """
+    with lease(count) as cards:
+        os.environ.update({name: value for name, value in environment(cards).items() if name != _LEASED})
+        yield cards
+
+
+def _acquire(cards: Sequence[Card], count: int) -> Mapping[Card, int | None]:
+    """Lock ``count`` of the cards. Processes take turns, so that nobody waits while holding what another waits for."""
+    folder = Path(tempfile.gettempdir()) / f"pathfinder-cards-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    turn: int | None = None
+    found: dict[Card, int] = {}
+    shown = float("-inf")
+    try:
+        while True:
+            if turn is None:
+                turn = _lock(folder / "turn")
+            if turn is not None:
+                for card in cards:
+                    if len(found) < count and card not in found and (lock := _lock(folder / card.key)) is not None:
+                        found[card] = lock
+            if len(found) == count:
+                return {card: found[card] for card in cards if card in found}
+            if time.monotonic() - shown >= _SHOW_S:
+                shown = time.monotonic()
+                print(_waiting(folder, cards, count, found), file=sys.stderr, flush=True)
+            time.sleep(_POLL_S)
+    except BaseException:
+        for lock in found.values():
+            os.close(lock)
+        raise
+    finally:
+        if turn is not None:
+            os.close(turn)
+
+
+def _lock(path: Path) -> int | None:
+    """A descriptor that locks ``path`` and says who holds it; None if another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    holder = {"pid": os.getpid(), "stage": _title(), "folder": os.getcwd(), "since": time.time()}
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+    return descriptor
+
+
+def _waiting(folder: Path, cards: Sequence[Card], count: int, found: dict[Card, int]) -> str:
+    others = [f"GPU {card.name}: {_holder(folder / card.key)}" for card in cards if card not in found]
+    return f"{_title()} waits for {count} GPUs and has {len(found)} ({'; '.join(others)})"
+
+
+def _holder(path: Path) -> str:
+    try:
+        holder: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        minutes = (time.time() - float(holder["since"])) / 60
+        return f"{holder['stage']}, pid {holder['pid']} in {holder['folder']}, for {minutes:.0f} min"
+    except (OSError, ValueError, KeyError):
+        return "free, or its holder is just starting"
+
+
+def _title() -> str:
+    """What this process runs, for people: ``stages.train full``."""
+    spec = sys.modules["__main__"].__spec__
+    return " ".join([spec.name if spec else Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _installed() -> dict[str, list[str]]:
+    """Per index of an installed GPU: its key, then its free and total memory in MiB as text, if known."""
+    if (number := os.environ.get(SIMULATED)) is not None:
+        return {str(index): [f"simulated-{index}"] for index in range(int(number))}
+    try:
+        lines = subprocess.run(_QUERY, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    except (OSError, subprocess.SubprocessError):  # no driver, or a container without its tools
+        found = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
+        return {str(index): [f"nvidia{number}"] for index, number in enumerate(found)}
+    rows = ([part.strip() for part in line.split(",")] for line in lines if line.strip())
+    return {index: [key, *figures] for index, key, *figures in rows}
+
+
+def _are_numbers(figures: Sequence[str]) -> bool:
+    return len(figures) == 2 and all(figure.isdigit() for figure in figures)
