@@ -5,6 +5,7 @@ There is one class per section. A stage reads its own sections, and DVC tracks e
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,15 +31,44 @@ CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
 
 
-class Source(Section):
-    """One entry of the source catalogue."""
+class Upstream(Section):
+    """A file that has another path in its source than in the folder of the source."""
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+(-[a-z0-9_]+)*)?$")]
+    path: str
+    sha256: Sha256 | None
+
+
+class Source(Section):
+    """One entry of the source catalogue.
+
+    A model may have a part of its folder from another repository: ``models/math-psa/lora`` belongs to
+    ``models/math-psa``.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]+(/[a-z0-9_]+(-[a-z0-9_]+)*){0,2}$")]
     kind: Literal["shipped", "mirror", "https", "hub", "s3"]
     location: str
     revision: str | None
     licence: str
-    files: dict[str, Sha256 | None]
+    files: dict[str, Sha256 | Upstream | None]
+
+    def path_of(self, file: str) -> str:
+        """The path of a listed file in its source."""
+        entry = self.files.get(file)
+        return entry.path if isinstance(entry, Upstream) else file
+
+    def sha256_of(self, file: str) -> str | None:
+        """The sha256 that a file must have, if the catalogue gives one."""
+        entry = self.files.get(file)
+        return entry.sha256 if isinstance(entry, Upstream) else entry
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether every download gives the same files. A Hub commit or a sha256 of each file pins a remote source."""
+        if self.kind == "hub":
+            return re.fullmatch(r"[0-9a-f]{40}", self.revision or "") is not None
+        is_local = self.kind in ("shipped", "mirror")
+        return is_local or (bool(self.files) and all(map(self.sha256_of, self.files)))
 
 
 class Download(Section):
