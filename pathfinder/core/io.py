@@ -15,9 +15,10 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl  # imported by the functions that need it, so that a command starts quickly
 
 
 class PathfinderError(Exception):
@@ -118,10 +119,27 @@ def write_json(path: Path, value: Any) -> None:
 def read_json(path: Path) -> Any:
     """Read one JSON value; raises ``DataError`` if it is not valid."""
     with open_bytes(path) as handle:
-        try:
-            return json.loads(handle.read())
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: not valid JSON ({error}); fetch or create the file again") from error
+        return parse_json(handle.read(), str(path))
+
+
+def parse_json(content: bytes, name: str) -> Any:
+    """Parse one JSON value; raises ``DataError`` with ``name`` if it is not valid or an object has a key twice."""
+    try:
+        return json.loads(content, object_pairs_hook=_unique)
+    except (json.JSONDecodeError, UnicodeDecodeError, _DuplicateKeyError) as error:
+        raise DataError(f"{name}: not valid JSON ({error}); fetch or create the file again") from error
+
+
+class _DuplicateKeyError(ValueError):
+    pass
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _DuplicateKeyError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r}")
+    return found
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
@@ -161,6 +179,8 @@ def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFra
         raise DataError(
             f"{path}: no such file; run the stage that writes it (`dvc repro` runs every stage that is needed)"
         )
+    import polars as pl
+
     frame = pl.read_parquet(path)
     if schema is not None and dict(frame.schema) != schema:
         raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that writes it")

@@ -23,14 +23,36 @@ class Section(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
-def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = yaml.safe_load) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
+            seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
+    return yaml.load(text, _Loader)  # noqa: S506 - derived from the safe loader
+
+
+def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:
+    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one.
+
+    A key that occurs twice is an error too: readers differ in which of the two values they take.
+    """
     try:
         content = parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; run this in the project's root folder, or {remedy}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise DataError(f"{path}: not valid YAML ({error}); {remedy}") from error
+        raise DataError(f"{path}: not valid YAML ({' '.join(str(error).split())}); {remedy}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a mapping; {remedy}")
     return content

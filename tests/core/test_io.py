@@ -64,3 +64,10 @@ def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
     io.write_parquet(tmp_path / "x.parquet", pl.DataFrame({"id": [1]}))
     with pytest.raises(io.DataError, match="expected"):
         io.read_parquet(tmp_path / "x.parquet", {"id": pl.String()})
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"a": {"b": 1, "b": 2}}'])
+def test_json_that_is_broken_or_has_a_key_twice_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "value.json").write_bytes(content)
+    with pytest.raises(io.DataError, match=r"value\.json: not valid JSON \("):
+        io.read_json(tmp_path / "value.json")

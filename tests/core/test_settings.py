@@ -30,6 +30,7 @@ class Whole(Section):
         (b"\xff\xfe", "not valid YAML"),
         (b"- 1", "expected a mapping"),
         (b"", "expected a mapping"),
+        (b"a: {b: 1, c: 2, b: 1}", "not valid YAML .duplicate key 'b'"),
         (b"!!python/object/apply:os.system [echo]", "not valid YAML"),
     ],
 )
