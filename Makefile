@@ -2,13 +2,13 @@
 # make test   run style checks, type checks and tests
 # make help   everything else
 #
-# BUILD=cuda takes PyTorch's CUDA build from the package index instead of the CPU build.
+# BUILD=cuda installs PyTorch's CUDA build from the package index, BUILD=cpu the CPU build. Without BUILD, make keeps the
+# build that .venv has, or installs the CPU build into a new .venv.
 # LEVEL names what `make world` makes: a level of infra/pretraining/params.yaml.
 # TORCH_INDEX is where the CPU build comes from when pip is not configured to find it.
 
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
-BUILD ?= cpu
 LEVEL ?= quickstart
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # uv looks for PyTorch's CPU build in pip's find-links, if configured, and otherwise on TORCH_INDEX.
@@ -17,14 +17,26 @@ CPU_TORCH = $(if $(LINKS),--find-links $(LINKS),--extra-index-url $(TORCH_INDEX)
 COMPILE = uv pip compile --quiet --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-find-links
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+VLLM := .venv-vllm
+# PyTorch itself says which build .venv has. A stamp would be wrong after an interrupted or a foreign installation.
+READ_BUILD := sed -n 's/^cuda[^=]*= N.*/cpu/p; s/^cuda[^=]*= [^N].*/cuda/p' $(VENV)/lib/python3.11/site-packages/torch/version.py 2>/dev/null
+INSTALLED := $(shell $(READ_BUILD))
+BUILD ?= $(or $(INSTALLED),cpu)
+$(if $(filter cpu cuda,$(BUILD)),,$(error BUILD=$(BUILD) is unknown; it is cpu or cuda))
+PIP_OPTIONS := --disable-pip-version-check -qq
+PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # uv installs a lock in seconds; if uv cannot reach pip's index, pip installs it in minutes.
 INDEX = $(addprefix --default-index ,$(or $(PIP_INDEX_URL),$(shell $(BIN)/python -m pip config get global.index-url 2>/dev/null)))
-UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 LOCKED := --no-deps --require-hashes
-install = $(UV) $(INDEX) $(LOCKED) -r $(1) 2>/dev/null || $(PIP) install $(LOCKED) -r $(1)
-STAMP := $(VENV)/.installed-$(BUILD)
+# $(call install,environment,lock,replace): uv and pip regard 2.13.0+cpu as version 2.13.0, so "replace" names a package
+# to install again.
+install = $(BIN)/uv pip install --quiet --python $(1)/bin/python $(INDEX) $(LOCKED) $(addprefix --reinstall-package ,$(3)) -r $(2) 2>/dev/null || \
+  { $(if $(3),$(1)/bin/python -m pip $(PIP_OPTIONS) uninstall --yes $(3);) $(1)/bin/python -m pip $(PIP_OPTIONS) install $(LOCKED) -r $(2); }
+names = <(grep -oE '^[a-z0-9._-]+==' $(1) | grep -v ^torch= | sort)
+STAMP := $(VENV)/.installed
 DEV_STAMP := $(VENV)/.installed-dev
+CARD_UNUSED = if [ $(BUILD) = cpu ] && command -v nvidia-smi >/dev/null; then \
+  echo "This machine has an NVIDIA card, but $(VENV) has PyTorch's CPU build. To use the card: make BUILD=cuda env"; fi
 
 # Stages and tests use this environment's python, dvc and prefect. Telemetry is off.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
@@ -38,12 +50,13 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env run world results test check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor run world results test check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-env: $(STAMP)  ## install the hash-locked requirements into .venv
+env: $(STAMP)  ## install the hash-locked requirements into .venv (BUILD=cuda: for an NVIDIA card)
+	@$(CARD_UNUSED)
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
@@ -51,18 +64,41 @@ $(VENV)/bin/python:
 	@echo "Setting up $(VENV) (a few minutes, once)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(STAMP): infra/locks/$(BUILD).lock infra/torch-cpu.lock pyproject.toml | $(VENV)/bin/python
+$(BIN)/uv: infra/uv.lock | $(VENV)/bin/python
 	@$(PIP) install $(LOCKED) -r infra/uv.lock
+	@touch $@
+
+other-build:
+	@if [ -n "$(INSTALLED)" ]; then echo "Replacing the $(INSTALLED) build of PyTorch in $(VENV) with the $(BUILD) build"; fi
+
+$(STAMP): infra/locks/$(BUILD).lock infra/torch-cpu.lock pyproject.toml $(if $(filter $(BUILD),$(INSTALLED)),,other-build) | $(BIN)/uv
 ifeq ($(BUILD),cpu)
 	@$(PIP) install $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
 	  $(PIP) install $(LOCKED) --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
+ifeq ($(INSTALLED),cuda)
+	@$(BIN)/uv pip uninstall --quiet --python $(BIN)/python \
+	  $$(comm -13 $(call names,infra/locks/cpu.lock) $(call names,infra/locks/cuda.lock) | tr -d =)
 endif
-	@$(call install,infra/locks/$(BUILD).lock)
+endif
+	@$(call install,$(VENV),infra/locks/$(BUILD).lock,$(if $(filter cudacpu,$(BUILD)$(INSTALLED)),torch))
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@[ "$$($(READ_BUILD))" = $(BUILD) ] || { echo "$(VENV) lacks the $(BUILD) build of PyTorch; delete $(VENV) and try again"; exit 1; }
+	@rm -f $(VENV)/.installed-cpu $(VENV)/.installed-cuda
 	@touch $@
 
+vllm: $(VLLM)/.installed  ## install vLLM, hash-locked, into .venv-vllm: the servers of the judge and the policy
+
+$(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
+	@echo "Setting up $(VLLM) (about 10 GB)"
+	@$(PYTHON) -m venv $(VLLM)
+	@$(call install,$(VLLM),$<)
+	@touch $@
+
+doctor: $(STAMP)  ## check what a GPU needs: driver, C compiler, Python headers, vLLM
+	@python -m infra.doctor
+
 $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
-	@$(call install,infra/requirements-dev.lock)
+	@$(call install,$(VENV),$<)
 	@touch $@
 
 data: data.dvc | $(STAMP)  ## restore the shipped world and its models from infra/world
@@ -70,6 +106,7 @@ data: data.dvc | $(STAMP)  ## restore the shipped world and its models from infr
 	@touch $@
 
 run: $(STAMP) data  ## run the pipeline of the active profile and print the results
+	@$(CARD_UNUSED)
 	@pathfinder run
 
 world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 70 minutes, resumable

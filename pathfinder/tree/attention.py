@@ -21,6 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from pathfinder.models.toolchain import require_compiler
 from pathfinder.tree.inference import KVCache, final_states, supports
 
 NAME = "tree"
@@ -157,11 +158,16 @@ class FlexPlan:
 
 @cache
 def _flex_attention(device: str) -> Callable[..., Tensor]:
-    """FlexAttention as a compiled kernel on CUDA. On other devices its eager form, which is slow and correct."""
+    """FlexAttention as a compiled kernel on CUDA. On other devices its eager form, which is slow and correct.
+
+    Raises ``DataError`` on CUDA if Triton could not build the kernel's launcher.
+    """
     from torch.nn.attention.flex_attention import flex_attention
 
-    attend: Any = torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention
-    return attend  # type: ignore[no-any-return]
+    if device != "cuda":
+        return flex_attention
+    require_compiler()
+    return torch.compile(flex_attention, dynamic=True)
 
 
 Plan = BinPlan | FlexPlan
