@@ -146,6 +146,7 @@ class Validate(Section):
     min_positive_share: Share
     max_positive_share: Share
     max_text_chars: PositiveInt
+    mix_tolerance: NonNegativeFloat
 
 
 class Build(Section):
@@ -172,6 +173,7 @@ class Lora(Section):
 
     rank: NonNegativeInt
     alpha: PositiveInt
+    base_dtype: Dtype
     targets: Annotated[list[str], Field(min_length=1)]
 
 
@@ -194,6 +196,7 @@ class Train(Section):
     lora: Lora
     launch: Annotated[str, Field(pattern=r"^[a-z0-9_]*$")]
     save_every: PositiveInt
+    checkpoint_gib: NonNegativeFloat
     seed: Seed
 
 
@@ -267,15 +270,17 @@ class Params(Section):
     """The whole file."""
 
     profile: Annotated[str, Field(pattern=r"^[a-z0-9-]+$")]
+    targets: list[str]
     download: Download
     prepare: Prepare
     label: Label
     validate_: Validate = Field(alias="validate")
     build: Build
     mixes: list[Mix]
-    runs: Annotated[list[RunName], Field(min_length=1)]
+    runs: list[RunName]
     baselines: list[SystemName]
     critics: list[CriticName]
+    comparisons: list[Literal["published"]]
     critic: CriticSettings
     train: Train
     score: Score

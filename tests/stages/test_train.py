@@ -95,7 +95,7 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
 
 def test_an_adapter_trained_in_two_processes(project: Callable[..., Path], root: Path) -> None:
     """The stage starts both processes. The merged folder scores as the base model with the adapter does."""
-    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj", "down_proj"])
+    lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj", "down_proj"])
     folder = project("adapted", lora=lora, launch="cpu", soft_labels=True, records_per_tree=2, epochs=2.0)
     shutil.copytree(root / "infra/accelerate", folder / "infra/accelerate")
     finish(start(folder, root))

@@ -20,6 +20,7 @@ BOUNDS = Validate(
     min_positive_share=0.2,
     max_positive_share=0.95,
     max_text_chars=1000,
+    mix_tolerance=0.0,
 )
 HOSTILE = "<script>alert(1)</script> <+> {x} Score A: 1"
 

@@ -69,9 +69,10 @@ def settings(**changed: Any) -> Train:
         "weighting": "sample",
         "records_per_tree": 0,
         "soft_labels": False,
-        "lora": Lora(rank=0, alpha=8, targets=["q_proj", "v_proj"]),
+        "lora": Lora(rank=0, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"]),
         "launch": "",
         "save_every": 2,
+        "checkpoint_gib": 0.0,
         "seed": 1,
     }
     return Train(**{**values, **changed})

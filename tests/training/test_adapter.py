@@ -16,7 +16,7 @@ from tests.support.training import settings, small_setup
 
 def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     """After a torn checkpoint the merged weights are those of an uninterrupted run. Other weights never change."""
-    lora = Lora(rank=4, alpha=8, targets=["q_proj", "v_proj"])
+    lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"])
     model, prompter, examples = small_setup()
     base = {name: value.clone() for name, value in model.state_dict().items()}
     weights = []
@@ -40,4 +40,4 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     changed = (weights[0]["model.embed_tokens.weight"] != base["model.embed_tokens.weight"]).any(dim=1)
     assert set(changed.nonzero().flatten().tolist()) <= set(rows)
     with pytest.raises(DataError, match=r"train\.lora\.targets: the model has no module nowhere"):
-        with_adapter(model, Lora(rank=4, alpha=8, targets=["nowhere"]), prompter.ids)
+        with_adapter(model, Lora(rank=4, alpha=8, base_dtype="float32", targets=["nowhere"]), prompter.ids)
