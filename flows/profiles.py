@@ -1,12 +1,17 @@
 """Profiles: ``infra/profiles/paper.yaml`` is complete, and every other file there overrides some of its values.
 
 ``params.yaml`` is always written completely, with the comments of the base, so a reader needs no other file.
+
+Sections are merged; single values and lists are replaced. A list of named entries, such as the sources, can instead be
+overridden by a mapping from names: an entry of that name is merged, a new one is appended, and null removes it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +71,22 @@ def write(root: Path, name: str, force: bool = False) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the comment at the head of a profile's file says."""
+
+    purpose: str
+    machine: str
+
+
+def summary(root: Path, name: str) -> Summary:
+    """The first sentence of a profile's head and its line ``# machine: …``; empty if there is no such line."""
+    text = (root / FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
+    head = [line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), text.splitlines())]
+    machine = next((line.partition(":")[2].strip() for line in head if line.startswith("machine:")), "")
+    return Summary(" ".join(head).partition(". ")[0].rstrip("."), machine)
+
+
 def _overlays(root: Path, name: str) -> list[Any]:
     """The overlays of a profile, the most general first."""
     overlays: list[Any] = []
@@ -89,12 +110,28 @@ def _merge(base: Any, overlay: Mapping[str, Any], where: str) -> None:
     for key, value in overlay.items():
         if key not in base:
             raise DataError(f"{where}: {key} is not a key of {FOLDER}/{BASE}.yaml")
-        # Sections are merged; lists and single values are replaced.
         if isinstance(value, dict) and isinstance(base[key], dict):
             _merge(base[key], value, where)
+        elif isinstance(value, dict) and isinstance(base[key], list):
+            _merge_named(base[key], value, f"{where}: {key}")
         elif base[key] != value:
             _keep_number(base, key)
             base[key] = value
+
+
+def _merge_named(entries: Any, overlay: Mapping[str, Any], where: str) -> None:
+    """Merge ``overlay``, which maps names to changes, into a list of mappings with a ``name``; null removes one."""
+    places = {entry["name"]: place for place, entry in enumerate(entries)}
+    for name, changes in overlay.items():
+        if changes is None:
+            if name not in places:
+                raise DataError(f"{where}: {name} cannot be removed, {FOLDER}/{BASE}.yaml has no such entry")
+        elif name in places:
+            _merge(entries[places[name]], changes, f"{where}, {name}")
+        else:
+            entries.append({"name": name, **changes})
+    for name in [name for name, changes in overlay.items() if changes is None]:
+        del entries[next(place for place, entry in enumerate(entries) if entry["name"] == name)]
 
 
 def _keep_number(base: Any, key: str) -> None:
