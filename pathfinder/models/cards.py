@@ -76,6 +76,16 @@ def visible() -> list[Card]:
     return found
 
 
+def held() -> list[Card]:
+    """The GPUs that this process has leased and not given to a part of it, or without a lease, the visible ones."""
+    return list(_held.free) if _held and _held.free else visible()
+
+
+def available() -> list[Card]:
+    """The GPUs that ``lease`` may still give this process: the free part of its lease, or all visible ones."""
+    return visible() if _held is None else list(_held.free)
+
+
 def memory(cards: Sequence[Card]) -> list[tuple[int, int]]:
     """Free and total bytes of each card; empty if a card does not tell. Starts no CUDA context."""
     installed = {key: figures for key, *figures in _installed().values()}
@@ -97,16 +107,21 @@ def descriptors() -> list[int]:
 
 
 @contextmanager
-def lease(count: int) -> Iterator[list[Card]]:
+def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
     """Hold ``count`` GPUs; waits, and says for whom, until they are free. Empty on a machine without a GPU.
 
-    Inside another lease of this process, take cards of that one. Raises ``DataError`` if fewer cards are visible.
+    Inside another lease of this process, take cards of that one; ``shared`` leaves them to its other parts as well.
+    Raises ``DataError`` if fewer cards are visible.
     """
     global _held
     if _held is not None:
         if count > len(_held.free):
             raise DataError(f"{_title()} holds {len(_held.free)} free GPUs and a part of it needs {count}")
-        taken, _held.free = _held.free[:count], _held.free[count:]
+        taken = _held.free[:count]
+        if shared:
+            yield taken
+            return
+        _held.free = _held.free[count:]
         try:
             yield taken
         finally:

@@ -1,0 +1,236 @@
+"""Work in chunks, over one or several processes, with every finished chunk on disk.
+
+A job opens what it needs, a model for example, and computes chunk after chunk. The chunks alone decide which texts
+share a batch, so any number of processes gives the same bytes, and an interrupted run resumes with any other number.
+With one process the job runs in this one. Each of several workers has a GPU of its own and ends with its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from pathfinder.core.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
+from pathfinder.core.progress import Progress
+from pathfinder.models import cards
+from pathfinder.provenance.identity import PROJECT, code_digest
+
+STATE = Path(".pathfinder")
+_GRACE_S = 20.0
+OnDone = Callable[[int], None]
+"""Receives how many more items of a chunk are finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A part of the work: the ``name`` of its file, what the job needs to compute it, and its number of items."""
+
+    name: str
+    content: Any
+    items: int
+
+
+Work = Callable[[Chunk, OnDone], Any]
+"""Computes a chunk's value, which JSON can represent."""
+
+
+class Job(Protocol):
+    """Work that another process can open: it is pickled, so its class belongs to a module and not to a script."""
+
+    def open(self) -> AbstractContextManager[Work]:
+        """Load what the work needs."""
+
+
+def cut(items: Sequence[Any], size: int, prefix: str = "") -> list[Chunk]:
+    """Chunks of ``size`` items, named by ``prefix`` and the number of the first item."""
+    starts = range(0, len(items), size)
+    return [Chunk(f"{prefix}{start:06d}", part := items[start : start + size], len(part)) for start in starts]
+
+
+def chunk_folder(stage: str, name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:
+    """The folder for the chunks of ``stage``, below ``name``: a digest of all that determines them, code included."""
+    content = {
+        "identity": identity,
+        "models": [
+            {str(file.relative_to(model)): sha256_file(file) for file in sorted(model.rglob("*")) if file.is_file()}
+            for model in models
+        ],
+        "code": code_digest(stage),
+    }
+    return STATE / name / digest_of(content)[:32]
+
+
+class Workers:
+    """The processes of a job: ``processes`` of them, or with 0 one per GPU that is left (one without a GPU).
+
+    They start when the first chunk is missing and end with the block.
+    """
+
+    def __init__(self, job: Job, processes: int = 1) -> None:
+        self._job = job
+        self._count = processes or len(cards.available()) or 1
+        self._stack = ExitStack()
+        self._work: Work | None = None
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def run(self, chunks: Sequence[Chunk], folder: Path, title: str, unit: str = "problems") -> list[Any]:
+        """The value of every chunk, in their order; missing ones are computed and kept in ``folder``.
+
+        Raises ``TransientError`` if a worker is killed, and what the job raises.
+        """
+        missing = [chunk for chunk in chunks if not _path(folder, chunk).exists()]
+        total = sum(chunk.items for chunk in chunks)
+        with Progress(title, total, unit) as progress:
+            progress.resume(total - sum(chunk.items for chunk in missing))
+            if missing and self._count == 1:
+                for chunk in missing:
+                    done = _Counted(progress)
+                    value = self._here()(chunk, done)
+                    done.finish(chunk)
+                    write_json(_path(folder, chunk), value)
+            elif missing:
+                self._there(missing, folder, progress)
+        return [read_json(_path(folder, chunk)) for chunk in chunks]
+
+    def _here(self) -> Work:
+        if self._work is None:
+            self._stack.enter_context(cards.confined(1))
+            self._work = self._stack.enter_context(self._job.open())
+        return self._work
+
+    def _there(self, missing: Sequence[Chunk], folder: Path, progress: Progress) -> None:
+        if not self._workers:
+            mine = self._stack.enter_context(cards.lease(self._count))
+            for number in range(self._count):
+                self._workers.append(self._stack.enter_context(_Worker(self._job, mine[number : number + 1])))
+        waiting = list(missing)
+        busy: dict[Any, tuple[_Worker, Chunk, _Counted]] = {}
+
+        def give(worker: _Worker) -> None:
+            chunk = waiting.pop()  # the last first: jobs put their longest texts there
+            worker.send(chunk)
+            busy[worker.connection] = worker, chunk, _Counted(progress)
+
+        for worker in self._workers[: len(waiting)]:
+            give(worker)
+        while busy:
+            for connection in wait(list(busy)):
+                worker, chunk, done = busy[connection]
+                kind, value = worker.receive()
+                if kind == "items":
+                    done(value)
+                    continue
+                done.finish(chunk)
+                write_json(_path(folder, chunk), value)
+                del busy[connection]
+                if waiting:
+                    give(worker)
+
+
+class _Counted:
+    """Counts a chunk's finished items once, whether the job reports them one by one or not at all."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._done = progress, 0
+
+    def __call__(self, count: int) -> None:
+        self._done += count
+        self._progress.advance(count)
+
+    def finish(self, chunk: Chunk) -> None:
+        self(chunk.items - self._done)
+
+
+class _Worker:
+    """A child process with the GPU ``mine``; it dies when its standard input is closed."""
+
+    def __init__(self, job: Job, mine: Sequence[cards.Card]) -> None:
+        self.connection, theirs = Pipe()
+        paths = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            stdin=subprocess.PIPE,
+            env={**os.environ, **cards.environment(mine), "PYTHONPATH": paths},
+            pass_fds=[theirs.fileno(), *cards.descriptors()],
+        )
+        theirs.close()
+        self.send(job)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.connection.close()  # an idle worker leaves its job and ends
+        if kind is None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_GRACE_S)
+        self._process.kill()
+        self._process.communicate()
+
+    def send(self, message: Job | Chunk) -> None:
+        """Send the job or the next chunk."""
+        with suppress(BrokenPipeError):  # it died; ``receive`` says so
+            self.connection.send(message)
+
+    def receive(self) -> tuple[str, Any]:
+        """The next message: finished items, or a chunk's value. Raises the worker's error."""
+        try:
+            kind, value = self.connection.recv()
+        except (EOFError, ConnectionResetError):
+            status = self._process.wait()
+            why = signal.Signals(-status).name if status < 0 else f"status {status}"
+            raise TransientError(
+                f"worker {self._process.pid} ended with {why} (see its messages above; SIGKILL often means that memory "
+                "ran out). All finished chunks are kept: the same command resumes from them"
+            ) from None
+        if kind == "error":
+            raise value
+        return kind, value
+
+
+def _path(folder: Path, chunk: Chunk) -> Path:
+    return folder / f"{chunk.name}.json"
+
+
+def _messages(connection: Connection[Any, Any]) -> Iterator[Any]:
+    with suppress(EOFError, ConnectionResetError):
+        while True:
+            yield connection.recv()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Run a worker: receive the job, then a chunk at a time, from the connection that the argument numbers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
+    messages = _messages(connection)
+    try:
+        with next(messages).open() as work:
+            for chunk in messages:
+                connection.send(("value", work(chunk, lambda count: connection.send(("items", count)))))
+    except PathfinderError as error:
+        connection.send(("error", error))
+
+
+if __name__ == "__main__":
+    main()
