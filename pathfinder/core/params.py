@@ -201,9 +201,10 @@ class Train(Section):
 
 
 class Score(Section):
-    """Scoring with the PRM, in this process or behind a vLLM server."""
+    """Scoring with the PRM, in this process, in ``processes`` of them (0: one per GPU), or behind a vLLM server."""
 
     engine: Literal["local", "vllm"]
+    processes: NonNegativeInt
     base_url: str
     concurrency: PositiveInt
     vllm: Vllm
@@ -231,8 +232,10 @@ class Search(Section):
     """The policy and reward-guided search."""
 
     preset: BenchmarkPreset
-    engine: Literal["openai", "transformers"]
+    engine: Literal["openai", "vllm", "transformers"]
     base_url: str
+    vllm: Vllm
+    shared_card: bool
     sets: list[SearchSet]
     strategy: Literal["greedy", "beam"]
     width: PositiveInt

@@ -12,6 +12,17 @@ from pathfinder.core.steps import Candidates, StepScore
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.search import search
 
+SERVER = {
+    "command": ["no-such-vllm"],
+    "replicas": 1,
+    "dtype": "float32",
+    "tensor_parallel": 1,
+    "gpu_memory_utilization": 0.5,
+    "max_num_batched_tokens": 4096,
+    "max_num_seqs": 64,
+    "options": [],
+    "start_timeout_s": 20.0,
+}
 END = "The answer is \\boxed{7}."
 
 
@@ -58,6 +69,8 @@ def settings(**changes: Any) -> Search:
     values: dict[str, Any] = {
         "engine": "transformers",
         "base_url": "",
+        "vllm": SERVER,
+        "shared_card": False,
         "sets": ["math"],
         "strategy": "greedy",
         "width": 2,
