@@ -1,8 +1,11 @@
 """Fetch the sources of the catalogue, check their sha256, and write a manifest with revisions and licences.
 
 Reads   data (the shipped world) and the sources that the catalogue names; params: download
-Writes  artifacts/raw/<source>/…, artifacts/raw/manifest.json
+Writes  artifacts/raw/<source>/…, artifacts/raw/manifest.json; models of the Hub go to the Hub's cache (HF_HOME), and
+        artifacts/raw/models/<name>/hub.json names their repository, commit and files
 Run     python -m stages.download
+        python -m stages.download --pin     before the first run, to pin what a branch of the Hub holds today
+        python -m stages.download --models  on a machine whose Hub cache lacks the models of artifacts/raw
 
 Files arrive in .pathfinder/download/ and move to artifacts/raw together. An interrupted run resumes from that folder.
 ``PATHFINDER_MIRROR`` is the root of ``mirror`` sources. Exit status 75 means that the network failed; try again.
@@ -13,43 +16,103 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pathfinder.core.hub import HUB_FILE, read_hub_model
 from pathfinder.core.io import atomic_folder, digest_of, write_json
-from pathfinder.core.params import load_params
+from pathfinder.core.params import PARAMS_FILE, Download, Source, load_params
 from pathfinder.provenance.stage import stage
-from pathfinder.sources.catalogue import fetch_source
+from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
+from pathfinder.sources.pin import pin as write_pins
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
 
 
 @stage
-def main() -> None:
+def main(
+    pin: Annotated[bool, "fetch, write commit ids and sha256 into params.yaml, and stop"] = False,
+    models: Annotated[bool, "fetch the models of artifacts/raw into the Hub's cache again, and stop"] = False,
+) -> None:
     """Run the stage."""
-    params = load_params().download
-    manifest: dict[str, Any] = {}
-    folders: dict[str, Path] = {}
-    for source in params.sources:
-        described = source.model_dump(include={"kind", "location", "revision", "licence"})
-        # another location or revision has another work folder
-        folders[source.name] = folder = WORK / digest_of(described | {"name": source.name})[:16]
-        fetched = fetch_source(source, folder, params)
-        manifest[source.name] = described | {"revision": fetched.revision, "files": fetched.files}
-        if source.kind == "hub" and fetched.revision != source.revision:
+    settings = load_params().download
+    if models:
+        _fetch_models(settings)
+        return
+    fetched = _fetch(settings)
+    if pin:
+        _pin(settings, fetched)
+        return
+    with atomic_folder(RAW) as raw:
+        for source in settings.sources:
+            for file in fetched[source.name].files:
+                target = raw / source.name / file
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (_work_folder(source) / file).replace(target)
+        write_json(
+            raw / "manifest.json", {source.name: _entry(source, fetched[source.name]) for source in settings.sources}
+        )
+    shutil.rmtree(WORK)
+
+
+def _fetch(settings: Download) -> dict[str, Fetched]:
+    """Fetch every source into its work folder."""
+    listings = look_up_all(settings)
+    fetched = {}
+    for source in settings.sources:
+        fetched[source.name] = fetch_source(source, _work_folder(source), settings, listings.get(source.name))
+        if not source.is_pinned:
+            at = f" at {source.revision or 'main'}" if source.kind == "hub" else ""
+            came = f"; fetched commit {fetched[source.name].revision}" if source.kind == "hub" else ""
             print(
-                f"download: {source.name}: {source.revision or 'main'} of {source.location} can move; "
-                f"revision: {fetched.revision} pins this download",
+                f"download: {source.name} is not pinned: {source.location}{at} can change{came}. To pin it: "
+                "python -m stages.download --pin",
                 file=sys.stderr,
             )
-    with atomic_folder(RAW) as raw:
-        for name, folder in folders.items():
-            for file in manifest[name]["files"]:
-                target = raw / name / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (folder / file).replace(target)
-        write_json(raw / "manifest.json", manifest)
-    shutil.rmtree(WORK)
+    return fetched
+
+
+def _work_folder(source: Source) -> Path:
+    """Another location or revision has another work folder."""
+    return WORK / digest_of(source.model_dump(include={"name", "kind", "location", "revision", "licence"}))[:16]
+
+
+def _entry(source: Source, fetched: Fetched) -> dict[str, Any]:
+    entry: dict[str, Any] = source.model_dump(include={"kind", "location", "licence"})
+    entry |= {"revision": fetched.revision, "files": fetched.files}
+    if source.kind not in ("shipped", "mirror"):
+        entry["pinned"] = source.is_pinned
+    return entry | ({"cached": fetched.cached} if fetched.cached else {})
+
+
+def _pin(settings: Download, fetched: dict[str, Fetched]) -> None:
+    """Write the pins; the fetched files wait in the work folders of the pinned sources."""
+    changed = write_pins(PARAMS_FILE, fetched)
+    old = {source.name: _work_folder(source) for source in settings.sources}
+    for source in load_params().download.sources:
+        if old[source.name] != _work_folder(source):
+            shutil.rmtree(_work_folder(source), ignore_errors=True)
+            old[source.name].replace(_work_folder(source))
+    print(f"download: {PARAMS_FILE} now pins {', '.join(changed) or 'nothing more'}; run the pipeline next")
+
+
+def _fetch_models(settings: Download) -> None:
+    """Fetch what the ``hub.json`` files below artifacts/raw name, at their commits and with their digests."""
+    sources = []
+    for file in sorted((RAW / "models").rglob(HUB_FILE)):
+        model = read_hub_model(file.parent)
+        if model is not None:
+            digests = {name: entry["sha256"] for name, entry in model.files.items()}
+            name = file.parent.relative_to(RAW).as_posix()
+            values = {"name": name, "kind": "hub", "location": model.repo, "revision": model.revision}
+            sources.append(Source.model_validate(values | {"licence": "as fetched", "files": digests}))
+    wanted = settings.model_copy(update={"sources": sources})
+    listings = look_up_all(wanted)
+    for source in sources:
+        fetch_source(source, WORK / "models" / source.name, wanted, listings[source.name])
+    print(
+        f"download: the Hub cache holds {', '.join(source.name for source in sources) or 'no model of artifacts/raw'}"
+    )
 
 
 if __name__ == "__main__":

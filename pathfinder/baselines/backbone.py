@@ -19,8 +19,9 @@ from pathfinder.models.model import DTYPES, device
 from pathfinder.tree.attention import use_trees
 
 CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
-ADAPTER = "lora"
-"""The subfolder of a base model for a LoRA adapter, as PEFT saves it."""
+ADAPTER, TOKENIZER = "lora", "tokenizer"
+"""The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
+files (``resolve_part``)."""
 _PREFIX = "base_model.model.model."
 
 
@@ -59,8 +60,10 @@ class Shards:
             return torch.stack([part[row].float() for row in rows])
 
 
-def load_backbone(folder: Path, dtype: str) -> PreTrainedModel:
-    """Load the transformer below the head, switched to trees and in evaluation mode; merge a LoRA adapter in float32.
+def load_backbone(folder: Path, dtype: str, adapter: Path | None = None) -> PreTrainedModel:
+    """Load the transformer below the head, switched to trees and in evaluation mode.
+
+    A LoRA adapter (a folder) is merged in float32.
 
     Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
     """
@@ -80,8 +83,8 @@ def load_backbone(folder: Path, dtype: str) -> PreTrainedModel:
         raise DataError(
             f"{folder}: the weights have no {', '.join(sorted(found['missing_keys'])[:3])} …; download them again"
         )
-    if (folder / ADAPTER).is_dir():
-        _merge(model, folder / ADAPTER)
+    if adapter is not None:
+        _merge(model, adapter)
     use_trees(model)
     return model.to(device()).eval()  # type: ignore[no-any-return]
 

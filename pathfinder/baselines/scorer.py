@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 
 from pathfinder.baselines.adapter import Encoded, Method, Text
-from pathfinder.baselines.backbone import Shards, load_backbone, longest
+from pathfinder.baselines.backbone import ADAPTER, TOKENIZER, Shards, load_backbone, longest
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
-from pathfinder.models.model import DTYPES, resolve
+from pathfinder.models.model import DTYPES, resolve, resolve_part
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.scoring import chunks, split
 from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
@@ -32,8 +32,9 @@ class BaselineScorer:
         backend: Backend = "auto",
     ) -> None:
         self._path = resolve(folder)
+        self._tokenizer = resolve_part(folder, TOKENIZER) or self._path
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
-        self._model = load_backbone(self._path, dtype)
+        self._model = load_backbone(self._path, dtype, resolve_part(folder, ADAPTER))
         self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
         self._longest = longest(self._model.config)
 
@@ -45,7 +46,7 @@ class BaselineScorer:
 
     def _use(self, method: Method) -> None:
         self._adapter = method.adapter
-        self._text = Text(open_tokenizer(self._path), *method.adapter.forbidden)
+        self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden)
         self._head = method.adapter.head(self._text, Shards(self._path))
 
     def score(

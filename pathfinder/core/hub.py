@@ -1,21 +1,33 @@
-"""Pointer to a model in the Hub cache: its folder has no weights, only ``hub.json`` with repository and commit."""
+"""Models in the Hub's cache: their folder has no weights, only ``hub.json`` with repository, commit and files.
+
+The cache is the Hub client's own (HF_HOME, or HF_HUB_CACHE), so other tools find the same files.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from pathlib import Path
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
 
-from pathfinder.core.io import read_json, write_json
+from pathfinder.core.io import DataError, read_json, write_json
 
 HUB_FILE = "hub.json"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A Hub repository at one commit."""
+    """A Hub repository at one commit, and the sha256 and size in bytes of each fetched file by name."""
 
     repo: str
     revision: str
+    files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def is_commit(revision: str | None) -> bool:
+    """Whether a revision is a full commit id, which never moves."""
+    return revision is not None and _COMMIT.fullmatch(revision) is not None
 
 
 def write_hub_model(folder: Path, model: HubModel) -> None:
@@ -24,9 +36,48 @@ def write_hub_model(folder: Path, model: HubModel) -> None:
 
 
 def read_hub_model(folder: Path) -> HubModel | None:
-    """The model that ``folder`` points to, or ``None`` if the folder holds its model itself."""
+    """The model that ``folder`` points to, or ``None`` if the folder holds its model itself.
+
+    Raises ``DataError`` if the file names no commit.
+    """
     file = folder / HUB_FILE
     if not file.exists():
         return None
     pointer = read_json(file)
-    return HubModel(pointer["repo"], pointer["revision"])
+    if not isinstance(pointer, dict) or not is_commit(pointer.get("revision")) or not pointer.get("repo"):
+        raise DataError(f"{file}: no repository with a full commit id; make it again with `dvc repro -f download`")
+    return HubModel(pointer["repo"], pointer["revision"], pointer.get("files", {}))
+
+
+def cached_file(model: HubModel, name: str) -> Path | None:
+    """The file of the model's commit in the Hub's cache, or ``None`` if it is not there."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(model.repo, name, revision=model.revision)
+    return Path(found) if isinstance(found, str) else None
+
+
+def cached_folder(folder: Path, model: HubModel) -> Path:
+    """The folder in the Hub's cache with every file of the model that ``folder`` points to. Needs no network.
+
+    Raises ``DataError`` if a file is missing or has another size than the fetched one.
+    """
+    names = list(model.files) or ["config.json"]
+    paths = [path for name in names if (path := _intact(model, name)) is not None]
+    if len(paths) < len(names):
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        lost = next(name for name in names if _intact(model, name) is None)
+        raise DataError(
+            f"{folder}: {lost} of {model.repo} at {model.revision} is not in the Hub cache {HF_HUB_CACHE}, or has "
+            "another size; fetch it with `python -m stages.download --models`, or set HF_HOME to the cache that has it"
+        )
+    return paths[0].parents[len(PurePosixPath(names[0]).parts) - 1]
+
+
+def _intact(model: HubModel, name: str) -> Path | None:
+    """The cached file, if its size is that of the fetched file."""
+    path = cached_file(model, name)
+    if path is None or (name in model.files and path.stat().st_size != model.files[name]["bytes"]):
+        return None
+    return path

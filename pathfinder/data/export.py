@@ -15,6 +15,7 @@ import polars as pl
 import pyarrow.parquet
 
 from pathfinder.core import prompts
+from pathfinder.core.hub import cached_folder, read_hub_model
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK, VARIANTS
 from pathfinder.core.tables import table_writer
@@ -44,9 +45,10 @@ class Form:
 def special_texts(model: Path) -> tuple[str, ...]:
     """The label tokens and the special tokens of the model's ``tokenizer.json``, longest first.
 
-    Raises ``DataError`` if the folder ``model`` has no usable tokenizer file.
+    ``model`` is a model folder or points to the Hub's cache. Raises ``DataError`` if it has no usable tokenizer file.
     """
-    path = model / "tokenizer.json"
+    pointer = read_hub_model(model)
+    path = (model if pointer is None else cached_folder(model, pointer)) / "tokenizer.json"
     added = read_json(path).get("added_tokens") if path.exists() else None
     if not isinstance(added, list):
         raise DataError(f"{path}: no list of added_tokens; a model folder needs its tokenizer files")

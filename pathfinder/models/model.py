@@ -12,9 +12,8 @@ from typing import Any, Literal
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
-from transformers.utils.hub import cached_file
 
-from pathfinder.core.hub import read_hub_model
+from pathfinder.core.hub import cached_folder, read_hub_model
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import MASK
 from pathfinder.models.tokens import add_label_tokens
@@ -34,17 +33,29 @@ def device() -> Literal["cpu", "cuda"]:
 
 
 def resolve(folder: Path) -> Path:
-    """The folder with the model's files: ``folder``, or the Hub cache if ``folder`` is only a pointer to it.
+    """The folder with the model's files: ``folder``, or its commit in the Hub's cache if ``folder`` points there.
 
-    Raises ``DataError`` if it is not a model folder.
+    Needs no network. Raises ``DataError`` if it is not a model folder, or the cache lacks a file.
     """
     model = read_hub_model(folder)
-    if model is None:
-        if not (folder / "config.json").exists():
-            raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
-        return folder
-    found = cached_file(model.repo, "config.json", revision=model.revision, local_files_only=True)
-    return Path(str(found)).parent
+    if model is not None:
+        return cached_folder(folder, model)
+    if not (folder / "config.json").exists():
+        raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
+    return folder
+
+
+def resolve_part(folder: Path, name: str) -> Path | None:
+    """The folder of a part of a model, such as ``lora`` or ``tokenizer``; ``None`` if the model has no such part.
+
+    The part lies below ``folder`` or, with the model, in the Hub's cache; a part of ``folder`` may itself point to
+    another repository (docs/baselines.md). Raises ``DataError`` as ``resolve`` does.
+    """
+    part = folder / name
+    if (model := read_hub_model(part)) is not None:
+        return cached_folder(part, model)
+    inside = part if part.is_dir() else resolve(folder) / name
+    return inside if inside.is_dir() else None
 
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
@@ -57,7 +68,10 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
     path = resolve(folder)
     if not any(path.glob("*.safetensors")):
-        raise DataError(f"{path}: no safetensors weights; other formats are refused (they can run code)")
+        raise DataError(
+            f"{path}: no safetensors weights; other formats are refused (they can run code). For a model of the Hub, "
+            "leave `files` of its source in download.sources empty, and run the download stage again"
+        )
     model: Any = AutoModelForCausalLM.from_pretrained(
         path, dtype=DTYPES[dtype], trust_remote_code=False, use_safetensors=True, local_files_only=True
     )

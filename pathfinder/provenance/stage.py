@@ -17,8 +17,9 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
     """Make a stage's ``main`` from its work, and record the run under the stage of dvc.yaml with this command.
 
     The parameters of ``work`` become positional arguments. Annotate them ``Annotated[str, "help"]``, with a ``Literal``
-    instead of ``str`` to restrict the values; a parameter with a default is optional. Started by ``python -m``, the
-    stage prints a ``PathfinderError`` and exits with its status; ``main(["full"])`` raises the error.
+    instead of ``str`` to restrict the values; a parameter with a default is optional, and a ``bool`` is a flag. Started
+    by ``python -m``, the stage prints a ``PathfinderError`` and exits with its status; ``main(["full"])`` raises the
+    error.
     """
 
     def main(argv: Sequence[str] | None = None) -> None:
@@ -51,6 +52,9 @@ def _parser(work: Callable[..., None], module: str) -> argparse.ArgumentParser:
         kind, note = hints[name], None
         if get_origin(kind) is Annotated:
             kind, note = get_args(kind)
+        if kind is bool:
+            parser.add_argument(f"--{name}", action="store_true", help=note)
+            continue
         options: dict[str, Any] = {"help": note}
         if get_origin(kind) is Literal:
             options["choices"] = get_args(kind)

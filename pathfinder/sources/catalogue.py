@@ -6,56 +6,81 @@ Files that an interrupted run fetched stay in the work folder and are not fetche
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import urllib.parse
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import httpx
-
-from pathfinder.core.hub import HUB_FILE, HubModel, write_hub_model
-from pathfinder.core.io import DataError, TransientError, sha256_file
+from pathfinder.core.hub import HUB_FILE, write_hub_model
+from pathfinder.core.io import DataError, sha256_file
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import fetch_file
+from pathfinder.sources.hub import Listing, fetch_dataset, fetch_model, look_up, require_cache_space
 from pathfinder.sources.remote import open_store
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The files of one source: the revision that was fetched, and the sha256 and size in bytes of each file."""
+    """The files of one source: the revision that was fetched, and the sha256 and size in bytes of each file.
+
+    ``files`` are below the source's folder; ``cached`` are the files of a Hub model, in the Hub's cache.
+    """
 
     revision: str | None
     files: dict[str, dict[str, Any]]
+    cached: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
-def fetch_source(source: Source, folder: Path, settings: Download) -> Fetched:
+def look_up_all(settings: Download) -> dict[str, Listing]:
+    """What the Hub has for each of its sources, by source name, if the disk of the Hub's cache has room for the models.
+
+    Raises ``DataError`` for a wrong setting, a missing permission or a full disk, ``TransientError`` if the Hub cannot
+    be reached.
+    """
+    found = {}
+    for source in settings.sources:
+        if source.kind == "hub":
+            _check_names(source, [*source.files, *map(source.path_of, source.files)])
+            _check_model_names(source)
+            found[source.name] = look_up(source, settings)
+    require_cache_space(found)
+    return found
+
+
+def fetch_source(source: Source, folder: Path, settings: Download, listing: Listing | None = None) -> Fetched:
     """Fetch ``source`` into ``folder`` and check its digests; ``settings`` are those of the network.
 
-    Raises ``DataError`` for a wrong digest or setting, ``TransientError`` if the network fails.
+    ``listing`` is what the Hub has (``look_up_all``); a source of the Hub without one is looked up. Raises
+    ``DataError`` for a wrong digest or setting, ``TransientError`` if the network fails.
     """
-    _check_names(source, source.files)
+    _check_names(source, [*source.files, *map(source.path_of, source.files)])
     folder.mkdir(parents=True, exist_ok=True)
-    revision = source.revision
+    revision, cached = source.revision, {}
     match source.kind:
         case "shipped" | "mirror":
             names = _copy(source, folder)
         case "https":
             names = _https(source, folder, settings)
         case "hub":
-            revision, names = _hub(source, folder)
+            listing = listing or look_up_all(settings.model_copy(update={"sources": [source]}))[source.name]
+            revision = listing.revision
+            if listing.kind == "model":
+                model = fetch_model(source, listing, settings)
+                write_hub_model(folder, model)
+                names, cached = [HUB_FILE], model.files
+            else:
+                names = _dataset(source, listing, folder, settings)
         case "s3":
             names = _s3(source, folder)
     if not names:
         raise DataError(f"source {source.name}: {source.location} holds no file; correct download.sources")
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(names):
-        path, expected = folder / name, source.files.get(name)
+        path, expected = folder / name, source.sha256_of(name)
         found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
         if expected not in (None, found[name]["sha256"]):
             path.unlink()
@@ -64,7 +89,21 @@ def fetch_source(source: Source, folder: Path, settings: Download) -> Fetched:
                 "changed on purpose, review the change and put the new digest into download.sources; otherwise fetch "
                 "from a trusted place"
             )
-    return Fetched(revision, found)
+    return Fetched(revision, found, cached)
+
+
+def _check_model_names(source: Source) -> None:
+    """The Hub's cache keeps upstream names, so a model's files cannot be renamed, nor can a data set be a model."""
+    is_model = source.name.startswith("models/")
+    if is_model == source.location.startswith("datasets/"):
+        raise DataError(
+            f"source {source.name}: {source.location} is {'a data set' if is_model else 'a model'} of the Hub; "
+            "correct download.sources"
+        )
+    if renamed := [name for name in source.files if is_model and source.path_of(name) != name]:
+        raise DataError(
+            f"source {source.name}: a model's {renamed[0]} cannot have another name; correct download.sources"
+        )
 
 
 def _check_names(source: Source, names: Iterable[str]) -> None:
@@ -109,10 +148,10 @@ def _copy(source: Source, folder: Path) -> list[str]:
     names = list(source.files) or _visible(source, files)
     shutil.rmtree(folder)
     for name in names:
-        if not (origin / name).is_file():
-            raise DataError(f"source {source.name}: {source.location} has no file {name}; {remedy}")
+        if not (origin / source.path_of(name)).is_file():
+            raise DataError(f"source {source.name}: {source.location} has no file {source.path_of(name)}; {remedy}")
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(origin / name, folder / name)
+        shutil.copyfile(origin / source.path_of(name), folder / name)
     return names
 
 
@@ -120,9 +159,11 @@ def _https(source: Source, folder: Path, settings: Download) -> list[str]:
     if not source.files:
         raise DataError(f"source {source.name}: an https source cannot be listed; name its files in download.sources")
     base = "/".join(part.strip("/") for part in (source.location, source.revision) if part)
-    for name, expected in source.files.items():
-        if _is_missing(folder / name, expected):
-            fetch_file(f"{base}/{urllib.parse.quote(name)}", folder / name, folder / ".partial", settings)
+    for name in source.files:
+        if _is_missing(folder / name, source.sha256_of(name)):
+            fetch_file(
+                f"{base}/{urllib.parse.quote(source.path_of(name))}", folder / name, folder / ".partial", settings
+            )
     return list(source.files)
 
 
@@ -130,44 +171,21 @@ def _s3(source: Source, folder: Path) -> list[str]:
     store = open_store(source.location)
     names = list(source.files) or _visible(source, store.keys())
     for name in names:
-        if _is_missing(folder / name, source.files.get(name)):
-            store.fetch(name, folder / name)
+        if _is_missing(folder / name, source.sha256_of(name)):
+            store.fetch(source.path_of(name), folder / name)
     return names
 
 
-def _hub(source: Source, folder: Path) -> tuple[str, list[str]]:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    try:
-        return _from_hub(source, folder)
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        message = f"source {source.name}: {source.location} at {source.revision}: {error}"
-        if status is not None and 400 <= status < 500 and status not in (408, 429):
-            raise DataError(f"{message}; correct download.sources, or give access with HF_TOKEN") from error
-        raise TransientError(message) from error
-
-
-def _from_hub(source: Source, folder: Path) -> tuple[str, list[str]]:
-    """Fetch the files of a repository at one commit. Of a model, record only name and commit."""
-    import huggingface_hub
-
-    kind = "dataset" if source.location.startswith("datasets/") else "model"
-    repo = source.location.removeprefix("datasets/")
-    api = huggingface_hub.HfApi()
-    revision = source.revision or "main"
-    if not _COMMIT.fullmatch(revision):
-        revision = str(api.repo_info(repo, repo_type=kind, revision=revision).sha)
-    if source.name.startswith("models/"):
-        write_hub_model(folder, HubModel(repo, revision))
-        return revision, [HUB_FILE]
-    cache = folder / ".hub" / revision  # a folder per commit: a branch may move between two runs
-    names = list(source.files) or _visible(source, api.list_repo_files(repo, repo_type=kind, revision=revision))
+def _dataset(source: Source, listing: Listing, folder: Path, settings: Download) -> list[str]:
+    cache = folder / ".hub" / listing.revision  # a folder per commit: a branch may move between two runs
+    names = list(source.files) or _visible(source, listing.sizes)
+    for name in names:
+        if _is_missing(folder / name, source.sha256_of(name)):
+            (cache / source.path_of(name)).unlink(missing_ok=True)
+    fetch_dataset(source, listing, cache, settings)
     for name in names:
         target = folder / name
-        if _is_missing(target, source.files.get(name)) or not (cache / name).exists():
-            huggingface_hub.hf_hub_download(repo, name, repo_type=kind, revision=revision, local_dir=cache)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.unlink(missing_ok=True)
-            target.hardlink_to(cache / name)
-    return revision, names
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)
+        target.hardlink_to(cache / source.path_of(name))
+    return names

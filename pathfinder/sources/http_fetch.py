@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import time
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from pathfinder.core.io import DataError, TransientError, read_json, write_json
 from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
 
+RETRIED = (408, 416, 425, 429)
+"""Refusals that may end, besides every 5xx."""
 _LONGEST_WAIT_S = 30.0
-_RETRIED = (408, 416, 425, 429)  # and every 5xx
+_SPARE_BYTES = 1 << 30  # left free for everything else
 
 
 def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> None:
@@ -31,18 +34,17 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
     partial.mkdir(parents=True, exist_ok=True)
     part = partial / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.part"
     for attempt in range(settings.retries + 1):
-        wait = 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
+        retry_after = ""
         try:
             _resume(url, part, settings.timeout_s)
         except httpx.HTTPStatusError as error:
             response = error.response
             failure = f"{response.status_code} {response.reason_phrase}"
-            if response.status_code < 500 and response.status_code not in _RETRIED:
+            if response.status_code < 500 and response.status_code not in RETRIED:
                 raise DataError(f"{url}: {failure}; correct download.sources") from error
             if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
                 part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
             retry_after = response.headers.get("Retry-After", "")
-            wait = float(retry_after) if retry_after.isdigit() else wait
         except (httpx.RequestError, OSError) as error:
             failure = str(error) or type(error).__name__
         else:
@@ -51,10 +53,29 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
             part.with_suffix(".json").unlink()
             return
         if attempt < settings.retries:
-            time.sleep(min(wait, _LONGEST_WAIT_S))
+            pause(attempt, retry_after)
     raise TransientError(
         f"{url}: {failure} ({settings.retries + 1} attempts); the received part is kept, run the same command to resume"
     )
+
+
+def pause(attempt: int, retry_after: str = "") -> None:
+    """Wait before the next attempt: as long as the server's Retry-After header asks for, or longer each time."""
+    wait = float(retry_after) if retry_after.isdigit() else 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
+    time.sleep(min(wait, _LONGEST_WAIT_S))
+
+
+def require_space(folder: Path, needed: int, what: str, remedy: str) -> None:
+    """Raise ``DataError`` if the disk of ``folder`` (which need not exist) has no room for ``needed`` bytes."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    if needed and needed + _SPARE_BYTES > free:
+        raise DataError(
+            f"{what}: {needed / 2**30:.1f} GiB are still to be fetched, but {place} has {free / 2**30:.1f} GiB free "
+            f"(1 GiB stays in reserve); {remedy}"
+        )
 
 
 def _resume(url: str, part: Path, timeout_s: float) -> None:
@@ -75,6 +96,7 @@ def _resume(url: str, part: Path, timeout_s: float) -> None:
         write_json(notes, {"validator": strong})
         start = have if partial_content else 0
         total = start + int(response.headers.get("Content-Length", 0))
+        require_space(part.parent, total - start, url, "free some")
         with part.open("ab" if start else "wb") as handle, Progress(f"fetch {part.stem}", total, "B") as progress:
             progress.resume(start)
             for chunk in response.iter_raw():

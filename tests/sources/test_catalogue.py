@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.catalogue import MIRROR_VARIABLE, Fetched, fetch_source
 from tests.support.servers import FileServer, file_server
@@ -19,7 +15,7 @@ BODY = bytes(range(256)) * 5000
 DIGEST = hashlib.sha256(BODY).hexdigest()
 
 
-def source(kind: str, location: str, files: dict[str, str | None] | None = None, **more: Any) -> Source:
+def source(kind: str, location: str, files: dict[str, Any] | None = None, **more: Any) -> Source:
     values = {"name": "x", "kind": kind, "location": location, "revision": None, "licence": "MIT", "files": files or {}}
     return Source.model_validate(values | more)
 
@@ -54,6 +50,22 @@ def test_a_mirror_without_a_list_copies_every_visible_file(origin: Path, tmp_pat
     }
     assert (tmp_path / "out" / "a.bin").read_bytes() == BODY
     assert list(fetch(source("mirror", "set", {"sub/b.txt": None}), tmp_path / "out", origin).files) == ["sub/b.txt"]
+
+
+def test_a_listed_file_may_have_another_path_upstream(origin: Path, tmp_path: Path) -> None:
+    files = {"c.txt": {"path": "sub/b.txt", "sha256": hashlib.sha256(b"b").hexdigest()}}
+    for kind, location in (("mirror", "set"), ("s3", (origin / "set").as_uri())):
+        folder = tmp_path / kind
+        assert list(fetch(source(kind, location, files), folder, origin).files) == ["c.txt"]
+        assert (folder / "c.txt").read_bytes() == b"b"
+    with file_server(FileServer({"/rev/sub/b.txt": b"b"})) as server:
+        fetch(source("https", server.url, files, revision="rev"), tmp_path / "https")
+        assert (tmp_path / "https" / "c.txt").read_bytes() == b"b"
+    files["c.txt"]["sha256"] = "0" * 64
+    with pytest.raises(DataError, match=r"c\.txt has sha256 .* expected 0000"):
+        fetch(source("mirror", "set", files), tmp_path / "wrong", origin)
+    with pytest.raises(DataError, match="not a file name below the source"):
+        fetch(source("mirror", "set", {"c.txt": {"path": "../b.txt", "sha256": None}}), tmp_path / "wrong", origin)
 
 
 def test_a_mirror_needs_its_variable(tmp_path: Path) -> None:
@@ -111,62 +123,3 @@ def test_https_refuses_a_missing_file_and_an_unlisted_source(tmp_path: Path) -> 
 def test_a_store_is_listed_and_fetched(origin: Path, tmp_path: Path) -> None:
     fetched = fetch(source("s3", (origin / "set").as_uri()), tmp_path / "out")
     assert set(fetched.files) == {"a.bin", "sub/b.txt"}
-
-
-HUB = """
-import json, sys
-from pathlib import Path
-from pathfinder.core.params import Download, Source
-from pathfinder.sources.catalogue import fetch_source
-source = Source.model_validate(json.loads(sys.argv[1]))
-download = Download(world="data", retries=1, timeout_s=5.0, sources=[source])
-fetched = fetch_source(source, Path(sys.argv[2]), download)
-print(json.dumps({"revision": fetched.revision, "files": fetched.files}))
-"""
-COMMIT = "c" * 40
-
-
-def from_hub(server: FileServer, entry: Source, folder: Path) -> subprocess.CompletedProcess[str]:
-    settings = {
-        "HF_ENDPOINT": server.url,
-        "HF_HUB_OFFLINE": "0",
-        "HF_HOME": str(folder / "hf"),
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    command = [sys.executable, "-c", HUB, entry.model_dump_json(), str(folder / "out")]
-    return subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False)
-
-
-def test_hub_files_are_fetched_at_one_commit(tmp_path: Path) -> None:
-    info = {"id": "o/n", "sha": COMMIT, "siblings": [{"rfilename": "d/a.bin"}, {"rfilename": ".gitattributes"}]}
-    described = json.dumps(info).encode()
-    tree = json.dumps([{"type": "file", "path": "d/a.bin", "size": len(BODY), "oid": "1"}]).encode()
-    files = {
-        "/api/datasets/o/n/revision/main": described,
-        f"/api/datasets/o/n/revision/{COMMIT}": described,
-        f"/api/datasets/o/n/tree/{COMMIT}?recursive=true&expand=false": tree,
-        f"/api/datasets/o/n/tree/{COMMIT}?recursive=True&expand=False": tree,
-        f"/datasets/o/n/resolve/{COMMIT}/d/a.bin": BODY,
-    }
-    with file_server(FileServer(files)) as server:
-        done = from_hub(server, source("hub", "datasets/o/n", revision="main"), tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout) == {
-            "revision": COMMIT,
-            "files": {"d/a.bin": {"sha256": DIGEST, "bytes": len(BODY)}},
-        }
-        missing = from_hub(server, source("hub", "datasets/o/gone", revision="main"), tmp_path)
-    assert "DataError" in missing.stderr
-    assert "correct download.sources" in missing.stderr
-
-
-def test_a_hub_model_is_named_by_its_commit_and_not_copied(tmp_path: Path) -> None:
-    described = json.dumps({"id": "o/n", "sha": COMMIT, "siblings": []}).encode()
-    with file_server(FileServer({"/api/models/o/n/revision/main": described})) as server:
-        done = from_hub(server, source("hub", "o/n", name="models/judge", revision="main"), tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert json.loads((tmp_path / "out" / "hub.json").read_text()) == {"repo": "o/n", "revision": COMMIT}
-    fetched = fetch(source("hub", "o/n", name="models/judge", revision=COMMIT), tmp_path / "pinned")
-    assert fetched.revision == COMMIT
-    write_json(tmp_path / "same.json", {"repo": "o/n", "revision": COMMIT})
-    assert (tmp_path / "pinned" / "hub.json").read_bytes() == (tmp_path / "same.json").read_bytes()

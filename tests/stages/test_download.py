@@ -1,10 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +91,3 @@ def test_the_real_files_are_fetched_from_the_mirror(
     manifest = read_json(RAW / "manifest.json")
     assert {name: entry["sha256"] for name, entry in manifest["prm800k"]["files"].items()} == known
     assert list(manifest["mistral"]["files"]) == ["math_shepherd_samples.jsonl"]
-
-
-def test_a_branch_of_the_hub_is_reported_with_its_commit(project: Path) -> None:
-    commit = "c" * 40
-    described = json.dumps({"id": "o/n", "sha": commit, "siblings": []}).encode()
-    program = "from stages.download import main; main()"
-    noted = []
-    with file_server(FileServer({"/api/models/o/n/revision/main": described})) as server:
-        settings = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(project / "hf")}
-        settings |= {"PYTHONPATH": str(Path(__file__).parents[2])}
-        for revision in ("main", commit):
-            model = source("models/mine", "hub", "o/n", {}) | {"revision": revision}
-            write_params(project, download={"retries": 0, "timeout_s": 5.0, "sources": [model]})
-            done = subprocess.run(
-                [sys.executable, "-c", program], env=os.environ | settings, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stderr
-            noted.append([line for line in done.stderr.splitlines() if "can move" in line])
-    assert noted == [[f"download: models/mine: main of o/n can move; revision: {commit} pins this download"], []]

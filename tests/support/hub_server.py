@@ -5,13 +5,14 @@ It serves folders as repositories, and fails on request::
     hub = HubServer()
     commit = hub.add("Qwen/Qwen2.5-Math-7B-Instruct", folder)  # a model; "datasets/owner/name" is a data set
     hub.add("datasets/Qwen/ProcessBench", other, commit="3bdcd5…")  # under a commit id of your choice
+    hub.add_tree(root, {"Qwen/Qwen2.5-7B-Instruct": "a09a35…"})  # root/owner/name, root/datasets/owner/name
     hub.add_raw("openai/prm800k", third)  # any other address: {hub.url}/openai/prm800k/… gives the files of the folder
     with hub_server(hub) as url:
         subprocess.run(command, env=os.environ | hub.environment(home))  # home: the folder for HF_HOME
 
 A second ``add`` of the same repository makes its folder the newest commit of ``main``; older commits stay available.
-The client reads HF_ENDPOINT when it is imported, so it runs in a process of its own. For an ``https`` source, write
-``{url}/openai/prm800k`` as ``location`` into params.yaml.
+The client reads its environment when it is imported: give ``environment`` to a process of its own, or call
+``lead_here`` in this one. For an ``https`` source, write ``{url}/openai/prm800k`` as ``location`` into params.yaml.
 
 The answers follow the Hub's rules: the repository's description and its tree (in pages of ``page_files``); ``resolve``
 with commit, ETag and size, where large files (``LARGE``) redirect to another host name; range requests; 404 for an
@@ -37,6 +38,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.support.servers import JSONHandler, serving
 
@@ -96,6 +99,13 @@ class HubServer:
         repository.commits[commit] = folder
         return commit
 
+    def add_tree(self, root: Path, commits: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Add every repository below ``root``; returns commit ids by name, those of ``commits`` where given."""
+        folders = [path for path in root.glob("*/*") if path.parent.name != "datasets" and path.is_dir()]
+        folders += [path for path in root.glob("datasets/*/*") if path.is_dir()]
+        names = {path.relative_to(root).as_posix(): path for path in sorted(folders)}
+        return {name: self.add(name, path, commit=(commits or {}).get(name)) for name, path in names.items()}
+
     def add_raw(self, prefix: str, folder: Path) -> None:
         """Serve the files of ``folder`` at ``/<prefix>/…``; a later path segment (a revision) is a folder below it."""
         self.raw[prefix.strip("/")] = folder
@@ -113,6 +123,15 @@ class HubServer:
         variables = {"HF_ENDPOINT": self.url, "HF_HOME": str(home), "HF_HUB_OFFLINE": "0"}
         variables |= {"HF_HUB_CACHE": str(home / "hub"), "HF_TOKEN": token or "", "HF_HUB_DISABLE_TELEMETRY": "1"}
         return variables | {"no_proxy": "127.0.0.1,localhost", "NO_PROXY": "127.0.0.1,localhost"}
+
+    def lead_here(self, patch: pytest.MonkeyPatch, home: Path) -> None:
+        """Lead the client of this process to the server, with ``home`` as its cache, until ``patch`` is undone."""
+        client = "huggingface_hub.constants"
+        patch.setattr(f"{client}.ENDPOINT", self.url)
+        patch.setattr(f"{client}.HUGGINGFACE_CO_URL_TEMPLATE", self.url + "/{repo_id}/resolve/{revision}/{filename}")
+        patch.setattr(f"{client}.HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(f"{client}.HF_HUB_OFFLINE", False)
+        patch.setenv("NO_PROXY", "127.0.0.1,localhost")
 
     def transfers(self, part: str = "") -> list[str | None]:
         """The Range headers of the GET requests whose address contains ``part``."""

@@ -1,0 +1,278 @@
+"""Fetch repositories of the Hub at one commit: a data set into a folder, a model into the Hub client's own cache.
+
+Complete files are never fetched again. A failed transfer is continued while the client lives, and started again for one
+file by the next run. Only files that are data are fetched, never code or weights in a format that can run code.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Self, TypeVar
+
+from pathfinder.core.hub import HubModel, cached_file, is_commit
+from pathfinder.core.io import DataError, TransientError, sha256_file
+from pathfinder.core.params import Download, Source
+from pathfinder.core.progress import Progress
+from pathfinder.sources.http_fetch import RETRIED, pause, require_space
+
+_SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+"""Of a model: weights, configuration and tokenizer. ``consolidated*`` repeats the weights in another layout."""
+_THREADS = 4  # files fetched at a time
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The files to fetch of a repository at one commit: path in the repository -> size in bytes, and known sha256."""
+
+    repo: str
+    kind: str
+    revision: str
+    sizes: dict[str, int]
+    sha256: dict[str, str]
+
+    def as_model(self) -> HubModel:
+        """The repository at its commit."""
+        return HubModel(self.repo, self.revision)
+
+
+def look_up(source: Source, settings: Download) -> Listing:
+    """Ask the Hub for the commit of a source and the files to fetch: those listed, else every file that is used.
+
+    Raises ``DataError`` if repository, revision or a listed file does not exist or may not be read, ``TransientError``
+    if the Hub cannot be reached.
+    """
+    huggingface_hub = _client()
+    kind = "dataset" if source.location.startswith("datasets/") else "model"
+    repo, api = source.location.removeprefix("datasets/"), huggingface_hub.HfApi()
+    wanted = [source.path_of(name) for name in source.files]
+
+    def ask() -> Listing:
+        revision = source.revision or "main"
+        if not is_commit(revision):
+            info = api.repo_info(repo, repo_type=kind, revision=revision, timeout=settings.timeout_s)
+            revision = str(info.sha)
+        if kind == "model" and wanted and is_commit(source.revision):
+            cached = {path: cached_file(HubModel(repo, revision), path) for path in wanted}
+            sizes = {path: file.stat().st_size for path, file in cached.items() if file is not None}
+            if len(sizes) == len(wanted):
+                return Listing(repo, kind, revision, sizes, {})  # needs no network
+        tree = api.list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind)
+        files = {entry.path: entry for entry in tree if isinstance(entry, huggingface_hub.RepoFile)}
+        for path in wanted:
+            if path not in files:
+                raise DataError(
+                    f"source {source.name}: {repo} has no file {path} at {revision}; correct download.sources"
+                )
+        paths = wanted or [path for path in files if _is_used(path, kind)]
+        if not paths:
+            raise DataError(
+                f"source {source.name}: {repo} at {revision} holds no file to fetch; correct download.sources"
+            )
+        known = {path: entry.lfs.sha256 for path, entry in files.items() if path in paths and entry.lfs is not None}
+        return Listing(repo, kind, revision, {path: files[path].size for path in paths}, known)
+
+    return _retried(source, settings, ask)
+
+
+def _client() -> Any:
+    import huggingface_hub
+
+    client: Any = huggingface_hub
+    client.logging.set_verbosity_error()  # failures are reported here
+    return client
+
+
+def _is_used(path: str, kind: str) -> bool:
+    name = PurePosixPath(path)
+    if any(part.startswith(".") for part in name.parts):
+        return False
+    if kind == "dataset":
+        return True
+    return len(name.parts) == 1 and name.suffix in _SUFFIXES and not name.name.startswith("consolidated")
+
+
+def require_cache_space(listings: dict[str, Listing]) -> None:
+    """Refuse, before any transfer, models that do not fit on the disk of the Hub's cache; raises ``DataError``."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    missing = {
+        name: sum(size for path, size in listing.sizes.items() if cached_file(listing.as_model(), path) is None)
+        for name, listing in listings.items()
+        if listing.kind == "model"
+    }
+    needed = {name: size for name, size in missing.items() if size}
+    parts = ", ".join(f"{name} {size / 2**30:.1f} GiB" for name, size in needed.items())
+    remedy = "free some, or set HF_HOME to a folder on a larger disk"
+    require_space(Path(HF_HUB_CACHE), sum(needed.values()), f"download.sources ({parts})", remedy)
+
+
+def fetch_model(source: Source, listing: Listing, settings: Download) -> HubModel:
+    """Fetch the files of a model into the Hub's cache and check their digests.
+
+    Raises ``DataError`` for a refused or wrong file, ``TransientError`` if the network fails.
+    """
+    _fetch(source, listing, settings, None)
+    files = {}
+    with Progress(f"sha256 of {source.name}", sum(listing.sizes.values()), "B") as progress:
+        for path in sorted(listing.sizes):
+            file = cached_file(listing.as_model(), path)
+            if file is None:
+                raise DataError(f"source {source.name}: {path} left the Hub cache while it was fetched; run it again")
+            digest = sha256_file(file)
+            for expected in (listing.sha256.get(path), source.sha256_of(path)):
+                if expected not in (None, digest):
+                    file.resolve().unlink()  # the blob that the name of the snapshot links to
+                    file.unlink(missing_ok=True)
+                    raise DataError(
+                        f"source {source.name}: {path} of {listing.repo} at {listing.revision} has sha256 {digest}, "
+                        f"expected {expected}. The file was removed from the Hub cache; run the same command again, "
+                        "or correct download.sources"
+                    )
+            files[path] = {"sha256": digest, "bytes": file.stat().st_size}
+            progress.advance(listing.sizes[path])
+    return HubModel(listing.repo, listing.revision, files)
+
+
+def fetch_dataset(source: Source, listing: Listing, folder: Path, settings: Download) -> None:
+    """Fetch the files of a data set into ``folder``; raises as ``fetch_model`` does."""
+    missing = sum(size for path, size in listing.sizes.items() if not (folder / path).exists())
+    require_space(folder, missing, f"source {source.name}", "free some")
+    _fetch(source, listing, settings, folder)
+
+
+def _fetch(source: Source, listing: Listing, settings: Download, folder: Path | None) -> None:
+    """Fetch every file of the listing, ``_THREADS`` at a time, into ``folder`` or (``None``) into the Hub's cache."""
+    client = _client()
+
+    def is_here(path: str) -> bool:
+        return (cached_file(listing.as_model(), path) is not None) if folder is None else (folder / path).exists()
+
+    left = {path: size for path, size in listing.sizes.items() if not is_here(path)}
+    with Progress(f"fetch {listing.repo}", sum(listing.sizes.values()), "B") as progress:
+        progress.resume(sum(listing.sizes.values()) - sum(left.values()))
+        stopped = threading.Event()
+        bar = _bar(progress, stopped)
+
+        def fetch(path: str) -> None:
+            _retried(
+                source,
+                settings,
+                lambda: client.hf_hub_download(
+                    listing.repo,
+                    path,
+                    repo_type=listing.kind,
+                    revision=listing.revision,
+                    local_dir=folder,
+                    etag_timeout=settings.timeout_s,
+                    tqdm_class=bar,
+                ),
+            )
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            futures = [pool.submit(fetch, path) for path in left]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                stopped.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+class _StoppedError(Exception):
+    """Another file failed, or the user interrupted: ends a transfer that is under way."""
+
+
+def _bar(progress: Progress, stopped: threading.Event) -> Any:
+    """A class with the interface that ``huggingface_hub`` expects of a progress bar; it counts into ``progress``."""
+    lock = threading.Lock()
+
+    class Bar:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, count: float | None = 1) -> None:
+            if stopped.is_set():
+                raise _StoppedError
+            with lock:
+                progress.advance(int(count or 0))
+
+        def update_transfer(self, count: float | None = 1) -> None:
+            """Bytes over the network, where the client also counts bytes on the disk."""
+
+        def set_postfix_str(self, *_: Any, **__: Any) -> None:
+            pass
+
+        set_transfer_postfix_str = set_postfix_str
+
+        def close(self) -> None:
+            pass
+
+    return Bar
+
+
+def _retried(source: Source, settings: Download, work: Callable[[], T]) -> T:
+    """Do ``work`` until it succeeds, is refused (``DataError``) or has used up the retries (``TransientError``)."""
+    for attempt in range(settings.retries + 1):
+        try:
+            return work()
+        except _network_errors() as error:
+            where = f"source {source.name}: {source.location} at {source.revision}"
+            _refuse(error, where)
+            failure, response = _one_line(error), getattr(_origin(error), "response", None)
+        if attempt < settings.retries:
+            pause(attempt, "" if response is None else response.headers.get("Retry-After", ""))
+    raise TransientError(
+        f"{where}: {failure} ({settings.retries + 1} attempts); complete files are kept, run the same command to go on"
+    )
+
+
+def _network_errors() -> tuple[type[Exception], ...]:
+    import httpx2
+
+    return (httpx2.HTTPError, OSError, RuntimeError)  # RuntimeError: the transfer library hf_xet
+
+
+def _origin(error: BaseException) -> BaseException:
+    """The error of the request: the client may report it as a file that is missing in the cache."""
+    while getattr(error, "response", None) is None and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _refuse(error: Exception, where: str) -> None:
+    """Raise ``DataError`` for an error that a retry cannot solve."""
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled
+
+    origin = _origin(error)
+    if isinstance(origin, OfflineModeIsEnabled):
+        raise DataError(f"{where}: HF_HUB_OFFLINE is set and the cache lacks a file; unset it to fetch") from error
+    if isinstance(origin, GatedRepoError):
+        raise DataError(
+            f"{where}: access is restricted; accept the terms on the repository's page and set HF_TOKEN to a token of "
+            "that account"
+        ) from error
+    if getattr(error, "errno", None) == errno.ENOSPC:
+        raise DataError(f"{where}: no space left on the disk; free some, or set HF_HOME to a larger disk") from error
+    status = getattr(getattr(origin, "response", None), "status_code", None)
+    if status is not None and 400 <= status < 500 and status not in RETRIED:
+        raise DataError(
+            f"{where}: {_one_line(error)}; correct download.sources, or give access with HF_TOKEN"
+        ) from error
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(_origin(error)).split())
+    return text[:300] or type(error).__name__

@@ -1,0 +1,244 @@
+"""The download stage against the stand-in of the Hub, with the real client."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pathfinder.core.io import DataError, TransientError, read_json
+from pathfinder.core.params import load_params
+from pathfinder.data.export import special_texts
+from pathfinder.models.model import load_model, resolve, resolve_part
+from pathfinder.models.tokens import load_tokenizer
+from pathfinder.sources.hub import Listing, require_cache_space
+from stages.download import main as download
+from tests.support.hub_server import HubServer, hub_server
+from tests.support.models import plain_tokenizer, small_model
+from tests.support.stage_inputs import ROOT, write_params
+
+RAW = Path("artifacts/raw")
+BASE = RAW / "models" / "base"
+USED = {
+    "chat_template.jinja",
+    "config.json",
+    "generation_config.json",
+    "model.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+}
+REFUSED = (
+    "pytorch_model.bin",
+    "modeling_mine.py",
+    "consolidated.safetensors",
+    "other/model.safetensors",
+    ".hidden.json",
+)
+
+
+class Project(NamedTuple):
+    """A project's folder and the server that its catalogue names."""
+
+    folder: Path
+    hub: HubServer
+    model: Path
+    commit: str
+
+    def write(self, *sources: dict[str, Any], retries: int = 2) -> None:
+        write_params(self.folder, download={"retries": retries, "timeout_s": 5.0, "sources": list(sources)})
+
+
+def source(name: str, location: str, revision: str | None = "main", files: Any = None) -> dict[str, Any]:
+    entry = {"name": name, "kind": "hub", "location": location, "revision": revision, "licence": "MIT"}
+    return entry | {"files": files or {}}
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model as authors publish it, with files that must not be fetched."""
+    folder = tmp_path_factory.mktemp("published")
+    tokenizer = plain_tokenizer()
+    small_model(tokenizer).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    for name in REFUSED:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"unwanted")
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pathfinder.sources.http_fetch.time.sleep", lambda _: None)
+    model = tmp_path / "model"
+    shutil.copytree(weights, model)
+    hub = HubServer(page_files=3)
+    with hub_server(hub):
+        hub.lead_here(monkeypatch, tmp_path / "hf")
+        yield Project(tmp_path, hub, model, hub.add("owner/base", model))
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_weights_are_fetched_and_read_without_a_network(project: Project) -> None:
+    """A base model of the Hub was a pointer only: its weights were never fetched, and the export could not read it."""
+    project.hub.fail("/tree/", 503, retry_after=0)
+    project.hub.fail("resolve", 429, retry_after=0)
+    project.hub.cut("model.safetensors", after=1000)
+    project.write(source("models/base", "owner/base"))
+    variables = project.hub.environment(project.folder / "hf") | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "stages.download"]
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"models/base is not pinned: owner/base at main can change; fetched commit {project.commit}" in done.stderr
+    assert not any(request.address.endswith(REFUSED) for request in project.hub.requests)
+    manifest = read_json(RAW / "manifest.json")["models/base"]
+    assert (manifest["location"], manifest["revision"], manifest["pinned"]) == ("owner/base", project.commit, False)
+    assert set(manifest["cached"]) == USED
+    assert {name: entry["sha256"] for name, entry in manifest["cached"].items()} == {
+        name: digest(project.model / name) for name in USED
+    }
+    pointer = {"repo": "owner/base", "revision": project.commit, "files": manifest["cached"]}
+    assert read_json(BASE / "hub.json") == pointer
+    assert [path.name for path in BASE.iterdir()] == ["hub.json"]
+    shutil.rmtree(project.model)  # everything below is read from the cache
+    assert resolve(BASE).name == project.commit
+    assert load_model(BASE).config.model_type == "qwen2"
+    assert special_texts(BASE) == special_texts(resolve(BASE))
+    assert len(load_tokenizer(resolve(BASE))) > 3
+
+
+def test_an_emptied_cache_is_named_and_filled_again(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.write(source("models/base", "owner/base", project.commit))
+    download()
+    weights = resolve(BASE) / "model.safetensors"
+    weights.resolve().write_bytes(b"cut")
+    with pytest.raises(DataError, match=r"model\.safetensors of owner/base at .* is not in the Hub cache") as caught:
+        resolve(BASE)
+    assert "`python -m stages.download --models`" in str(caught.value)
+    shutil.rmtree("hf")
+    with pytest.raises(DataError, match="set HF_HOME to the cache that has it"):
+        resolve(BASE)
+    download(["--models"])
+    assert capsys.readouterr().out == "download: the Hub cache holds models/base\n"
+    assert digest(resolve(BASE) / "model.safetensors") == digest(project.model / "model.safetensors")
+
+
+def test_listed_files_only_are_fetched_and_need_no_network_later(project: Project) -> None:
+    """A model that runs on a server of its own needs no weights here."""
+    files = dict.fromkeys(("config.json", "tokenizer.json"))
+    project.write(source("models/judge", "owner/base", project.commit, files))
+    download()
+    assert set(read_json(RAW / "models/judge/hub.json")["files"]) == set(files)
+    with pytest.raises(DataError, match=r"leave `files` of its source in download\.sources empty"):
+        load_model(RAW / "models/judge")
+    asked = len(project.hub.requests)
+    download()
+    assert len(project.hub.requests) == asked
+    project.write(source("models/judge", "owner/base", project.commit, {"config.json": "0" * 64}))
+    found = digest(project.model / "config.json")
+    with pytest.raises(DataError, match=f"config.json of owner/base at .* has sha256 {found}, expected 0000"):
+        download()
+    project.write(source("models/judge", "owner/base", files={"absent.json": None}))
+    with pytest.raises(DataError, match=r"owner/base has no file absent\.json at .*; correct download\.sources"):
+        download()
+
+
+def test_pins_are_written_and_hold_although_the_branch_moves(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = project.folder / "rows"
+    rows.mkdir()
+    (rows / "a.jsonl").write_bytes(b"{}\n")
+    data = project.hub.add("datasets/owner/rows", rows)
+    entries = [source("mistral", "datasets/owner/rows"), source("models/base", "owner/base")]
+    project.write(*entries)
+    text = Path("params.yaml").read_text().replace("world: data", "world: data  # a comment")
+    Path("params.yaml").write_text(text)
+    download(["--pin"])
+    assert "params.yaml now pins mistral, models/base; run the pipeline next" in capsys.readouterr().out
+    assert not RAW.exists()
+    assert "world: data  # a comment" in Path("params.yaml").read_text()
+    first, second = load_params().download.sources
+    assert (first.revision, second.revision) == (data, project.commit)
+    assert first.files == {"a.jsonl": digest(rows / "a.jsonl")}
+    assert set(second.files) == USED
+    moved = project.folder / "moved"
+    shutil.copytree(project.model, moved)
+    (moved / "config.json").write_text("{}")
+    assert project.hub.add("owner/base", moved) != project.commit
+    before = len(project.hub.transfers("a.jsonl"))
+    download()
+    assert "not pinned" not in capsys.readouterr().err
+    assert len(project.hub.transfers("a.jsonl")) == before, "what --pin fetched is not fetched again"
+    manifest = read_json(RAW / "manifest.json")
+    assert [manifest[name]["revision"] for name in ("mistral", "models/base")] == [data, project.commit]
+    assert [manifest[name]["pinned"] for name in ("mistral", "models/base")] == [True, True]
+
+
+def test_restricted_and_unknown_repositories_have_a_remedy(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project.hub.add("owner/closed", project.model, gated=True)
+    project.write(source("models/base", "owner/closed"))
+    for token in ("", "hf_other"):
+        monkeypatch.setenv("HF_TOKEN", token)
+        with pytest.raises(DataError, match="accept the terms on the repository's page and set HF_TOKEN"):
+            download()
+    monkeypatch.setenv("HF_TOKEN", project.hub.token)
+    download()
+    project.write(source("models/base", "owner/none"))
+    with pytest.raises(DataError, match=r"correct download\.sources, or give access with HF_TOKEN") as caught:
+        download()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_failing_hub_is_a_passing_failure(project: Project) -> None:
+    project.hub.fail("/revision/", 503, times=2)
+    project.write(source("models/base", "owner/base"), retries=1)
+    with pytest.raises(TransientError, match=r"503 .* \(2 attempts\); complete files are kept"):
+        download()
+    project.hub.fail("/revision/", 503)
+    download()
+
+
+def test_a_full_disk_is_named_before_any_transfer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    huge = {
+        f"models/{name}": Listing(f"o/{name}", "model", "a" * 40, {"model.safetensors": size << 30}, {})
+        for name, size in (("base", 15), ("judge", 60_000))
+    }
+    with pytest.raises(DataError, match=r"models/base 15\.0 GiB, models/judge 60000\.0 GiB\): 60015\.0 GiB are still"):
+        require_cache_space(huge)
+    require_cache_space({"models/base": Listing("o/b", "model", "a" * 40, {"model.safetensors": 1}, {})})
+
+
+def test_a_part_of_a_model_may_come_from_another_repository(project: Project) -> None:
+    part = project.folder / "tree" / "owner" / "tokenizer"
+    part.mkdir(parents=True)
+    shutil.copy(project.model / "tokenizer.json", part)
+    commit = "c" * 40
+    assert project.hub.add_tree(project.folder / "tree", {"owner/tokenizer": commit}) == {"owner/tokenizer": commit}
+    entries = [source("models/llemma", "owner/base"), source("models/llemma/tokenizer", "owner/tokenizer", commit)]
+    project.write(*entries)
+    download()
+    folder = RAW / "models/llemma"
+    found = resolve_part(folder, "tokenizer")
+    assert found is not None
+    assert (found.name, resolve(folder).name) == (commit, project.commit)
+    assert resolve_part(folder, "lora") is None
+    assert resolve_part(project.model, "other") == project.model / "other"
+
+
+def test_a_pointer_needs_a_commit(tmp_path: Path) -> None:
+    (tmp_path / "hub.json").write_text(json.dumps({"repo": "o/n", "revision": "main"}))
+    with pytest.raises(DataError, match=r"hub\.json: no repository with a full commit id"):
+        resolve(tmp_path)
