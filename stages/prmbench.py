@@ -8,7 +8,8 @@ Three decision rules are reported. ``both``: a step is correct if its reward rea
 a step is correct if all its first-pass probabilities reach the threshold. ``official``: rule ``pass1`` with the
 published runner's prompt and its softmax over the whole vocabulary. ``prmbench.preset`` selects the main rule: ``both``
 for default, ``official`` for official. The first two share a forward pass. The published prompt has another system
-text, so ``official`` scores the benchmark a second time. The published evaluator reads the predictions.
+text, so ``official`` scores the benchmark a second time. ``official`` in the metrics holds that rule in the published
+evaluator's arithmetic. The published evaluator reads the predictions.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
         for steps, published in zip(scores, official, strict=True)
     ]
     rows = evaluation.rows(answers, columns)
-    metrics = evaluation.metrics(answers, params.report)
+    metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["official"])}
+    metrics["preset"] = params.prmbench.preset
     evaluation.write(run, rows, metrics)
     print(evaluation.headline(run, metrics))
 

@@ -7,7 +7,8 @@ Run     python -m stages.processbench full
 Two decision rules are reported, from the same forward pass. ``both`` is the paper's algorithm 1: a step is incorrect if
 its reward is below 0.5. ``pass1`` is the published code's rule: a step is incorrect if a first-pass label is negative.
 ``processbench.preset`` selects the main rule: ``both`` for default, ``pass1`` for official. With official, the stage
-stops with an error where the published runner does: at a step whose likeliest token is neither label.
+stops with an error where the published runner does: at a step whose likeliest token is neither label. Either way,
+``official`` in the metrics holds rule ``pass1`` in the published evaluator's arithmetic.
 
 ``thresholds`` in the metrics shows what other thresholds of the reward would give. With ``processbench.early_stop``,
 scoring of a solution ends at the step where both rules have found an error. The predictions are the same, but later
@@ -46,7 +47,8 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
         rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in rules
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
-    metrics = evaluation.metrics(answers, params.report)
+    metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["pass1"])}
+    metrics["preset"] = params.processbench.preset
     if params.processbench.early_stop:
         metrics["early_stop"] = {
             "steps": sum(len(solution.steps) for solution in solutions),

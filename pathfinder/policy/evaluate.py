@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
-from pathfinder.benchmarks.readers import read_search
+from pathfinder.benchmarks.readers import SearchProblem, read_search
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.core.steps import RoundScorer
@@ -39,9 +39,11 @@ def search_all(
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Search every problem of the profile's sets with the rewards of ``score`` and grade the answers.
 
-    Returns the published script's rows, in the order of the problems, and the stage's metrics. Finished chunks are kept
-    in a folder whose name is a digest of everything that determines them: the code of ``stage``, the search's
-    parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. ``rejects`` is as in ``search``.
+    Returns the published script's rows, in the order of the problems, and the stage's metrics. Their figures are those
+    of the grading that belongs to ``search.preset``; ``official`` and ``repaired`` hold those of each grading. Finished
+    chunks are kept in a folder whose name is a digest of everything that determines them: the code of ``stage``, the
+    search's parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. ``rejects`` is as in
+    ``search``.
     Raises ``DataError`` as ``search_preset`` does.
     """
     settings, preset = params.search, search_preset(params)
@@ -53,17 +55,36 @@ def search_all(
         rows = in_chunks(loaded.items, settings.batch_size, chunks, work, f"search {identity['run']}")
         draws.path.unlink()
     with Grader() as grader:
-        for problem, row in zip(loaded.items, rows, strict=True):
-            row["correct"] = grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
+        right = {preset: _grade(grader, loaded.items, rows, preset)}
+        failures = grader.failures.copy()
+        right |= {
+            other: _grade(grader, loaded.items, rows, other) for other in get_args(GradingPreset) if other != preset
+        }
+    for row, correct in zip(rows, right[preset], strict=True):
+        row["correct"] = correct
     sets = [row["set"] for row in rows]
-    means, average, interval = by_set(sets, [float(row["correct"]) for row in rows], params.report)
+    gradings = {name: _accuracies(sets, verdicts, params) for name, verdicts in right.items()}
     details = _details(rows, settings.batch_size) | {
         "defects": loaded.defects,
-        "grading_failures": dict(grader.failures),
-        "not_graded": grader.failures.total(),
+        "grading_failures": dict(failures),
+        "not_graded": failures.total(),
     }
-    table = {name: {f"prm@{settings.n}": mean, "n": sets.count(name)} for name, mean in means.items()}
-    return rows, loaded.accounting() | {"sets": table, "average": average, "interval": interval, "details": details}
+    return rows, loaded.accounting() | gradings[preset] | gradings | {"preset": settings.preset, "details": details}
+
+
+def _grade(
+    grader: Grader, problems: Sequence[SearchProblem], rows: Sequence[dict[str, Any]], preset: GradingPreset
+) -> list[bool]:
+    return [
+        grader.is_right(gold_of(problem.set, problem.key, preset), row["pred_answer"], preset)
+        for problem, row in zip(problems, rows, strict=True)
+    ]
+
+
+def _accuracies(sets: list[str], right: Sequence[bool], params: Params) -> dict[str, Any]:
+    means, average, interval = by_set(sets, [float(correct) for correct in right], params.report)
+    table = {name: {f"prm@{params.search.n}": mean, "n": sets.count(name)} for name, mean in means.items()}
+    return {"sets": table, "average": average, "interval": interval}
 
 
 def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from pathfinder.core.runs import Run
 from pathfinder.pages.page import Block, Fold, Table
 from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
-from pathfinder.reporting.results import Metrics, Results, Score
+from pathfinder.reporting.results import Metrics, Reading, Results, Score, main_rule
 
 
 def figures(values: Iterable[float | None], form: str = ".1f") -> list[str]:
@@ -69,17 +69,17 @@ def measured(results: Results, benchmark: Benchmark) -> list[list[Run]]:
     return [members for members in results.systems if any(run.name in found for run in members)]
 
 
-def scale_points(results: Results) -> list[tuple[Run, int, int, list[float | None]]]:
+def scale_points(results: Results, reading: Reading = main_rule) -> list[tuple[Run, int, int, list[float | None]]]:
     """Each measured mix of the full variant, smallest first: a run, training records, Monte-Carlo records, scores.
 
     The scores are the main figures of ``BENCHMARKS``, each the mean over seeds.
     """
-    points = []
+    points, found = [], {bench: results.read(bench, reading) for bench in BENCHMARKS}
     for members in results.systems:
         train = next((results.train[run.name] for run in members if run.name in results.train), None)
         if members[0].variant == "full" and train is not None and "sources" in train:
             records = sum(train["sources"].values())
-            scores = [mean_of(members, results.benchmarks[bench], bench.figure) for bench in BENCHMARKS]
+            scores = [mean_of(members, found[bench], bench.figure) for bench in BENCHMARKS]
             points.append((members[0], records, records - train["sources"].get("prm800k", 0), scores))
     return sorted(points, key=lambda point: point[1])
 

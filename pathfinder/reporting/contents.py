@@ -20,7 +20,10 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     """The whole page; ``gates`` are the contents of validation.json by folder."""
     results, lines = evidence.results, evidence.lines
     family = profile.split("-")[0]
-    is_comparable = family == "paper"
+    is_comparable = family in {
+        "paper",
+        "evaluate",
+    }  # the paper's models or the authors' checkpoint on the real benchmarks
     lead: list[Block] = [Text(f"Profile: {profile}.")]
     lead += [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
     places = TEXTS["places"]
@@ -28,11 +31,11 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     tested = findings(evidence)
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
-    paper.append(Text("Labels such as tab:prmbench_main are those of the paper's LaTeX source."))
+    paper += map(Text, TEXTS["paper"].values())
     paper += tables.paper_tables(results, is_comparable)
-    paper += [plots.paper_performance(lines, is_comparable), plots.paper_scale(results, is_comparable)]
+    paper += [plots.paper_performance(results, is_comparable), plots.paper_scale(results, is_comparable)]
     sections: dict[str, list[Block]] = {
-        "Results": [tables.headline(lines), *plots.performance(lines), *tables.each_run(results)],
+        "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
         CLAIMS: [*claims(evidence, tested), *answers(evidence, tested)],
         "ProcessBench": [
             *tables.by_part(results, PROCESSBENCH),

@@ -43,7 +43,7 @@ def processbench(results: Results) -> list[Block]:
         (name, f"{row['n']:,}", *cells.figures(cells.mean_of(m, found, "generators", name, "f1") for m in systems))
         for name, row in generators.items()
     ]
-    caption = "F1 in percent on each generator's solutions, rule “both”."
+    caption = "F1 in percent on each generator's solutions, under the rule of the main results."
     blocks += cells.folded("By generator", caption, ("generator", "n", *map(label, systems)), rows, origin)
     if any(metrics.get("thresholds") for metrics in found.values()):
         blocks.append(_thresholds(results, origin))

@@ -8,9 +8,9 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
-from pathfinder.reporting.cells import scale_points
+from pathfinder.reporting.cells import mean_of, scale_points
 from pathfinder.reporting.names import BENCHMARKS, MISSING, name_of
-from pathfinder.reporting.results import Line, Results, Score
+from pathfinder.reporting.results import Line, Results, Score, as_published
 
 # Systems whose spelling differs between the paper's tables.
 _SAME = {
@@ -45,30 +45,31 @@ def performance(lines: Sequence[Line]) -> list[Block]:
     return charts
 
 
-def paper_performance(lines: Sequence[Line], is_comparable: bool) -> Figure:
-    """The paper's figure "Performance comparison", with our systems if they are comparable."""
+def paper_performance(results: Results, is_comparable: bool) -> Figure:
+    """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
     rows: dict[str, dict[str, float]] = {}
     for bench in BENCHMARKS:
         for row in bench.table.rows:
             if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
                 rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
     for bench in BENCHMARKS if is_comparable else ():
-        for bar in bars_of(lines)[bench.key]:
-            if not bar.is_baseline:
-                rows.setdefault(f"ours: {bar.name}", {})[bench.title] = bar.value
+        published = results.read(bench, as_published)
+        for members in results.systems:
+            if (value := mean_of(members, published, bench.figure)) is not None:
+                rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     caption = _paper_caption("Performance comparison", is_comparable)
     return Figure(dot_chart(rows, "percent"), f"{'; '.join(words)}.", caption)
 
 
 def paper_scale(results: Results, is_comparable: bool) -> Figure:
-    """The paper's figure of PRMScore by data scale, with our systems if they are comparable."""
+    """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
     scores = {_SAME.get(row.name, row.name): row.values[-1] for row in paper.PRMBENCH.rows}
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
     theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in paper.SCALE]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
-    points = scale_points(results) if is_comparable else []
+    points = scale_points(results, as_published) if is_comparable else []
     if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
         series["ours"] = ours
     words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
@@ -77,7 +78,8 @@ def paper_scale(results: Results, is_comparable: bool) -> Figure:
 
 
 def _paper_caption(title: str, is_comparable: bool) -> str:
-    return f"{title} (the paper's figure, drawn from its tables{', with our systems' if is_comparable else ''})."
+    ours = ", with our systems as published" if is_comparable else ""
+    return f"{title} (the paper's figure, drawn from its tables{ours})."
 
 
 def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,27 @@ from pathfinder.reporting import names
 from pathfinder.reporting.names import BENCHMARKS, PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
 
 Metrics = Mapping[str, Any]
+Reading = Callable[[Metrics], Metrics | None]
+"""Takes the figures of one decision rule from a metric file."""
+
+
+def main_rule(metrics: Metrics) -> Metrics:
+    """The figures of the rule that the stage's preset selects."""
+    return metrics
+
+
+def as_published(metrics: Metrics) -> Metrics | None:
+    """The figures of the published decision rule, in the published evaluator's arithmetic.
+
+    The paper's figures of its own models are of this kind.
+    """
+    return metrics.get("official")
+
+
+def repaired(metrics: Metrics) -> Metrics:
+    """The figures of our default rule and grading, whichever rule the preset selects."""
+    found: Metrics | None = metrics.get("repaired") or metrics.get("rules", {}).get("both")
+    return found or metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +53,19 @@ class Results:
     def systems(self) -> list[list[Run]]:
         """The runs of each system, in the profile's order."""
         return list(systems(self.runs).values())
+
+    def read(self, benchmark: Benchmark, reading: Reading) -> dict[str, Metrics]:
+        """The figures that ``reading`` takes from each run's metrics, by run; runs without them are left out."""
+        files = self.benchmarks[benchmark].items()
+        return {name: found for name, metrics in files if (found := reading(metrics)) is not None}
+
+    @property
+    def official(self) -> list[Benchmark]:
+        """The benchmarks whose main figures follow the published rule, because the profile selects it."""
+        presets = {
+            bench: {metrics.get("preset") for metrics in self.benchmarks[bench].values()} for bench in BENCHMARKS
+        }
+        return [bench for bench, found in presets.items() if found == {"official"}]
 
     @property
     def stopped_early(self) -> list[str]:

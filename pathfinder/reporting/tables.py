@@ -9,20 +9,23 @@ from pathfinder.pages.page import Block, Fold, Table, Text
 from pathfinder.reporting import cells, names
 from pathfinder.reporting.evidence import BEST_OF_N
 from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
-from pathfinder.reporting.results import Line, Metrics, Results
+from pathfinder.reporting.results import Line, Metrics, Results, as_published, repaired
 
-_RULES = {"both": "rule both", "pass1": "rule pass 1"}
-_PUBLISHED_RULES = {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
+_RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
+_PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
+AS_PUBLISHED, GRADED_AS_PUBLISHED, REPAIRED = "as published", "graded as published", "repaired"
 Row = tuple[str, list[float | None]]
 
 
-def headline(lines: Sequence[Line]) -> Table:
+def headline(results: Results, lines: Sequence[Line]) -> Table:
     """The main results, including baselines."""
     rows = [(("baseline: " if line.is_baseline else "") + line.label, *map(str, line.cells)) for line in lines]
     caption = (
         "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
         "system has several seeds, the choice of seeds. The baselines follow our systems."
     )
+    if results.official:
+        caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
     return Table(caption, names.HEADERS, rows, emphasis, str(names.TABLES))
 
@@ -82,7 +85,10 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
 
 
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
-    """The paper's five result tables followed by our rows and the differences."""
+    """The paper's five result tables, followed by our rows under the published rule and under our own.
+
+    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule.
+    """
     tables = [_paper_table(results, bench, bench.table) for bench in names.BENCHMARKS] + [_scale(results)]
     tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL))
     return list(tables) if is_comparable else [Fold(table.caption, [table]) for table in tables]
@@ -90,13 +96,20 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable) -> Table:
     found: list[tuple[str, list[float | None], list[str]]] = []
+    published = results.read(benchmark, as_published)
     for members in results.systems:
-        values = cells.scores_of(members, results.benchmarks[benchmark], table.columns)
-        if any(value is not None for value in values):
-            found.append((f"ours: {label(members)}", values, [paper.ours(members[0].variant, members[0].mix)]))
+        name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
+        if values := _known(cells.scores_of(members, published, table.columns)):
+            found.append((f"{name}, {_words(results, benchmark)}", values, titles))
+        if values := _known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
+            found.append((f"{name}, {REPAIRED}", values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
-        found.append((f"measured: {titles[0]}", _scores(metrics, table.columns), titles))
+        if (official := as_published(metrics)) is None:  # a published PRM has its authors' rule
+            found.append((f"measured: {titles[0]}", _scores(metrics, table.columns), titles))
+        else:
+            found.append((f"measured: {titles[0]}, {AS_PUBLISHED}", _scores(official, table.columns), titles))
+            found.append((f"measured: {titles[0]}, {REPAIRED}", _scores(repaired(metrics), table.columns), []))
     ours = [
         ((name,), values, next((row.values for row in map(table.row, titles) if row), None))
         for name, values, titles in found
@@ -105,12 +118,24 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
     return _with_ours(f"{table.caption} ({table.label})", ("system", *table.headings), printed, ours)
 
 
+def _known(values: list[float | None]) -> list[float | None]:
+    """``values``, or nothing if all of them are missing."""
+    return values if any(value is not None for value in values) else []
+
+
+def _words(results: Results, benchmark: Benchmark) -> str:
+    """How close our rows under the published rule are to the published runner."""
+    return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
+
+
 def _scale(results: Results) -> Table:
     theirs = {mix: row.values for mix, row in zip(("prm800k", "400k", "550k"), paper.SCALE, strict=True)}
-    ours = [
-        ((f"ours: {name_of(run)}", f"{records:,}", f"{others:,}"), values, theirs.get(run.mix))
-        for run, records, others, values in cells.scale_points(results)
-    ]
+    ours = []
+    for reading, words in ((as_published, AS_PUBLISHED), (repaired, REPAIRED)):
+        for run, records, others, values in cells.scale_points(results, reading):
+            if known := _known(values):
+                compared = theirs.get(run.mix) if reading is as_published else None
+                ours.append(((f"ours: {name_of(run)}, {words}", f"{records:,}", f"{others:,}"), known, compared))
     headers = ("model", "samples", "Mistral samples", *names.HEADERS[1:])
     caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}). Our sizes are in training records."
     printed = [(row.name, row.samples, row.mistral_samples, *cells.figures(row.values)) for row in paper.SCALE]

@@ -61,7 +61,63 @@ def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference
     ]
     rows = {row[0]: row for row in tables[0]["rows"]}
     assert rows["PathFinder-PRM-7B"][-1] == "69.5"
-    mine = json.loads(Path("metrics/processbench/full.json").read_text())["mean_f1"]
-    assert rows["ours: PathFinder-PRM"][-1] == f"{mine:.1f}"
-    after = tables[0]["rows"].index(rows["ours: PathFinder-PRM"]) + 1
-    assert tables[0]["rows"][after][-1] == f"{mine - 69.5:+.1f}"
+
+
+def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: Path, root: Path) -> None:
+    """Fails if a difference row subtracts the paper's figures from those of another decision rule."""
+    write_project(root, "paper")
+    write_everything()
+    write_best_of_n("full")
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"]
+    figures = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
+    places = {"processbench": (0, 1), "prmbench": (2,), "search": (3,)}
+    printed = {"processbench": 69.5, "prmbench": 67.7, "search": 48.3}
+    for benchmark, key in figures.items():
+        metrics = json.loads(Path(f"metrics/{benchmark}/full.json").read_text())
+        ours, published = metrics[key], metrics["official"][key]
+        assert abs(ours - published) > 1, "the rules differ in these inputs"
+        words = "graded as published" if benchmark == "search" else "as published"
+        for place in places[benchmark]:
+            rows = tables[place]["rows"]
+            found = [row[0] for row in rows].index(f"ours: PathFinder-PRM, {words}")
+            assert rows[found][-1] == f"{published:.1f}"
+            assert rows[found + 1][0] == "difference"
+            assert rows[found + 1][-1] == f"{published - printed[benchmark]:+.1f}"
+            assert rows[found + 2][:: len(rows[0]) - 1] == ["ours: PathFinder-PRM, repaired", f"{ours:.1f}"]
+            assert rows[found + 3][0] != "difference", "our own rule has no counterpart in the paper"
+    scale = tables[4]["rows"]
+    found = [row[0] for row in scale].index("ours: PathFinder-PRM, as published")
+    gaps = [f"{published_of(bench, key) - printed[bench]:+.1f}" for bench, key in figures.items()]
+    assert scale[found + 1][3:] == gaps
+    assert [row[0] for row in scale].count("difference") == 1
+    drawn = Path("reports/report.md").read_text()
+    assert f"ours: PathFinder-PRM: ProcessBench mean F1 {published_of('processbench', 'mean_f1'):.1f}" in drawn
+
+
+def published_of(benchmark: str, key: str) -> float:
+    return float(json.loads(Path(f"metrics/{benchmark}/full.json").read_text())["official"][key])
+
+
+def test_metrics_without_the_published_rule_have_no_difference(folder: Path, root: Path) -> None:
+    write_project(root, "paper")
+    write_everything()
+    for path in Path("metrics").glob("*bench/*.json"):
+        found = json.loads(path.read_text())
+        found.pop("official")
+        path.write_text(json.dumps(found))
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"]
+    names = [row[0] for table in tables[:3] for row in table["rows"]]
+    assert "difference" not in names
+    assert names.count("ours: PathFinder-PRM, repaired") == 3
+
+
+def test_the_main_table_names_the_benchmarks_under_published_rules(folder: Path, root: Path) -> None:
+    write_project(root, "paper")
+    write_everything()
+    for path in Path("metrics/prmbench").glob("*.json"):
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"preset": "official"}))
+    main([])
+    caption = json.loads(Path("reports/tables.json").read_text())["tables"]["Results"][0]["caption"]
+    assert caption.endswith("Our systems follow the published rules in PRMScore.")

@@ -46,6 +46,7 @@ def test_the_official_preset_makes_the_published_reading_the_main_one(
         main(["full"])
         metrics = read_json(Path("metrics/prmbench/full.json"))
         assert metrics["overall"] == metrics["rules"][main_rule]["overall"]
+        assert metrics["official"]["overall"] == metrics["rules"]["official"]["overall"], "no class is degenerate"
         found[preset] = metrics["rules"], rows_of(Path("artifacts/predictions/prmbench/full.jsonl"))
     assert found["default"][0] == found["official"][0], "each run writes every reading"
     for row, same in zip(found["default"][1], found["official"][1], strict=True):

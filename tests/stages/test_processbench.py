@@ -54,6 +54,8 @@ def test_the_official_preset_makes_the_published_rule_the_main_one(
         found[preset] = metrics, rows_of(Path("artifacts/predictions/processbench/full.jsonl"))
     (default, rows), (official, published) = found["default"], found["official"]
     assert default["rules"] == official["rules"]
+    assert default["official"] == official["official"]
+    assert default["official"]["mean_f1"] == default["rules"]["pass1"]["mean_f1"], "no class is degenerate"
     assert default["rules"]["both"]["mean_f1"] != default["rules"]["pass1"]["mean_f1"]
     assert default["mean_f1"] == default["rules"]["both"]["mean_f1"]
     assert official["mean_f1"] == default["rules"]["pass1"]["mean_f1"]

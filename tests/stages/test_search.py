@@ -35,6 +35,10 @@ def check_search(predictions: Path, metrics: Path) -> None:
     graded = grade("search", predictions, Path("artifacts/raw/search"))
     assert graded["details"]["unknown_question"] == 0
     assert graded["details"]["grading_failures"] == {}
+    assert (graded["average"], figures["average"]) == (figures["repaired"]["average"],) * 2
+    assert grade("search", predictions, Path("artifacts/raw/search"), "official")["average"] == pytest.approx(
+        figures["official"]["average"]
+    )
 
 
 def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,6 +70,9 @@ def test_official_preset_runs(world: Path, tmp_path: Path, monkeypatch: pytest.M
     assert len(rows) == 6
     infos = [info for row in rows for entry in row["iteration_history"] for info in entry["candidates_info"]]
     assert not any("rejected" in info for info in infos)
+    metrics = read_json(Path("metrics/search/full.json"))
+    assert metrics["preset"] == "official"
+    assert {key: metrics[key] for key in ("sets", "average", "interval")} == metrics["official"]
 
 
 def test_a_beam_runs_and_the_published_preset_refuses_it(

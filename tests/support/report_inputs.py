@@ -81,7 +81,10 @@ def write_evaluation(run: str) -> None:
     items = read_processbench(Path("artifacts/raw/processbench")).items
     predictions = {(i.subset, i.id): i.label if skilled() else rng.randint(-1, 2) for i in items}
     found = processbench.with_interval(items, predictions, REPORT)
-    metrics = found | {"rules": {"both": found}, "baselines": processbench.trivial_predictors(items, REPORT)}
+    first_step = dict.fromkeys(predictions, 0)  # another rule, so that nothing confuses the two unnoticed
+    pass1 = processbench.with_interval(items, first_step, REPORT)
+    metrics = found | {"rules": {"both": found, "pass1": pass1}, "preset": "default"}
+    metrics |= {"official": pass1, "baselines": processbench.trivial_predictors(items, REPORT)}
     metrics["generators"] = processbench.by_generator(items, predictions)
     one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
     never = one | {"threshold": None}
@@ -98,7 +101,11 @@ def write_evaluation(run: str) -> None:
     typed = read_prmbench(Path("artifacts/raw/prmbench")).items
     labels = {i.idx: [(n + 1 in i.error_steps) != skilled() for n in range(len(i.steps))] for i in typed}
     scores = prmbench.with_interval(typed, labels, REPORT)
-    write_json(Path(f"metrics/prmbench/{run}.json"), scores | {"baselines": prmbench.trivial_predictors(typed, REPORT)})
+    flipped = {idx: [not label for label in given] for idx, given in labels.items()}
+    official = prmbench.with_interval(typed, flipped, REPORT)
+    metrics = scores | {"rules": {"both": scores, "pass1": scores, "official": official}, "official": official}
+    metrics |= {"preset": "default", "baselines": prmbench.trivial_predictors(typed, REPORT)}
+    write_json(Path(f"metrics/prmbench/{run}.json"), metrics)
     write_jsonl(
         Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
         [
@@ -121,7 +128,10 @@ def write_search(name: str, right: Callable[[], bool]) -> None:
     rows = [{"set": s, "id": i, "correct": right()} for s in ("math", "amc23") for i in range(25)]
     means, average, bounds = accuracy.by_set([str(r["set"]) for r in rows], [float(r["correct"]) for r in rows], REPORT)
     sets = {s: {"prm@8": mean, "n": 25} for s, mean in means.items()}
-    write_json(Path(f"metrics/search/{name}.json"), {"sets": sets, "average": average, "interval": bounds})
+    found = {"sets": sets, "average": average, "interval": bounds}
+    halved = {"sets": {s: row | {"prm@8": row["prm@8"] / 2} for s, row in sets.items()}, "average": average / 2}
+    gradings = {"repaired": found, "official": halved, "preset": "default"}
+    write_json(Path(f"metrics/search/{name}.json"), found | gradings)
     write_jsonl(Path(f"artifacts/predictions/search/{name}.jsonl"), rows)
 
 
