@@ -60,10 +60,10 @@ def test_the_official_preset_makes_the_published_rule_the_main_one(
     assert official["mean_f1"] == default["rules"]["pass1"]["mean_f1"]
     assert [row["prediction_pass1"] for row in rows] == [row["prediction"] for row in published]
     assert [row["prediction"] for row in rows] == [row["prediction_both"] for row in published]
-    for subset, found in official["official"]["subsets"].items():
-        same = default["rules"]["pass1"]["subsets"][subset]
-        assert (found["f1"] or 0.0) == same["f1"], "undefined as published if both accuracies are zero"
-        assert (found["error_acc"], found["correct_acc"]) == (same["error_acc"], same["correct_acc"])
+    for subset, same in default["rules"]["pass1"]["subsets"].items():
+        mine = official["official"]["subsets"][subset]
+        for key in ("error_acc", "correct_acc", "f1"):
+            assert (mine[key] or 0.0) == same[key], "undefined as published over no solution and for two zeros"
 
 
 def prefer_labels(folder: Path) -> None:
