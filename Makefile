@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor run world results test check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor run world results test rehearse check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -117,7 +117,10 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks and not rehearsal"
+
+rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against stand-ins of Hub and servers (15 minutes)
+	@python -m tests.rehearsal
 
 check: $(DEV_STAMP)  ## run style and type checks only
 	@ruff check .

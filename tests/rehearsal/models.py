@@ -1,0 +1,108 @@
+"""Tiny random models in the shape of published ones, in the files of their Hub repositories.
+
+Heads, grouped keys, vocabulary rows, positions, tied embeddings, precision and sampling defaults are the published
+ones, as is the tokenizer. Only the width of a head, the inner width and the number of layers are tiny.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+from pathfinder.baselines.registry import SYSTEMS
+from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
+from tests.baselines.model_folders import FOLDERS
+from tests.rehearsal import material
+from tests.rehearsal.tokenizers import tokenizer_folder
+
+_LAYERS, _INNER, _HEAD = 2, 48, 4
+_SHARD = "20MB"
+_VERSION = "1"  # part of the cache's folder names: raise it after a change of this module
+
+
+@dataclass(frozen=True)
+class Published:
+    """What config.json and generation_config.json of a published model say, as far as it matters."""
+
+    heads: int
+    keys: int
+    positions: int
+    rows: int = 152_064
+    tied: bool = False
+    tokenizer: str = "qwen"
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+
+_CHAT = {"do_sample": True, "repetition_penalty": 1.05, "temperature": 0.7, "top_p": 0.8, "top_k": 20}
+_MATH = {"do_sample": False, "repetition_penalty": 1.0}
+_THINK = {"do_sample": True, "temperature": 0.6, "top_p": 0.95}
+PUBLISHED = {
+    "Qwen/Qwen2.5-Math-7B-Instruct": Published(28, 4, 4096, tokenizer="qwen-math", sampling=_MATH),
+    "Qwen/Qwen2.5-Math-1.5B-Instruct": Published(12, 2, 4096, 151_936, True, "qwen-math", _MATH),
+    "Qwen/Qwen2.5-7B-Instruct": Published(28, 4, 32_768, sampling=_CHAT),
+    "Qwen/Qwen2.5-1.5B-Instruct": Published(12, 2, 32_768, 151_936, True, sampling=_CHAT),
+    "Qwen/Qwen2.5-14B-Instruct": Published(40, 8, 32_768, sampling=_CHAT),
+    "Qwen/Qwen2.5-32B-Instruct": Published(40, 8, 32_768, sampling=_CHAT),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": Published(40, 8, 131_072, tokenizer="deepseek-r1", sampling=_THINK),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": Published(40, 8, 131_072, tokenizer="deepseek-r1", sampling=_THINK),
+    "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": Published(28, 4, 131_072, tokenizer="deepseek-r1", sampling=_THINK),
+}
+"""From the config.json and generation_config.json of each repository."""
+
+
+def model_folder(name: str, repository: str) -> Path:
+    """The files of a repository that ``download`` stores as ``models/<name>``, made once per cache folder.
+
+    Raises ``DataError`` for a repository of unknown shape.
+    """
+    folder = material.cache() / f"models-{_VERSION}" / repository
+    if folder.exists():
+        return folder
+    if repository in PUBLISHED:
+        with atomic_folder(folder) as temporary:
+            _write_qwen(temporary, PUBLISHED[repository])
+    elif name in SYSTEMS and name in FOLDERS:
+        with atomic_folder(folder) as temporary:
+            FOLDERS[name](temporary)
+    else:
+        raise DataError(
+            f"{repository}: its shape is unknown; add heads, positions and sampling to PUBLISHED in {__name__}"
+        )
+    return folder
+
+
+def _write_qwen(folder: Path, shape: Published) -> None:
+    torch.manual_seed(shape.heads)
+    bos, eos = (151646, 151643) if shape.tokenizer == "deepseek-r1" else (151643, 151645)
+    config = Qwen2Config(
+        vocab_size=shape.rows,
+        hidden_size=shape.heads * _HEAD,
+        intermediate_size=_INNER,
+        num_hidden_layers=_LAYERS,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.keys,
+        max_position_embeddings=shape.positions,
+        tie_word_embeddings=shape.tied,
+        bos_token_id=bos,
+        eos_token_id=eos,
+        rms_norm_eps=1e-6,
+    )
+    network: Any = Qwen2ForCausalLM(config)
+    model = network.to(torch.bfloat16)
+    tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": 151643}
+    model.generation_config = GenerationConfig.from_dict(tokens | shape.sampling)
+    model.save_pretrained(folder, max_shard_size=_SHARD)
+    written = read_json(folder / "config.json")
+    for key in ("rope_parameters", "layer_types", "dtype", "pad_token_id"):  # older versions wrote the published files
+        written.pop(key, None)
+    theta = 10_000.0 if shape.positions == 4096 else 1_000_000.0
+    write_json(folder / "config.json", written | {"rope_theta": theta, "torch_dtype": "bfloat16"})
+    for file in tokenizer_folder(shape.tokenizer).iterdir():
+        shutil.copyfile(file, folder / file.name)
+    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
+    (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")

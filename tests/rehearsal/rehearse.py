@@ -1,0 +1,239 @@
+"""Run the documentation's commands for every GPU profile in a fresh clone, against stand-ins of Hub and servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flows.profiles import render
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Params, load_params
+from tests.rehearsal import clone, material, profiles
+from tests.rehearsal.records import write_records
+from tests.support.hub_server import HubServer, hub_server
+
+CARDS = 8
+_TIMES = "times.json"
+_FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
+_DEFAULT_S = 120.0  # of a profile that was never rehearsed here
+
+
+class RehearsalError(Exception):
+    """A command of the documentation failed, or a stand-in was sent something that the real server would not obey."""
+
+
+@dataclass
+class Rehearsal:
+    """A clone, its stand-ins and what was found."""
+
+    work: Path
+    clone: Path
+    hub: HubServer
+    environment: dict[str, str]
+    log: Path
+    names: list[str]
+    overridden: dict[str, list[str]] = field(default_factory=dict)
+    took: dict[str, float] = field(default_factory=dict)
+    verbose: bool = False
+
+    def run(self) -> None:
+        """Rehearse every profile in turn; raises ``RehearsalError`` at the first failure."""
+        known = _known_times()
+        for number, name in enumerate(self.names, start=1):
+            left = sum(known.get(other, _DEFAULT_S) for other in self.names[number - 1 :])
+            show(f"[{number}/{len(self.names)}] {name} (about {left / 60:.0f} min left)")
+            start = time.monotonic()
+            self.profile(name)
+            self.took[name] = known[name] = time.monotonic() - start
+            _keep_times(known)
+
+    def profile(self, name: str) -> None:
+        """Run the commands of one profile."""
+        params = self.serve(name)
+        with ExitStack() as stack:
+            servers = self.servers(params, stack)
+            for command in profiles.commands(self.clone, name):
+                self.command(command.replace("BUILD=cuda", "BUILD=cpu"))
+                if command.startswith("pathfinder profile "):
+                    self.override(name, servers)
+        self.check()
+
+    def serve(self, name: str) -> Params:
+        """Make the stand-ins of a profile's sources available."""
+        path = self.work / "profile.yaml"
+        path.write_text(render(self.clone, name), encoding="utf-8")
+        params = load_params(path)
+        profiles.stand_in(params, self.hub, write_records(self.work / "records"))
+        (self.clone / "params.yaml").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
+        return params
+
+    def override(self, name: str, servers: dict[str, str]) -> None:
+        """Apply and show the overrides of a profile."""
+        notes = profiles.override(self.clone, self.hub.url, servers)
+        notes += profiles.launch_overrides(self.clone, load_params(self.clone / "params.yaml"))
+        for note in notes:
+            show(f"    override {note}")
+        self.overridden[name] = notes
+        clone.commit(self.clone, f"Overrides of {name}")
+
+    def servers(self, params: Params, stack: ExitStack) -> dict[str, str]:
+        """Start the servers that the profile expects to exist, as the documentation says, on free ports."""
+        models = {source.name: source.location for source in params.download.sources}
+        wanted = {}
+        if params.label.engine == "openai":
+            wanted["label"] = (models["models/judge"], params.label.max_model_len)
+        if params.search.engine == "openai":
+            wanted["search"] = (models["models/policy"], 0)
+        found = {}
+        for number, (section, (model, longest)) in enumerate(wanted.items()):
+            words = ["serve", model, "--generation-config", "vllm"]
+            words += ["--max-model-len", str(longest)] if longest else []
+            found[section] = stack.enter_context(self.vllm(words, number, section))
+        return found
+
+    @contextmanager
+    def vllm(self, words: Sequence[str], card: int, name: str) -> Iterator[str]:
+        """A ``vllm`` command of ours on one card; yields its base URL."""
+        from pathfinder.engines.vllm_server import _free_port
+
+        port, log = _free_port(), self.log / f"{name}.txt"
+        environment = self.environment | {"CUDA_VISIBLE_DEVICES": str(card)}
+        command = [str(self.clone / ".venv-vllm/bin/vllm"), *words, "--port", str(port)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.clone, env=environment)
+        try:
+            deadline = time.monotonic() + 120
+            while not _is_healthy(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RehearsalError(f"{shlex.join(command)}: {_tail(log)}")
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{port}/v1"
+        finally:
+            process.terminate()
+            process.wait()
+
+    def command(self, command: str) -> None:
+        """Run one command of the documentation in the clone; raises ``RehearsalError`` if it fails."""
+        show(f"    $ {command}")
+        start = time.monotonic()
+        log = self.log / "output.txt"
+        with log.open("ab") as output:
+            output.write(f"\n$ {command}\n".encode())
+            output.flush()
+            process = subprocess.Popen(
+                ["bash", "-c", command],
+                cwd=self.clone,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=None if self.verbose else output,
+                stderr=None if self.verbose else output,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait()
+            except BaseException:
+                os.killpg(process.pid, signal.SIGTERM)
+                raise
+        show(f"      {time.monotonic() - start:.0f} s")
+        if status:
+            self.check()  # a violation explains the failure
+            raise RehearsalError(f"`{command}` ended with status {status}:\n{self.failures() or _tail(log)}")
+        self.check()
+
+    def failures(self) -> str:
+        """The end of the log of every stage that failed in the last command."""
+        _, _, output = (self.log / "output.txt").read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")
+        names = list(dict.fromkeys(_FAILED.findall(output)))
+        logs = {name: self.clone / ".pathfinder/logs" / f"{name}.log" for name in names}
+        return "\n".join(f"--- {name}\n{_tail(path)}" for name, path in logs.items() if path.exists())
+
+    def check(self) -> None:
+        """Raise ``RehearsalError`` if a stand-in noted a violation."""
+        file = self.log / "violations.jsonl"
+        if file.exists():
+            lines = list(dict.fromkeys(json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()))
+            raise RehearsalError("; ".join(lines))
+
+
+@contextmanager
+def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool = False) -> Iterator[Rehearsal]:
+    """A clone with running stand-ins, for the profiles ``names`` (default: every GPU profile)."""
+    start = time.monotonic()
+    python = material.vllm_python()
+    with ExitStack() as stack:
+        base = os.environ.get("PATHFINDER_REHEARSAL_FOLDER") or tempfile.mkdtemp(prefix="rehearsal-")
+        work = Path(base)
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(parents=True)
+        if "PATHFINDER_REHEARSAL_FOLDER" not in os.environ:
+            stack.callback(shutil.rmtree, work, ignore_errors=True)
+        log = work / "log"
+        log.mkdir()
+        hub = HubServer()
+        stack.enter_context(hub_server(hub))
+        address = stack.enter_context(_vllm_parent(python, work, log, hub.environment(work / "hf")))
+        project = clone.clone(work / "clone", committed)
+        clone.add_vllm(project, address)
+        known = profiles.gpu_profiles(project)
+        if unknown := [name for name in names if name not in known]:
+            raise DataError(f"{', '.join(unknown)}: not a GPU profile; expected one of {', '.join(known)}")
+        environment = clone.environment(project, work, hub.environment(work / "hf"), CARDS)
+        show(f"clone and stand-ins: {time.monotonic() - start:.0f} s in {work}")
+        yield Rehearsal(work, project, hub, environment, log, list(names) or known, verbose=verbose)
+
+
+@contextmanager
+def _vllm_parent(python: Path, work: Path, log: Path, hub: dict[str, str]) -> Iterator[Path]:
+    address = work / "vllm.socket"
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(material.ROOT), "HOME": os.environ.get("HOME", "/")}
+    environment |= hub  # the client of the Hub reads them when it is imported
+    command = [str(python), "-m", "tests.rehearsal.vllm_parent", str(address), str(log)]
+    with (log / "vllm.txt").open("wb") as output:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, env=environment)
+    try:
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise RehearsalError(f"vLLM cannot be imported:\n{_tail(log / 'vllm.txt')}")
+        yield address
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def show(text: str) -> None:
+    """Print a line at once."""
+    print(text, flush=True)
+
+
+def _is_healthy(port: int) -> bool:
+    import httpx
+
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _tail(path: Path, lines: int = 40) -> str:
+    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def _known_times() -> dict[str, float]:
+    path = material.cache() / _TIMES
+    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return found
+
+
+def _keep_times(times: dict[str, float]) -> None:
+    (material.cache() / _TIMES).write_text(json.dumps(times), encoding="utf-8")

@@ -1,0 +1,14 @@
+"""The rehearsal as a test: what `make rehearse` does, for every GPU profile. ``make test`` leaves it out."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rehearsal.rehearse import rehearsal
+
+
+@pytest.mark.rehearsal
+def test_every_gpu_profile_runs_to_its_end_on_a_cpu() -> None:
+    with rehearsal() as run:
+        run.run()
+        assert run.names

@@ -1,0 +1,68 @@
+"""Import vLLM once, then fork a server for every ``vllm serve``: python -m tests.rehearsal.vllm_parent ADDRESS LOG.
+
+It runs in the environment of ``material.vllm_python``. ``LOG`` is the folder of the servers' records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import threading
+import traceback
+from pathlib import Path
+
+from tests.rehearsal.vllm_server import serve
+
+
+def main(address: str, log: Path) -> None:
+    """Fork a server per connection, until this process is ended."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen(64)
+        print("ready", flush=True)
+        while True:
+            connection, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                _child(connection, log)
+            connection.close()
+
+
+def _child(connection: socket.socket, log: Path) -> None:
+    """Take over the client's output, folder and environment, and end with it."""
+    size, descriptors, _, _ = socket.recv_fds(connection, 12, 2)
+    with connection.makefile("rb") as reader:
+        request = json.loads(reader.read(int(size)))
+    for given, own in zip(descriptors, (1, 2), strict=True):
+        os.dup2(given, own)
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
+
+    def end_with_the_client() -> None:
+        with contextlib.suppress(OSError):
+            connection.recv(1)
+        os._exit(0)
+
+    threading.Thread(target=end_with_the_client, daemon=True).start()
+    status = 0
+    try:
+        serve(request["arguments"], log)
+    except SystemExit as stop:
+        status = stop.code if isinstance(stop.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    connection.sendall(b"%4d" % status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
