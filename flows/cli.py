@@ -20,7 +20,7 @@ def run(
     targets: Targets = None,
     force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
     pull: Annotated[bool, typer.Option("--pull", help="Restore the outputs of earlier runs from the remote.")] = False,
-    jobs: Annotated[int, typer.Option(help="Concurrent stages (default: one per core).", show_default=False)] = 0,
+    jobs: Annotated[int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False)] = 0,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import reproduce
@@ -35,12 +35,15 @@ def run(
 @app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)
 def plan(
     targets: Targets = None,
-    gpu: Annotated[bool, typer.Option("--gpu", help="Show how much memory each stage needs instead.")] = False,
-    memory: Annotated[float, typer.Option(help="With --gpu: GiB of the GPU; 0: this machine's.")] = 0.0,
+    gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
+    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: this machine's.")] = 0.0,
+    gpus: Annotated[int, typer.Option(help="With --gpu and --memory: the number of GPUs.", min=1)] = 1,
+    name: Annotated[str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.")] = "",
+    every: Annotated[bool, typer.Option("--all", help="With --gpu: one line for each GPU profile.")] = False,
 ) -> None:
     """Print a table of stages."""
     if gpu:
-        _memory_plan(memory)
+        _gpu_plan(name, gpus, memory, every)
         return
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
@@ -62,22 +65,23 @@ def plan(
     _print_table(("stage", "runs", "why"), rows)
 
 
-def _memory_plan(memory: float) -> None:
+def _gpu_plan(name: str, gpus: int, memory: float, every: bool) -> None:
+    from flows import gpu_plan
     from pathfinder.core.params import load_params
-    from pathfinder.models.footprint import GIB, STAGES, Device, describe, this_device, verdict
 
-    params, device = load_params(), Device("cuda", memory * GIB) if memory else this_device()
-    found = {stage: verdict(stage, params, device) for stage in STAGES}
-    rows = []
-    for stage, each in found.items():
-        if each is None:
-            rows.append((stage, "0.0", "", "its model runs elsewhere", ""))
-        else:
-            fits = "fits" if each.fits else f"does not fit; {each.remedy}"
-            rows.append((stage, f"{each.need.total / GIB:.1f}", describe(each.need), fits, each.need.model))
-    place = "a GPU" if device.kind == "cuda" else "the CPU"
-    _print_table(("stage", "GiB", "of which", f"on {place} with {device.memory / GIB:.0f} GiB", "model"), rows)
-    if not all(each is None or each.fits for each in found.values()):
+    root = Path.cwd()
+    if every:
+        _print_table(gpu_plan.OVERVIEW, gpu_plan.overview(root))
+        return
+    params = gpu_plan.load(root, name) if name else load_params()
+    device = gpu_plan.machine_of(root, name) if name and not memory else gpu_plan.device_of(gpus, memory)
+    found = gpu_plan.Plan(params, device)
+    _print_table(gpu_plan.memory_header(device), found.memory_rows())
+    if found.is_estimated:
+        _print_table(gpu_plan.HOURS, found.hour_rows())
+    for line in found.lines():
+        typer.echo(line)
+    if not found.fits:
         raise typer.Exit(1)
 
 
@@ -102,8 +106,9 @@ def profile(
     root = Path.cwd()
     if name is None:
         active = _active(root)
-        for known in profiles.names(root):
-            typer.echo(f"{'*' if known == active else ' '} {known}")
+        rows = [(known, profiles.summary(root, known)) for known in profiles.names(root)]
+        shown = [(f"{'*' if known == active else ' '} {known}", told.machine, told.purpose) for known, told in rows]
+        _print_table(("  profile", "machine", "purpose"), shown)
     else:
         state = "now holds" if profiles.write(root, name, force) else "already held"
         typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")

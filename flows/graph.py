@@ -8,16 +8,22 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 from pathfinder.core.io import DataError
+from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import overlap
 from pathfinder.provenance.pipeline import Stage, read_pipeline
 
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Stages in the order of dvc.yaml and, for each, the names of the stages whose outputs it reads."""
+    """Stages in the order of dvc.yaml and, for each, the names of the stages whose outputs it reads.
+
+    ``targets`` are those of the active profile, which hold if a run names none; empty for all stages.
+    """
 
     stages: Mapping[str, Stage]
     upstream: Mapping[str, frozenset[str]]
+    targets: tuple[str, ...] = ()
 
     def descendants(self, names: Iterable[str]) -> set[str]:
         """``names`` and every stage that depends on one of them."""
@@ -25,12 +31,12 @@ class Graph:
         return _closure(names, edges)
 
     def select(self, targets: Iterable[str]) -> set[str]:
-        """The stages that ``targets`` depend on: names with or without variant, or output paths (default: all stages).
+        """The stages that ``targets`` depend on: stages with or without variant, or outputs (default: the profile's).
 
         Raises ``DataError`` if a target matches no stage.
         """
         chosen: set[str] = set()
-        for target in targets:
+        for target in [*targets] or self.targets:
             found = {
                 stage.name
                 for stage in self.stages.values()
@@ -70,13 +76,14 @@ class Graph:
 
 
 def load_graph(root: Path) -> Graph:
-    """Read ``root/dvc.yaml``; raises ``DataError`` if it is not valid."""
+    """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid."""
     stages = read_pipeline(root)
+    targets = read_yaml(root / PARAMS_FILE).get("targets", ()) if (root / PARAMS_FILE).is_file() else ()
     upstream = {
         name: frozenset(other.name for other in stages.values() if other is not stage and _feeds(other, stage))
         for name, stage in stages.items()
     }
-    return Graph(stages, upstream)
+    return Graph(stages, upstream, tuple(targets))
 
 
 def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:

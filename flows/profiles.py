@@ -3,7 +3,7 @@
 ``params.yaml`` is always written completely, with the comments of the base, so a reader needs no other file.
 
 Sections are merged; single values and lists are replaced. A list of named entries, such as the sources, can instead be
-overridden by a mapping from names: an entry of that name is merged, a new one is appended, and null removes it.
+overridden by a mapping from names: keys replace those of the entry, a new entry is appended, and null removes one.
 """
 
 from __future__ import annotations
@@ -127,7 +127,10 @@ def _merge_named(entries: Any, overlay: Mapping[str, Any], where: str) -> None:
             if name not in places:
                 raise DataError(f"{where}: {name} cannot be removed, {FOLDER}/{BASE}.yaml has no such entry")
         elif name in places:
-            _merge(entries[places[name]], changes, f"{where}, {name}")
+            entry = entries[places[name]]
+            if unknown := sorted(changes.keys() - entry.keys()):
+                raise DataError(f"{where}, {name}: {unknown[0]} is not a key of such an entry")
+            entry.update(changes)
         else:
             entries.append({"name": name, **changes})
     for name in [name for name, changes in overlay.items() if changes is None]:

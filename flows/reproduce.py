@@ -36,6 +36,7 @@ from flows.plan import missing_data, out_of_date
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
 from pathfinder.lineage.stage_times import write_stage_times
+from pathfinder.models import cards
 
 _SETTLE_S = 20.0
 _PUSH_EVERY_S = 60.0
@@ -78,8 +79,8 @@ class Run:
         self.address = storage.configure(root)
         self.selected = graph.select(targets)
         cores = len(os.sched_getaffinity(0))
-        # One stage per core, but only one on a machine with a GPU, whose memory stages cannot share.
-        self.jobs = jobs or (1 if Path("/dev/nvidia0").exists() else cores)
+        # One stage per GPU, each of which waits for its own cards; without a GPU one per core.
+        self.jobs = jobs or len(cards.visible()) or cores
         self.terminal = Terminal()
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
@@ -127,8 +128,8 @@ class Run:
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
 
     def publish(self) -> None:
-        """After a run of the whole pipeline, append the outs of dvc.lock to the remote's log of manifests."""
-        if self.selected != set(self.graph.stages):
+        """After a run of the profile's whole pipeline, append the outs of dvc.lock to the remote's log of manifests."""
+        if self.selected != self.graph.select(()):
             return
         try:
             untouched = [name for name, outcome in self.outcomes.items() if outcome.state == "up to date"]
@@ -273,7 +274,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     terminal = Terminal()
     if not force and not missing_data(root) and not out_of_date(graph, Dvc(root).status()) & selected:
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
-        if storage.is_pending(root, address) and selected == set(graph.stages):
+        if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")
             Dvc(root).push(*sorted(selected))
             storage.publish(root, address)

@@ -1,210 +1,80 @@
-"""The memory that a profile's stages need, from the shapes of the models and the parameters, before anything is loaded.
+"""Whether a stage fits into the memory of a device, and the nearest settings that do.
 
-Counted are the weights, gradients, optimiser, activations, cache and logits of one process on one device, as the stages
-hold them: float32 master weights under bfloat16 autocast in training, activations of one layer under gradient
-checkpointing, and logits only at label positions. docs/training.md compares estimates with measured peaks.
+``pathfinder plan --gpu`` asks for a whole profile, and every stage asks for itself before it loads anything.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
-from pathfinder.core.params import Label, Params, Score, Train
-from pathfinder.models import launch
-from pathfinder.models.shapes import Shape, fetched_shape, planned_shape
+from pathfinder.core.params import Params
+from pathfinder.models.devices import GIB, Device, this_device
+from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
+from pathfinder.models.shapes import fetched_shape, planned_shape
 
-GIB = 2**30
-_BYTES = {"float32": 4, "bfloat16": 2}
-_PROCESS = {"cpu": 0.55 * GIB, "cuda": 1.0 * GIB}
-"""Python with its libraries, or the context and kernels on a GPU."""
-_SLACK = 1.1  # memory of activations that allocators reserve without using it
-_TOKENS_PER_LABEL = 12
-"""Tokens of a packed tree for each label: the lowest of any long batch in the data of the profiles."""
-_SPREAD = {"cpu": 4.0, "cuda": 1.0}
-"""Keys that attention copies per token: the CPU copies the part of the trunk that each bin of branches sees."""
-_PROMPT = 256
-"""Tokens of a policy's prompt: a problem and the request for a solution."""
-_OPEN, _TRUNK = 64, 1024
-"""Solutions whose trunks are cached when scoring stops early (``scoring.OPEN``), and the tokens of one trunk."""
-_ROWS = 512
-"""The largest number of texts sampled in one batch (``generate``)."""
 _LEAST_BUDGET = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
-    """Bytes that one process of a stage needs on its device, by purpose."""
-
-    stage: str
-    model: str
-    parts: dict[str, float]
-
-    @property
-    def total(self) -> float:
-        """The sum of all parts."""
-        return sum(self.parts.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Device:
-    """The device of the stages: ``kind`` "cpu" or "cuda", and its memory in bytes."""
-
-    kind: str
-    memory: float
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
-    """A stage's need on a device. If it does not fit, ``remedy`` names the nearest settings that do."""
+    """What a stage needs on a device. If it does not fit, ``remedy`` names the nearest settings that do."""
 
-    need: Need
+    needs: list[Need]
     fits: bool
     remedy: str = ""
 
 
-def train_need(shape: Shape, settings: Train, kind: str) -> Need:
-    """One process of the train stage."""
-    processes, shards = launch.division(settings.launch)
-    learned = shape.adapter(settings.lora) if settings.lora.rank else shape.parameters
-    whole = shape.parameters + (learned if settings.lora.rank else 0)
-    half = settings.dtype == "bfloat16"
-    copies = 0.0
-    if shards > 1:  # two layers and the larger end of the model are gathered at a time
-        copies = _BYTES[settings.dtype] * (2 * shape.layer + shape.vocabulary * shape.hidden)
-    elif half:  # autocast keeps a copy of every matrix until the pass ends
-        copies = 2.0 * shape.layers * shape.matrix_parameters + 2.0 * shape.vocabulary * shape.hidden
-    if processes > 1 and shards == 1:
-        copies += 4.0 * learned  # the buckets in which replicas exchange gradients
-    tokens, layer = settings.token_budget, _layer_activations(shape, half, kind)
-    if settings.gradient_checkpointing:
-        activations = tokens * 4.0 * shape.hidden * shape.layers
-        # the forward pass makes the copies, the backward pass holds one layer's activations and their gradients
-        copies, activations = 0.0, activations + max(copies, 2.0 * tokens * layer)
-    else:
-        activations = tokens * layer * (shape.layers + 0.5)
-    return Need(
-        "train",
-        shape.name,
-        {
-            "process": _PROCESS[kind],
-            "weights": 4.0 * whole / shards + copies,
-            "gradients": 4.0 * learned / shards,
-            "optimiser": 8.0 * learned / shards,
-            "activations": _SLACK * activations,
-            "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (16.0 if half else 12.0),
-        },
-    )
-
-
-def _layer_activations(shape: Shape, half: bool, kind: str) -> float:
-    """Bytes that one layer stores per token for its backward pass."""
-    item = 2 if half else 4
-    residual = 4 * 6 * shape.hidden + (2 * 2 * shape.hidden if half else 0)  # norms in float32, and their cast copies
-    attention = item * (2 * shape.query_width * (1 + _SPREAD[kind]) + 2 * shape.key_width)
-    return residual + attention + item * 4 * shape.inner
-
-
-def score_need(stage: str, shape: Shape, settings: Score, kind: str, cached: int = 0) -> Need:
-    """A stage that scores; ``cached`` tokens of trunks persist between rounds of a search or waves of scoring."""
-    item = _BYTES[settings.dtype]
-    tokens = settings.token_budget
-    running = item * (4 * shape.hidden + 2 * shape.inner + 2 * shape.query_width * (1 + _SPREAD[kind]))
-    return Need(
-        stage,
-        f"PRM as {shape.name}",
-        {
-            "process": _PROCESS[kind],
-            "weights": item * shape.parameters,
-            "activations": _SLACK * tokens * running,
-            "cache": item * shape.keys_and_values * (2 * tokens + cached),  # computed, and copied into the next batch
-            "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (item + 4),
-        },
-    )
-
-
-def generate_need(stage: str, shape: Shape, rows: int, prompt: int, more: int, kind: str) -> Need:
-    """A model that samples in process in float32: ``rows`` prompts of ``prompt`` tokens and ``more`` new ones each."""
-    rows = min(rows, _ROWS)
-    return Need(
-        stage,
-        shape.name,
-        {
-            "process": _PROCESS[kind],
-            "weights": 4.0 * shape.parameters,
-            "activations": _SLACK * rows * prompt * 4.0 * (4 * shape.hidden + 2 * shape.inner),
-            "cache": rows * (prompt + more) * 4.0 * shape.keys_and_values * (1 + 1 / shape.layers),
-            "logits": rows * shape.vocabulary * 12.0,
-        },
-    )
-
-
-def served_need(shape: Shape, settings: Label) -> Need:
-    """One GPU of a vLLM server that the label stage starts: its share of the weights, and the cache of one answer."""
-    cards = settings.vllm.tensor_parallel
-    item = _BYTES[settings.vllm.dtype]
-    cache = item * shape.keys_and_values * settings.max_model_len / cards
-    parts = {"process": _PROCESS["cuda"], "weights": item * shape.parameters / cards, "cache": cache}
-    return Need("label", shape.name, parts)
-
-
-Shapes = Callable[[str], Shape]
-"""Gives the shapes of the models "judge", "policy" and "base" (a trained PRM has the size of the base)."""
-STAGES = ("label", "train", "sample", "processbench", "prmbench", "search")
-"""The stages that may load a model."""
-
-
-def stage_need(stage: str, params: Params, kind: str, shape_of: Shapes) -> Need | None:
-    """The need of ``stage`` with its present settings; None if a server outside the stage runs its model."""
-    search, score, label = params.search, params.score, params.label
-    if stage == "train":
-        return train_need(shape_of("base"), params.train, kind)
-    if stage == "label":
-        if label.engine == "openai":
-            return None
-        if label.engine == "vllm":
-            return served_need(shape_of("judge"), label)
-        room = label.max_model_len - label.max_tokens
-        return generate_need("label", shape_of("judge"), label.batch_size, room, label.max_tokens, kind)
-    needs = []
-    if stage in ("sample", "search") and search.engine == "transformers":
-        rows = search.batch_size * search.n
-        needs.append(generate_need(stage, shape_of("policy"), rows, _PROMPT, search.solution_tokens, kind))
-    if stage != "sample" and score.engine == "local":
-        cached = search.batch_size * (_PROMPT + search.solution_tokens) if stage == "search" else 0
-        cached += _OPEN * _TRUNK if stage == "processbench" and params.processbench.early_stop else 0
-        needs.append(score_need(stage, shape_of("base"), score, kind, cached))
-    if not needs:
-        return None
-    parts = {part: sum(need.parts.get(part, 0.0) for need in needs) for part in needs[-1].parts}
-    return Need(stage, " and ".join(need.model for need in needs), parts | {"process": _PROCESS[kind]})
-
-
 def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None = None) -> Verdict | None:
-    """Whether ``stage`` fits on ``device``, and the nearest settings that do; None if it loads no model.
+    """Whether ``stage`` fits on ``device``, and the nearest settings that do; None if its models run elsewhere.
 
     The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
     shape_of = shape_of or partial(planned_shape, sources=params.download.sources)
-    need = stage_need(stage, params, device.kind, shape_of)
-    if need is None:
+    needs = stage_needs(stage, params, device.kind, shape_of)
+    if not needs:
         return None
-    if need.total <= device.memory:
-        return Verdict(need, True)
-    for changes in _smaller(stage, params, device.kind):
+    if _fit(needs, device, params):
+        return Verdict(needs, True)
+    for changes in _smaller(stage, params, device):
         changed = params
         for key, value in changes.items():
             changed = _changed(changed, key, value)
-        less = stage_need(stage, changed, device.kind, shape_of)
-        if less is not None and less.total <= device.memory:
-            settings = ", ".join(f"{key}: {str(value).lower()}" for key, value in changes.items())
-            return Verdict(need, False, f"{settings} needs {less.total / GIB:.1f} GiB")
-    return Verdict(need, False, "no setting of this stage fits; use a smaller model or a larger device")
+        less = stage_needs(stage, changed, device.kind, shape_of)
+        if _fit(less, device, changed):
+            settings = ", ".join(f"{key}: {_shown(value)}" for key, value in changes.items())
+            return Verdict(needs, False, f"{settings} needs {_largest(less) / GIB:.1f} GiB")
+    return Verdict(needs, False, "no setting of this stage fits; use a smaller model or a larger device")
+
+
+def _shown(value: Any) -> str:
+    """A value as params.yaml has it."""
+    return '""' if value == "" else f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower()
+
+
+def cards_of(needs: Sequence[Need], params: Params) -> int:
+    """The cards that a stage takes: of its server and its own processes, unless they share cards."""
+    counts = [need.cards for need in needs]
+    return max(counts) if params.search.shared_card else sum(counts)
+
+
+def _fit(needs: Sequence[Need], device: Device, params: Params) -> bool:
+    """Whether there are enough cards, each server fits into its share, and the rest into what is left."""
+    own = max((need.total for need in needs if not need.share), default=0.0)
+    if device.kind == "cpu":
+        return own <= device.memory
+    taken = max(need.share for need in needs) * device.total
+    servers = all(need.total <= need.share * device.total <= device.memory for need in needs if need.share)
+    left = device.memory - (taken if params.search.shared_card else 0.0)
+    return cards_of(needs, params) <= device.cards and servers and own <= left
+
+
+def _largest(needs: Sequence[Need]) -> float:
+    return max(need.total for need in needs)
 
 
 def _changed(section: Any, key: str, value: Any) -> Any:
@@ -215,28 +85,61 @@ def _changed(section: Any, key: str, value: Any) -> Any:
 _Changes = dict[str, Any]
 
 
-def _smaller(stage: str, params: Params, kind: str) -> Iterator[_Changes]:
-    """Settings that need less memory, the smallest changes first."""
+def _smaller(stage: str, params: Params, device: Device) -> Iterator[_Changes]:
+    """Settings that need less memory or fewer cards, the smallest changes first."""
     if stage == "train":
-        train = params.train
-        base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
-        launched: list[_Changes] = [{"train.launch": "machine"}] if kind == "cuda" and not train.launch else []
-        adapted: list[_Changes] = [] if train.lora.rank else [{"train.lora.rank": 16}]
-        for more in ({}, *launched, *adapted):
-            yield from _halved(base | more, "train.token_budget", train.token_budget, _LEAST_BUDGET)
+        yield from _smaller_training(params, device)
     elif stage == "label" and params.label.engine == "vllm":
-        cards = params.label.vllm.tensor_parallel
-        yield from ({"label.vllm.tensor_parallel": more} for more in (2, 4, 8) if more > cards)
+        yield from _smaller_server("label.vllm", params.label.vllm.options, device)
     elif stage == "label":
         yield from _halved({}, "label.batch_size", params.label.batch_size, 1)
-    elif stage == "sample":
+    elif stage in ("sample", "control"):
+        if params.search.engine == "vllm":
+            yield from _smaller_server("search.vllm", params.search.vllm.options, device)
         yield from _halved({}, "search.batch_size", params.search.batch_size, 1)
     else:
+        servers: list[_Changes] = [{}]
+        if "search" in stage and params.search.engine == "vllm":
+            one: _Changes = {"search.vllm.replicas": 1, "search.vllm.tensor_parallel": 1, "score.processes": 1}
+            servers += [one] if device.cards > 1 else []
+            shared = {**one, "search.shared_card": True}
+            servers += [shared | {"search.vllm.gpu_memory_utilization": share} for share in (0.8, 0.7, 0.6, 0.5, 0.4)]
         for half in ({}, {"score.dtype": "bfloat16"}):
-            for changes in _halved(half, "score.token_budget", params.score.token_budget, _LEAST_BUDGET):
-                yield changes
-                if stage == "search":
-                    yield from _halved(changes, "search.batch_size", params.search.batch_size, 1)
+            for server in servers:
+                for changes in _halved(server | half, "score.token_budget", params.score.token_budget, _LEAST_BUDGET):
+                    yield changes
+                    if "search" in stage:
+                        yield from _halved(changes, "search.batch_size", params.search.batch_size, 1)
+
+
+def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
+    """Checkpointing, all cards of the device, an adapter, one over a bfloat16 base; each with smaller passes.
+
+    A record longer than the budget has a pass of its own, so no budget below the longest record saves anything.
+    """
+    train, least = params.train, max(_LEAST_BUDGET, longest_record(params))
+    base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
+    if train.launch and device.cards == 1:
+        base |= {"train.launch": ""}
+    ways: list[_Changes] = [{}]
+    if device.kind == "cuda" and device.cards > 1 and not train.launch:
+        ways.append({"train.launch": "machine"})
+    if not train.lora.rank:
+        ways.append({"train.lora.rank": 16})
+    if train.lora.base_dtype == "float32" and device.kind == "cuda":
+        ways.append({**({} if train.lora.rank else {"train.lora.rank": 16}), "train.lora.base_dtype": "bfloat16"})
+    for more in ways:
+        yield from _halved(base | more, "train.token_budget", train.token_budget, least)
+        if train.token_budget > least:
+            yield base | more | {"train.token_budget": least}
+
+
+def _smaller_server(key: str, options: Sequence[str], device: Device) -> Iterator[_Changes]:
+    """Other divisions of the model over the cards of the device, then the same with 8-bit weights."""
+    divisions = [cards for cards in (1, 2, 4, 8) if cards <= device.cards]
+    for quantised in ({}, {f"{key}.options": [*options, "--quantization", "fp8"]}):
+        for cards in divisions:
+            yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": 1} | quantised
 
 
 def _halved(changes: _Changes, key: str, value: int, least: int) -> Iterator[_Changes]:
@@ -247,31 +150,25 @@ def _halved(changes: _Changes, key: str, value: int, least: int) -> Iterator[_Ch
         yield changes | {key: value}
 
 
-def this_device() -> Device:
-    """The GPU of this process, or the memory available to processes on this machine or in its container."""
-    import torch  # takes seconds; a plan for a given size does not need it
-
-    if torch.cuda.is_available():
-        return Device("cuda", float(torch.cuda.mem_get_info()[1]))
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    bound = Path("/sys/fs/cgroup/memory.max")
-    if bound.is_file() and (text := bound.read_text().strip()).isdigit():
-        memory = min(memory, float(text))
-    return Device("cpu", memory)
-
-
 def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
-    """Raise ``DataError`` with the nearest settings that fit if ``stage`` cannot fit on this device.
+    """Raise ``DataError`` with the nearest settings that fit if ``stage`` cannot fit into the free memory.
 
-    ``folders`` are the models that the stage is about to load, by the names of ``Shapes``.
+    ``folders`` are the models that the stage is about to load, by the names of ``Shapes``. A stage that leases its
+    cards calls this while it holds them, so that what other stages use at the moment does not count.
     """
     device = this_device()
     found = verdict(stage, params, device, lambda name: fetched_shape(folders[name]))
     if found is not None and not found.fits:
+        place = "this machine" if device.kind == "cpu" else "a GPU here" if device.cards > 1 else "this GPU"
+        needed = "; ".join(
+            f"{need.model} {need.total / GIB:.1f} GiB"
+            + (f" on each of {need.cards} GPUs" if need.cards > 1 else "")
+            + f" ({describe(need)})"
+            for need in found.needs
+        )
         raise DataError(
-            f"{stage} ({found.need.model}) needs about {found.need.total / GIB:.1f} GiB, this "
-            f"{'GPU' if device.kind == 'cuda' else 'machine'} has {device.memory / GIB:.1f} GiB "
-            f"({describe(found.need)}). Nearest: {found.remedy}"
+            f"{stage} does not fit: {needed}; {place} has {device.memory / GIB:.1f} of {device.total / GIB:.1f} GiB "
+            f"free. Nearest: {found.remedy}"
         )
 
 

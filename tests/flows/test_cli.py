@@ -54,8 +54,13 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     assert cli.invoke(app, ["profile", "paper"]).exit_code == 0
-    small = cli.invoke(app, ["plan", "--gpu", "--memory", "80"])
-    assert small.exit_code == 1, small.output
-    assert "does not fit; train.launch: machine needs" in small.output
-    assert "optimiser 56.7" in small.output
-    assert cli.invoke(app, ["plan", "--gpu", "--memory", "200"]).exit_code == 0
+    eight = cli.invoke(app, ["plan", "--gpu", "--memory", "80", "--gpus", "8"])
+    assert eight.exit_code == 0, eight.output
+    assert "optimiser 7.1" in eight.output
+    assert "main memory: " in eight.output
+    assert "server, ended by the stage" in " ".join(eight.output.split())
+    one = cli.invoke(app, ["plan", "--gpu", "--memory", "80"])
+    assert one.exit_code == 1, one.output
+    assert "does not fit" in one.output
+    assert "machine needs" not in one.output  # a single GPU was asked about
+    assert cli.invoke(app, ["plan", "--gpu", "--profile", "one-gpu-24"]).exit_code == 0

@@ -75,3 +75,10 @@ def test_a_cycle_is_named(tmp_path: Path) -> None:
     text = "stages: {a: {cmd: x, deps: [b], outs: [a]}, b: {cmd: x, deps: [a], outs: [b]}}"
     with pytest.raises(DataError, match="depend on each other: a, b"):
         graph_of(tmp_path, text).ordered()
+
+
+def test_the_targets_of_the_profile_hold_if_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "params.yaml").write_text("targets: [two.txt]\n")
+    graph = graph_of(tmp_path, EXPANDED)
+    assert graph.select([]) == {"first"}
+    assert graph.select(["each@right"]) == {"each@right", "grid@1-x", "first"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -15,7 +16,16 @@ from pathfinder.core.mixes import share_of
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 
-PROFILES = ["paper", "quickstart", "replica", "replica-small", "sample", "seeds"]
+GPU_PROFILES = [
+    "evaluate-published",
+    "one-gpu-24",
+    "one-gpu-80",
+    "paper",
+    "paper-data",
+    "paper-nodes",
+    "paper-official",
+]
+PROFILES = [*GPU_PROFILES, "quickstart", "replica", "replica-small", "sample", "seeds"]
 
 
 @pytest.fixture
@@ -55,6 +65,31 @@ def test_overlays_stack_and_the_papers_number_stays_readable(copy: Path) -> None
     assert "extends" not in content
 
 
+def test_one_source_is_changed_removed_or_added_by_name(copy: Path) -> None:
+    whole = yaml.safe_load(profiles.render(copy, "paper"))["download"]["sources"]
+    added: dict[str, Any] = {"kind": "mirror", "location": "x", "revision": None, "licence": "MIT", "files": {}}
+    changes = {"models/base": {"files": {"config.json": None}}, "models/judge": None, "extra": added}
+    overlay = {"profile": "changed", "download": {"sources": changes}}
+    (copy / "infra/profiles/changed.yaml").write_text(yaml.safe_dump(overlay))
+    sources = yaml.safe_load(profiles.render(copy, "changed"))["download"]["sources"]
+    expected = [
+        source | ({"files": {"config.json": None}} if source["name"] == "models/base" else {})
+        for source in whole
+        if source["name"] != "models/judge"
+    ]
+    assert sources == [*expected, {"name": "extra", **added}]
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_the_head_of_a_gpu_profile_names_machine_and_command(root: Path, name: str) -> None:
+    text = (root / f"infra/profiles/{name}.yaml").read_text()
+    for word in ("machine", "hours", "cost", "command"):
+        assert f"\n# {word}: " in text, word
+    found = profiles.summary(root, name)
+    assert found.machine
+    assert 20 < len(found.purpose) < 200
+
+
 def test_an_edited_file_is_kept(copy: Path) -> None:
     profiles.write(copy, "quickstart")
     assert profiles.write(copy, "paper")  # a file that a profile wrote may be replaced
@@ -73,6 +108,8 @@ def test_an_edited_file_is_kept(copy: Path) -> None:
         ("profile: bad\ntrain: {epochs: many}\n", "train.epochs"),
         ("extends: nobody\nprofile: bad\n", "extends nobody"),
         ("[]\n", "expected a mapping"),
+        ("profile: bad\ndownload: {sources: {models/nobody: null}}\n", "models/nobody cannot be removed"),
+        ("profile: bad\ndownload: {sources: {models/base: {place: x}}}\n", "models/base: place is not a key"),
     ],
 )
 def test_a_wrong_overlay_is_named_and_writes_nothing(copy: Path, overlay: str, message: str) -> None:

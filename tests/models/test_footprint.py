@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import yaml
 from flows import profiles
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
-from pathfinder.models import footprint
-from pathfinder.models.footprint import GIB, Device, verdict
+from pathfinder.models import cards, devices, footprint, needs
+from pathfinder.models.devices import GIB, Device, gpus
+from pathfinder.models.footprint import verdict
 from pathfinder.models.shapes import planned_shape
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import settings
@@ -24,54 +27,123 @@ def profile(root: Path, name: str, **changed: dict[str, Any]) -> Params:
 
 
 def test_the_papers_training_needs_several_gpus_or_an_adapter(root: Path) -> None:
-    params = profile(root, "paper")
-    found = verdict("train", params, Device("cuda", 80 * GIB))
+    single = profile(root, "paper", train={"launch": ""})
+    found = verdict("train", single, gpus(80, 8))
     assert found is not None
     assert not found.fits
-    assert found.need.parts["weights"] == 4 * 7_615_616_512
-    assert found.need.parts["optimiser"] == 8 * 7_615_616_512
+    assert found.needs[0].parts["weights"] == 4 * 7_615_616_512
+    assert found.needs[0].parts["optimiser"] == 8 * 7_615_616_512
     assert "train.launch: machine needs" in found.remedy
-    spread = verdict("train", profile(root, "paper", train={"launch": "machine"}), Device("cuda", 80 * GIB))
+    spread = verdict("train", profile(root, "paper", train={"launch": "machine"}), gpus(80, 8))
     assert spread is not None
     assert spread.fits
-    assert spread.need.parts["optimiser"] == 7_615_616_512
-    small = verdict("train", params, Device("cuda", 16 * GIB))
+    assert spread.needs[0].parts["optimiser"] == 7_615_616_512
+    assert spread.needs[0].cards == 8
+    small = verdict("train", single, gpus(12))
     assert small is not None
     assert "no setting of this stage fits" in small.remedy
-    assert verdict("label", params, Device("cuda", GIB)) is None  # a server runs the judge
+    assert verdict("label", profile(root, "paper", label={"engine": "openai"}), gpus(1)) is None  # a server elsewhere
 
 
-def test_the_remedy_is_the_smallest_change(root: Path) -> None:
-    params = profile(root, "quickstart")
-    whole = footprint.train_need(planned_shape("base", params.download.sources, root), params.train, "cpu")
-    room = Device("cpu", whole.total - 0.02 * GIB)
-    found = verdict("train", params, room, lambda name: planned_shape(name, params.download.sources, root))
+def test_a_remedy_fits_the_machine_that_was_asked_about(root: Path) -> None:
+    """One GPU is never told to use eight."""
+    found = verdict("train", profile(root, "paper", train={"launch": "machine"}), gpus(80))
     assert found is not None
     assert not found.fits
-    assert found.remedy.startswith("train.gradient_checkpointing: true needs")
+    assert 'train.launch: ""' in found.remedy
+    assert "train.lora.rank: 16" in found.remedy
+    assert "machine" not in found.remedy
+
+
+def test_no_remedy_goes_below_the_longest_record(root: Path) -> None:
+    """A longer record has a pass of its own, so a smaller token budget saves nothing and none is recommended."""
+    small = profile(root, "paper", train={"launch": "", "token_budget": 1024})
+    large = profile(root, "paper", train={"launch": "", "token_budget": needs.LONGEST_RECORD})
+    shapes = partial(planned_shape, sources=small.download.sources)
+    assert needs.stage_needs("train", small, "cuda", shapes) == needs.stage_needs("train", large, "cuda", shapes)
+    for memory in (24, 32, 40, 48, 80):
+        found = verdict("train", profile(root, "paper", train={"launch": ""}), gpus(memory))
+        assert found is not None
+        assert not found.fits
+        budgets = [int(text) for text in re.findall(r"token_budget: (\d+)", found.remedy)]
+        assert all(budget >= needs.LONGEST_RECORD for budget in budgets), found.remedy
+
+
+def test_what_other_processes_use_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two cards of 80 GiB, one of which another process fills."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(cards, "held", lambda: [cards.Card("0", "a"), cards.Card("1", "b")])
+    monkeypatch.setattr(cards, "memory", lambda _: [(79 * GIB, 80 * GIB), (12 * GIB, 80 * GIB)])
+    assert devices.this_device() == Device("cuda", 12 * GIB, 80 * GIB, 2)
+
+
+def test_memory_of_a_container_is_what_its_processes_leave(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:  2048 kB\nMemFree: 100 kB\nMemAvailable:  1024 kB\n")
+    assert devices.main_memory(meminfo, tmp_path) == (1024 * 1024, 2048 * 1024)
+    for name, text in {"max": "1000000", "current": "900000", "stat": "anon 1\ninactive_file 200000"}.items():
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert devices.main_memory(meminfo, tmp_path) == (300_000, 1_000_000)
+
+
+def test_a_server_and_the_prm_share_one_card_or_have_their_own(root: Path) -> None:
+    params = profile(root, "paper")
+    shapes = partial(planned_shape, sources=params.download.sources)
+    server = needs.served_need("search", shapes("policy"), params.search.vllm, 2304)
+    assert server.share == params.search.vllm.gpu_memory_utilization
+    alone = verdict("search", params, gpus(40, server.cards + 1))
+    assert alone is not None
+    assert alone.fits
+    one = {"vllm": params.search.vllm.model_copy(update={"replicas": 1})}
+    together = verdict("search", profile(root, "paper", search=one), gpus(80))
+    assert together is not None
+    assert not together.fits
+    assert "search.shared_card: true, search.vllm.gpu_memory_utilization: 0." in together.remedy
+
+
+def test_weights_that_a_server_quantises_are_loaded_in_full_first(root: Path) -> None:
+    params = profile(root, "paper")
+    judge = planned_shape("judge", params.download.sources, root)
+    settings = params.label.vllm.model_copy(update={"tensor_parallel": 1, "options": ["--quantization", "fp8"]})
+    need = needs.served_need("label", judge, settings, 8096)
+    assert need.parts["weights"] == judge.parameters
+    assert sum(need.parts[part] for part in ("weights", "cache", "loading")) == 2 * judge.parameters
+
+
+def test_a_bfloat16_base_halves_the_frozen_weights(root: Path) -> None:
+    """1.5B parameters train on a card of 24 GB with an adapter over a bfloat16 base."""
+    params, lora = profile(root, "one-gpu-24"), profile(root, "one-gpu-24").train.lora
+    base = planned_shape("base", params.download.sources, root)
+    halves = [
+        needs.train_need(
+            base, params.train.model_copy(update={"lora": lora.model_copy(update={"base_dtype": dtype})}), "cuda"
+        )
+        for dtype in ("float32", "bfloat16")
+    ]
+    assert halves[0].parts["weights"] - halves[1].parts["weights"] >= 2 * base.parameters
 
 
 def test_cached_trunks_are_counted(root: Path) -> None:
     from pathfinder.prm.scoring import OPEN
 
-    assert footprint._OPEN == OPEN
+    assert needs._OPEN == OPEN
     sources, caches = profile(root, "paper").download.sources, []
     for early_stop in (False, True):
         params = profile(root, "paper", processbench={"early_stop": early_stop})
-        need = footprint.stage_need("processbench", params, "cuda", lambda n: planned_shape(n, sources, root))
-        assert need is not None
+        (need,) = needs.stage_needs("processbench", params, "cuda", lambda n: planned_shape(n, sources, root))
         caches.append(need.parts["cache"])
-    assert caches[1] - caches[0] == OPEN * footprint._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model in bfloat16
+    assert caches[1] - caches[0] == OPEN * needs._TRUNK * 2 * 2 * 28 * 4 * 128  # a 7B model in bfloat16
 
 
 def test_every_remedy_fits(root: Path) -> None:
     params = profile(root, "quickstart")
-    for stage in footprint.STAGES:
-        need = footprint.stage_need(stage, params, "cpu", lambda n: planned_shape(n, params.download.sources, root))
-        assert need is not None
+    process = needs._PROCESS["cpu"]
+    shapes = partial(planned_shape, sources=params.download.sources, root=root)
+    for stage in needs.STAGES:
+        (need,) = needs.stage_needs(stage, params, "cpu", shapes)
         for share in (0.95, 0.7, 0.4):
-            device = Device("cpu", footprint._PROCESS["cpu"] + share * (need.total - footprint._PROCESS["cpu"]))
-            found = verdict(stage, params, device, lambda n: planned_shape(n, params.download.sources, root))
+            memory = process + share * (need.total - process)
+            found = verdict(stage, params, Device("cpu", memory, memory), shapes)
             assert found is not None
             assert not found.fits
             assert "needs" in found.remedy, (stage, share, found.remedy)
@@ -82,8 +154,8 @@ def test_a_stage_refuses_before_it_starts(root: Path, tmp_path: Path, monkeypatc
     model.config.save_pretrained(tmp_path)
     params = profile(root, "quickstart", train=settings().model_dump() | {"lora": settings().lora})
     footprint.require("train", params, {"base": tmp_path})
-    monkeypatch.setattr(footprint, "this_device", lambda: Device("cpu", 0.6 * GIB))
+    monkeypatch.setattr(footprint, "this_device", lambda: Device("cpu", 0.6 * GIB, GIB))
     big = model.config.to_dict() | {"hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 40}
     (tmp_path / "config.json").write_text(json.dumps(big))
-    with pytest.raises(DataError, match=r"^train \(.*\) needs about \d+\.\d GiB, this machine has 0\.6 GiB"):
+    with pytest.raises(DataError, match=r"^train does not fit: .*; this machine has 0\.6 of 1\.0 GiB free\. Nearest"):
         footprint.require("train", params, {"base": tmp_path})

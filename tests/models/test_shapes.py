@@ -32,7 +32,7 @@ def test_a_shape_counts_every_parameter(tied: bool) -> None:
 
 def test_an_adapter_counts_every_parameter() -> None:
     tokenizer = plain_tokenizer()
-    lora = Lora(rank=4, alpha=8, targets=["q_proj", "k_proj", "o_proj", "down_proj"])
+    lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "k_proj", "o_proj", "down_proj"])
     shape = shape_of(small_model(tokenizer).config.to_dict(), "small")
     ids = Prompter(tokenizer, VARIANTS["full"]).ids
     network = with_adapter(small_model(tokenizer), lora, ids)

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
-from pathfinder.models import footprint
+from pathfinder.models import needs
 from pathfinder.models.shapes import shape_of
 from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.objective import batches, summed_loss
@@ -137,7 +137,7 @@ def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: in
     out["peak"] = status("VmHWM")
     shape = shape_of(model.config.to_dict(), "tiny")
     filled = chosen.model_copy(update={"token_budget": int(out.get("longest_pass", budget))})
-    out["estimate"] = footprint.train_need(shape, filled, "cpu").total
+    out["estimate"] = needs.train_need(shape, filled, "cpu").total
     return out
 
 

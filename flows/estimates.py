@@ -1,0 +1,218 @@
+"""Hours, tokens and cost of a profile's stages, estimated from stated figures before anything runs.
+
+Nothing here was measured on a GPU. An hour is work divided by a share of the peak in a card's data sheet. The amounts
+of work come from the parameters and the constants below. ``pathfinder plan --gpu`` prints the result with its basis,
+and docs/paper.md lists the sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pathfinder.core.mixes import share_of
+from pathfinder.core.params import Params, Vllm
+from pathfinder.core.runs import parse_run
+from pathfinder.models import launch
+from pathfinder.models.devices import Device
+from pathfinder.models.needs import Shapes, weight_bytes
+from pathfinder.models.shapes import Shape
+
+LEARN_SHARE, READ_SHARE, WRITE_SHARE = 0.35, 0.40, 0.50
+"""Assumed shares of the peak: of the arithmetic in training and scoring, of the bandwidth in generation."""
+FETCH = 50e6
+"""Assumed bytes per second of a download."""
+START_H = 0.1
+"""Assumed hours until a vLLM server is ready."""
+
+NEGATIVE_STEPS, ATTEMPTS = 200_000, 1.2
+"""PRM800K's steps rated -1, rounded, and assumed calls per step: answers that do not parse or disagree repeat."""
+JUDGE_READS, JUDGE_WRITES = 900, 1500
+"""Tokens per call of the judge: the published prompt with a solution, and an assumed length of its reasoning."""
+TREE_TOKENS = 126
+"""Tokens per training record in trees of whole solutions (400,000 records: 50 million tokens)."""
+PRM800K_RECORDS = 750_000
+"""Rated completions of PRM800K that have labels, rounded; what a profile takes if build.prm800k_records is 0."""
+BOTH_PASSES = {"processbench": 5.5e6, "prmbench": 7.2e6}
+FIRST_PASS = {"processbench": 5.2e6, "prmbench": 6.2e6}
+"""Tokens of a whole benchmark as trees."""
+SEARCH_PROBLEMS = {
+    "aime24": 30,
+    "amc23": 40,
+    "math": 500,
+    "olympiadbench": 200,
+    "college_math": 200,
+    "minerva_math": 272,
+}
+ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
+"""Assumed rounds of a search, tokens of a step, of its label prompts, and of a whole solution."""
+CRITIC_READS, CRITIC_WRITES = 1500, 1000
+"""Assumed tokens per answer of an LLM critic."""
+ITEMS = {"processbench": 3400, "prmbench": 6216}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU's peaks from its data sheet: dense bfloat16 operations, and bytes, per second."""
+
+    name: str
+    flops: float
+    bandwidth: float
+
+
+CARDS = {
+    60: Card("H100 80 GB SXM", 989e12, 3.35e12),
+    30: Card("L40S", 362e12, 0.864e12),
+    0: Card("RTX 4090", 165e12, 1.008e12),
+}
+"""The card that an estimate assumes, by the least memory in GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One stage: hours for all its runs (None: they depend on a foreign server), and the tokens of paid calls."""
+
+    stage: str
+    hours: float | None
+    tokens: float = 0.0
+    price: float = 0.0
+    basis: str = ""
+
+    @property
+    def cost(self) -> float:
+        """In the currency of the price."""
+        return self.tokens / 1e6 * self.price
+
+
+def card_of(device: Device) -> Card:
+    """The card whose peaks stand for ``device``."""
+    return next(card for least, card in CARDS.items() if device.total >= least * 2**30)
+
+
+def is_estimated(params: Params) -> bool:
+    """Whether the constants hold for the profile: its sources are the real ones."""
+    return not any(source.kind == "shipped" for source in params.download.sources)
+
+
+def estimates(params: Params, device: Device, shape_of: Shapes) -> list[Estimate]:
+    """The stages that take time, in order. Each uses all the cards that its settings allow."""
+    found = [_label(params, device, shape_of)]
+    if params.runs and not params.targets:
+        found.append(_train(params, device, shape_of("base")))
+    if "export" in params.targets:
+        return found
+    if params.comparisons and not params.runs:
+        found = []
+    systems = {"": len(params.runs), "baseline": len(params.baselines)}
+    for benchmark in ITEMS:
+        found += [
+            _scoring(params, device, shape_of("base"), benchmark, kind, count)
+            for kind, count in systems.items()
+            if count
+        ]
+    found += _searches(params, device, shape_of, systems)
+    if params.critics:
+        found.append(_critics(params))
+    return found
+
+
+def _label(params: Params, device: Device, shape_of: Shapes) -> Estimate:
+    label = params.label
+    human = min(label.prm800k_limit or NEGATIVE_STEPS, NEGATIVE_STEPS)
+    calls = ATTEMPTS * (human + 2 * label.mistral_per_rating)
+    calls = min(calls, label.max_calls or calls)
+    tokens, basis = calls * (JUDGE_READS + JUDGE_WRITES), f"{calls:,.0f} calls"
+    if label.engine != "vllm":
+        return Estimate("label", None, tokens, label.price_per_million_tokens, basis)
+    rate, rows = written_per_second(shape_of("judge"), label.vllm, device, JUDGE_READS + JUDGE_WRITES)
+    hours = calls * JUDGE_WRITES / rate / 3600 if rate else None
+    return Estimate("label", hours, tokens, 0.0, f"{basis}, {rows} at a time, {rate:,.0f} tokens/s")
+
+
+def written_per_second(
+    shape: Shape, settings: Vllm, device: Device, context: int, most: int = 10**9
+) -> tuple[float, int]:
+    """Tokens per second of all replicas, and the texts of ``context`` tokens that one replica holds at a time.
+
+    Each step reads the weights and the caches of all texts once, or computes two operations per parameter and text.
+    """
+    card, cards = card_of(device), settings.tensor_parallel
+    weights, cached = weight_bytes(settings) * shape.parameters, 2.0 * shape.keys_and_values * context
+    room = settings.gpu_memory_utilization * device.total * cards - weights - cards * 2**30
+    rows = int(min(settings.max_num_seqs, most, max(0.0, room) // cached))
+    if not rows:
+        return 0.0, 0
+    reading = (weights + rows * cached) / (cards * WRITE_SHARE * card.bandwidth)
+    computing = 2.0 * shape.parameters * rows / (cards * READ_SHARE * card.flops)
+    return settings.replicas * rows / max(reading, computing), rows
+
+
+def records_of(params: Params, mix: str) -> int:
+    """Records of a mix by the parameters, the held-out ones included."""
+    build = params.build
+    records = (build.prm800k_records or PRM800K_RECORDS) + round(share_of(params.mixes, mix) * build.mistral_records)
+    return min(records, build.max_records or records)
+
+
+def _train(params: Params, device: Device, shape: Shape) -> Estimate:
+    train = params.train
+    processes, _ = launch.division(train.launch)
+    passes = 4 if train.lora.rank else 6  # operations per parameter and token: frozen weights have no gradients
+    passes += 2 if train.gradient_checkpointing else 0
+    records = sum(records_of(params, parse_run(run).mix) for run in params.runs) * (1 - params.build.test_share)
+    work = passes * shape.parameters * records * TREE_TOKENS * train.epochs
+    hours = work / (processes * LEARN_SHARE * card_of(device).flops) / 3600
+    return Estimate(
+        "train", hours, basis=f"{len(params.runs)} runs, {records * TREE_TOKENS / 1e6:,.0f} M tokens an epoch"
+    )
+
+
+def _reading_hours(tokens: float, shape: Shape, device: Device, cards: int) -> float:
+    return 2.0 * shape.parameters * tokens / (max(1, cards) * READ_SHARE * card_of(device).flops) / 3600
+
+
+def _scoring(params: Params, device: Device, shape: Shape, benchmark: str, kind: str, count: int) -> Estimate:
+    """Our runs on PRMBench are scored twice: by our prompt, and in one pass by the published one."""
+    tokens = BOTH_PASSES[benchmark] + (FIRST_PASS[benchmark] if benchmark == "prmbench" else 0.0)
+    tokens = count * (FIRST_PASS[benchmark] if kind else tokens)
+    cards = params.score.processes or device.cards
+    name = f"{kind} on {benchmark}" if kind else benchmark
+    basis = f"{count} systems, {tokens / 1e6:,.0f} M tokens"
+    return Estimate(name, _reading_hours(tokens, shape, device, cards), basis=basis)
+
+
+def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[str, int]) -> list[Estimate]:
+    search, sizes = params.search, [SEARCH_PROBLEMS[name] for name in params.search.sets]
+    problems = sum(min(size, search.limit or size) for size in sizes)
+    drawn = problems * min(ROUNDS, search.max_rounds) * search.n * STEP_TOKENS
+    sampled = problems * search.n * SOLUTION_TOKENS
+    rate, server = 0.0, 0
+    if search.engine == "vllm":
+        rows = search.batch_size * search.n
+        rate, _ = written_per_second(shape_of("policy"), search.vllm, device, SOLUTION_TOKENS, rows)
+        server = search.vllm.replicas * search.vllm.tensor_parallel
+    cards = params.score.processes or (device.cards if search.shared_card else device.cards - server)
+
+    def written(tokens: float) -> float | None:
+        return tokens / rate / 3600 + START_H if rate else None
+
+    found = [Estimate("sample", written(sampled), basis=f"{sampled / 1e6:,.1f} M tokens written")]
+    found.append(Estimate("control", written(drawn), basis=f"{drawn / 1e6:,.1f} M tokens written"))
+    for kind, count in systems.items():
+        reads = drawn * (1 + MARK_TOKENS / STEP_TOKENS) + sampled * (1 + MARK_TOKENS / STEP_TOKENS)
+        write = written(drawn)
+        scoring = _reading_hours(reads, shape_of("base"), device, cards)
+        hours = None if write is None else count * (write + scoring)
+        basis = f"{count} systems, {drawn / 1e6:,.1f} M tokens written and {reads / 1e6:,.1f} M read by each"
+        found += [Estimate(f"{kind}_search" if kind else "search", hours, basis=basis)] if count else []
+    return found
+
+
+def _critics(params: Params) -> Estimate:
+    from pathfinder.judge.critics import CRITICS  # loads torch
+
+    votes: Callable[[int], int] = lambda published: params.critic.votes or published  # noqa: E731
+    chosen = [critic for critic in CRITICS if critic.name in params.critics]
+    calls = sum(ITEMS["processbench"] * votes(critic.votes) + ITEMS["prmbench"] for critic in chosen)
+    tokens = calls * (CRITIC_READS + CRITIC_WRITES)
+    return Estimate("critic", None, tokens, params.critic.price_per_million_tokens, f"{calls:,} calls")

@@ -1,0 +1,234 @@
+"""What a profile needs on a machine with GPUs: memory, main memory, disk, hours, tokens and cost, stage by stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+
+from flows import estimates, profiles
+from flows.estimates import Estimate, card_of, is_estimated
+from pathfinder.core.io import DataError
+from pathfinder.core.params import Params
+from pathfinder.models import launch
+from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
+from pathfinder.models.footprint import Verdict, describe, verdict
+from pathfinder.models.needs import STAGES, Need
+from pathfinder.models.shapes import Shape, planned_shape
+
+HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")
+OVERVIEW = ("profile", "machine", "fits", "hours", "judge's tokens", "main memory, GiB", "disk, GB")
+_MACHINE = re.compile(r"(\d+) x (\d+) GB")
+_DATA_GIB = 1.35
+"""Main memory of the stages between raw files and training set, for a million completions (docs/scale.md)."""
+_PROCESS_GIB = 2.0
+"""Main memory of one training process without weights: Python, torch and the driver's part; assumed."""
+_SERVER_GIB = 4.0
+"""Main memory of one vLLM process; assumed."""
+_SOURCES_GB = 10.0
+"""Disk of sources, labels, trees, predictions and reports; rounded up."""
+_COPIES = 3
+"""Of a trained model on disk: the workspace, DVC's cache and a remote in a local folder."""
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A profile on a device. Nothing is loaded or fetched."""
+
+    params: Params
+    device: Device
+
+    def shape_of(self, name: str) -> Shape:
+        """The shape of a model of the source catalogue; without a base, "base" is the largest published PRM."""
+        sources = self.params.download.sources
+        named = [source.name.removeprefix("models/") for source in sources if source.name.startswith("models/")]
+        if name == "base" and name not in named:
+            systems = [planned_shape(system, sources) for system in self.params.baselines if system in named]
+            return max(systems, key=lambda shape: shape.parameters)
+        return planned_shape(name, sources)
+
+    @cached_property
+    def stages(self) -> list[str]:
+        """The stages of the profile that load a model or start a server."""
+        params = self.params
+        if "export" in params.targets:
+            return ["label"]
+        runs = ("train", "processbench", "prmbench", "search") if params.runs else ()
+        labelled = ("label",) if not params.comparisons or params.runs else ()
+        systems = ("baseline", "baseline_search") if params.baselines else ()
+        wanted = {*labelled, *runs, "sample", "control", *systems}
+        return [stage for stage in STAGES if stage in wanted]
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict | None]:
+        """Whether each stage fits."""
+        return {stage: verdict(stage, self.params, self.device, self.shape_of) for stage in self.stages}
+
+    @property
+    def fits(self) -> bool:
+        """Whether every stage fits on the device."""
+        return all(each is None or each.fits for each in self.verdicts.values())
+
+    @cached_property
+    def estimates(self) -> list[Estimate]:
+        """Hours and tokens; empty for generated worlds."""
+        return estimates.estimates(self.params, self.device, self.shape_of) if self.is_estimated else []
+
+    @property
+    def is_estimated(self) -> bool:
+        """Whether the constants of the estimates hold for this profile and device."""
+        return is_estimated(self.params) and self.device.kind == "cuda" and self.fits
+
+    def memory_rows(self) -> Iterator[tuple[str, ...]]:
+        """Stage, cards, GiB per card, its parts, whether it fits, model."""
+        for stage, each in self.verdicts.items():
+            if each is None:
+                yield stage, "0", "0.0", "", "its model runs elsewhere", ""
+                continue
+            fits = "fits" if each.fits else f"does not fit; {each.remedy}"
+            for need in each.needs:
+                server = " server, ended by the stage" if need.share else ""
+                kept = f"{need.share:.0%} of each card; needs " if need.share else ""
+                model = need.model + server
+                yield stage, str(self._cards(need, each)), f"{need.total / GIB:.1f}", kept + describe(need), fits, model
+                stage, fits = "", ""
+
+    def _cards(self, need: Need, found: Verdict) -> int:
+        """The cards that the processes of ``need`` take; scoring takes all that are left if score.processes is 0."""
+        if self.device.kind == "cpu":
+            return 0
+        if need.share or need.stage in ("train", "label", "sample", "control") or self.params.score.processes:
+            return need.cards
+        servers = sum(other.cards for other in found.needs if other.share)
+        return self.device.cards - (0 if self.params.search.shared_card else servers)
+
+    def hour_rows(self) -> Iterator[tuple[str, ...]]:
+        """Stage, hours, tokens of paid calls in millions, cost, basis; then the sum."""
+        for each in self.estimates:
+            hours = "by its server" if each.hours is None else f"{each.hours:.1f}"
+            yield each.stage, hours, _millions(each.tokens), _cost(each), each.basis
+        yield "all", f"{self.hours:.0f}", _millions(self.tokens), "", ""
+
+    @property
+    def hours(self) -> float:
+        """Of all stages whose hours do not depend on a foreign server."""
+        return sum(each.hours or 0.0 for each in self.estimates)
+
+    @property
+    def tokens(self) -> float:
+        """Of paid calls or of the judge."""
+        return sum(each.tokens for each in self.estimates)
+
+    def main_memory(self) -> dict[str, float]:
+        """Bytes of main memory by stage, on one machine."""
+        found = {"prepare to build": _DATA_GIB * GIB}
+        for stage in self.stages:
+            each = self.verdicts[stage]
+            servers = sum(need.cards for need in each.needs if need.share) if each else 0
+            if servers:
+                found[f"{stage} (server)"] = servers * _SERVER_GIB * GIB
+        if "train" in self.stages:
+            train, shape = self.params.train, self.shape_of("base")
+            machines = int(launch.configuration(train.launch)["num_machines"]) if train.launch else 1
+            processes = launch.division(train.launch)[0] / machines
+            # checkpoints are copied to main memory while they are written; the result is gathered on the first machine
+            copied = max(12.0 * self._learned / machines, 4.0 * shape.parameters)
+            found["train"] = processes * _PROCESS_GIB * GIB + copied
+        return found
+
+    def disk(self) -> dict[str, float]:
+        """Bytes on disk by purpose."""
+        params, shape_of = self.params, self.shape_of
+        found = {"sources and results": _SOURCES_GB * _GB}
+        fetched = [source for source in params.download.sources if source.kind == "hub" and _has_weights(source.name)]
+        wanted = [source.name.removeprefix("models/") for source in fetched if not source.files]
+        if wanted:
+            found["Hub cache"] = sum(2.0 * shape_of(name).parameters for name in wanted)
+        if "train" in self.stages:
+            size = 12.0 * self._learned
+            kept = int(params.train.checkpoint_gib * GIB // size) if params.train.checkpoint_gib else 2
+            found["checkpoints"] = max(2, kept) * size
+            found["trained models"] = _COPIES * len(params.runs) * 2.0 * shape_of("base").parameters
+        return found
+
+    @property
+    def _learned(self) -> float:
+        shape, lora = self.shape_of("base"), self.params.train.lora
+        return float(shape.adapter(lora) if lora.rank else shape.parameters)
+
+    def lines(self) -> Iterator[str]:
+        """Main memory, disk and the basis of the hours as sentences; empty for generated worlds."""
+        if not is_estimated(self.params):
+            return
+        memory, disk = self.main_memory(), self.disk()
+        here = f"; free here: {main_memory()[0] / GIB:.0f} GiB" if self.device.kind == "cuda" else ""
+        largest = max(memory, key=memory.__getitem__)
+        yield f"main memory: {memory[largest] / GIB:.0f} GiB ({largest}){here}"
+        parts = ", ".join(f"{name} {size / _GB:.0f}" for name, size in disk.items())
+        yield f"disk: {sum(disk.values()) / _GB:.0f} GB ({parts})"
+        if self.is_estimated:
+            card = card_of(self.device)
+            yield (
+                f"hours: not measured; {estimates.LEARN_SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s in training, "
+                f"{estimates.READ_SHARE:.0%} in scoring, {estimates.WRITE_SHARE:.0%} of "
+                f"{card.bandwidth / 1e12:.2f} TB/s in generation ({card.name}); flows/estimates.py has every assumption"
+            )
+
+
+def _has_weights(name: str) -> bool:
+    return name.startswith("models/")
+
+
+def _millions(tokens: float) -> str:
+    return f"{tokens / 1e6:,.0f} M" if tokens else ""
+
+
+def _cost(each: Estimate) -> str:
+    if not each.tokens or each.hours is not None:
+        return ""
+    return f"{each.cost:,.0f}" if each.price else "no price set"
+
+
+def load(root: Path, name: str) -> Params:
+    """The parameters of a profile, without writing them."""
+    return Params.model_validate(yaml.safe_load(profiles.render(root, name)))
+
+
+def machine_of(root: Path, name: str) -> Device:
+    """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
+    found = _MACHINE.match(profiles.summary(root, name).machine)
+    if found is None:
+        raise DataError(f"{name}: its head names no GPUs; ask about a machine with --gpus and --memory")
+    return gpus(float(found[2]), int(found[1]))
+
+
+def memory_header(device: Device) -> tuple[str, ...]:
+    """The titles of ``Plan.memory_rows``."""
+    cards = f"{device.cards} GPUs" if device.cards > 1 else "one GPU" if device.kind == "cuda" else "the CPU"
+    each = " each" if device.cards > 1 else ""
+    free = f"{device.memory / GIB:.0f} of {device.total / GIB:.0f} GiB free{each}"
+    return "stage", "GPUs", "GiB on each", "of which", f"on {cards} with {free}", "model"
+
+
+def device_of(count: int, memory: float) -> Device:
+    """The machine that was asked about, or this one."""
+    return gpus(memory, max(1, count)) if memory else this_device()
+
+
+def overview(root: Path) -> list[tuple[str, ...]]:
+    """One row per GPU profile on its own machine: name, machine, fits, hours, judge's tokens, main memory, disk."""
+    rows: list[tuple[str, ...]] = []
+    for name in profiles.names(root):
+        if not _MACHINE.match(profiles.summary(root, name).machine):
+            continue
+        plan = Plan(load(root, name), machine_of(root, name))
+        memory, disk = max(plan.main_memory().values()) / GIB, sum(plan.disk().values()) / _GB
+        fits = "fits" if plan.fits else "does not fit"
+        machine = profiles.summary(root, name).machine
+        rows.append((name, machine, fits, f"{plan.hours:.0f}", _millions(plan.tokens), f"{memory:.0f}", f"{disk:.0f}"))
+    return rows

@@ -1,0 +1,56 @@
+"""The device of a stage and the memory that is free on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pathfinder.models import cards
+
+GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A CPU or ``cards`` equal GPUs: the bytes that are free (``memory``, on the fullest card) and all (``total``)."""
+
+    kind: Literal["cpu", "cuda"]
+    memory: float
+    total: float
+    cards: int = 1
+
+
+def gpus(memory: float, count: int = 1) -> Device:
+    """``count`` GPUs of ``memory`` GiB each that nothing else uses."""
+    return Device("cuda", memory * GIB, memory * GIB, count)
+
+
+def this_device() -> Device:
+    """The GPUs that this process has leased or may use, or the CPU with the memory available in this container."""
+    import torch  # takes seconds; a plan for a given size does not need it
+
+    if not torch.cuda.is_available():
+        return Device("cpu", *main_memory())
+    found = cards.held()
+    # torch opens a context on the card to ask, so it is asked only if the driver's tool is missing
+    sizes = cards.memory(found) or [torch.cuda.mem_get_info()]
+    free, total = min(sizes)
+    return Device("cuda", float(free), float(total), max(1, len(found)))
+
+
+def main_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
+    """Available and total bytes of main memory for this container. Cached files count as available."""
+    lines = dict(line.split(":", 1) for line in proc.read_text().splitlines() if ":" in line)
+    free, total = (1024.0 * int(lines[key].split()[0]) for key in ("MemAvailable", "MemTotal"))
+    bound = _read_number(cgroup / "memory.max")
+    if bound is not None:
+        statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        used = (_read_number(cgroup / "memory.current") or 0) - int(statistics.get("inactive_file", 0))
+        free, total = min(free, bound - used), min(total, bound)
+    return free, total
+
+
+def _read_number(path: Path) -> int | None:
+    text = path.read_text().strip() if path.is_file() else ""
+    return int(text) if text.isdigit() else None

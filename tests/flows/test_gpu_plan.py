@@ -1,0 +1,91 @@
+"""The plan of every GPU profile for its own machine."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flows import gpu_plan, profiles
+from flows.estimates import CARDS, records_of, written_per_second
+from flows.gpu_plan import Plan
+from pathfinder.core.runs import parse_run
+from pathfinder.models.devices import gpus
+from tests.flows.test_profiles import GPU_PROFILES
+
+
+def plan_of(root: Path, name: str) -> Plan:
+    return Plan(gpu_plan.load(root, name), gpu_plan.machine_of(root, name))
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_a_profile_fits_its_machine(root: Path, name: str) -> None:
+    plan = plan_of(root, name)
+    assert plan.fits, [(stage, each.remedy) for stage, each in plan.verdicts.items() if each and not each.fits]
+    assert plan.stages
+    head = (root / f"infra/profiles/{name}.yaml").read_text()
+    hours = re.search(r"# hours: about (\d+)", head)
+    assert hours is not None
+    assert int(hours[1]) == round(plan.hours)
+    smaller = Plan(plan.params, gpus(plan.device.total / 2**30 / 4, 1))
+    assert not smaller.fits
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_a_mix_holds_what_its_name_says(root: Path, name: str) -> None:
+    """345,000 records of PRM800K, not all rated completions."""
+    params = gpu_plan.load(root, name)
+    for mix in (run.mix for run in map(parse_run, params.runs)):
+        expected = 345_000 if mix == "prm800k" else 1000 * int(mix.removesuffix("k"))
+        assert records_of(params, mix) == pytest.approx(expected, rel=0.01), mix
+
+
+def test_a_judge_on_one_card_holds_few_answers(root: Path) -> None:
+    """The 16-bit judge leaves room for some twenty answers on a card of 80 GiB."""
+    params = gpu_plan.load(root, "paper")
+    judge = Plan(params, gpus(80)).shape_of("judge")
+    single = params.label.vllm.model_copy(update={"tensor_parallel": 1})
+    slow, few = written_per_second(judge, single, gpus(80), 2400)
+    fast, many = written_per_second(judge, params.label.vllm, gpus(80, 8), 2400)
+    assert 10 < few < 40
+    assert many == params.label.vllm.max_num_seqs
+    assert fast > 8 * slow
+    quantised, more = written_per_second(
+        judge, single.model_copy(update={"options": ["--quantization", "fp8"]}), gpus(80), 2400
+    )
+    assert more > 2 * few
+    assert quantised > slow
+
+
+def test_tokens_and_cost_of_an_endpoint(root: Path) -> None:
+    params = gpu_plan.load(root, "one-gpu-24")
+    label = params.label.model_copy(update={"price_per_million_tokens": 0.5})
+    plan = Plan(params.model_copy(update={"label": label}), gpus(24))
+    (row,) = [row for row in plan.hour_rows() if row[0] == "label"]
+    calls = 1.2 * (params.label.prm800k_limit + 2 * params.label.mistral_per_rating)
+    assert row[1:4] == ("by its server", f"{calls * 2400 / 1e6:,.0f} M", f"{calls * 2400 / 1e6 * 0.5:,.0f}")
+
+
+def test_checkpoints_and_models_are_on_the_disk(root: Path) -> None:
+    disk = plan_of(root, "paper").disk()
+    parameters = 7_615_616_512
+    assert disk["checkpoints"] == 2 * 12 * parameters
+    assert disk["trained models"] == 3 * 7 * 2 * parameters
+    assert plan_of(root, "paper").main_memory()["train"] > 12 * parameters
+    assert plan_of(root, "paper-nodes").main_memory()["train"] < plan_of(root, "paper").main_memory()["train"]
+
+
+def test_a_generated_world_has_no_estimate(root: Path) -> None:
+    plan = Plan(gpu_plan.load(root, "quickstart"), gpus(24))
+    assert plan.fits
+    assert not list(plan.lines())
+    assert plan.estimates == []
+
+
+def test_every_gpu_profile_has_a_line(root: Path) -> None:
+    rows = gpu_plan.overview(root)
+    assert [row[0] for row in rows] == GPU_PROFILES
+    assert {row[2] for row in rows} == {"fits"}
+    assert list(CARDS) == sorted(CARDS, reverse=True)
+    assert set(GPU_PROFILES) <= set(profiles.names(root))
