@@ -1,6 +1,6 @@
 """Fetch the sources of the catalogue, check their sha256, and write a manifest with revisions and licences.
 
-Reads   data (the shipped world) and the sources that the catalogue names; params: download
+Reads   data (the shipped world) and the sources that the catalogue names; params: download, baselines
 Writes  artifacts/raw/<source>/…, artifacts/raw/manifest.json; models of the Hub go to the Hub's cache (HF_HOME), and
         artifacts/raw/models/<name>/hub.json names their repository, commit and files
 Run     python -m stages.download
@@ -20,13 +20,15 @@ from typing import Annotated, Any
 
 from pathfinder.core.hub import HUB_FILE, read_hub_model
 from pathfinder.core.io import atomic_folder, digest_of, write_json
-from pathfinder.core.params import PARAMS_FILE, Download, Source, load_params
+from pathfinder.core.params import PARAMS_FILE, Download, Params, Source, load_params
 from pathfinder.provenance.stage import stage
 from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
 from pathfinder.sources.pin import pin as write_pins
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
+_MODELS = ("base", "judge", "policy")
+"""The models that stages of their own use; every other one is a published PRM."""
 
 
 @stage
@@ -35,7 +37,7 @@ def main(
     models: Annotated[bool, "fetch the models of artifacts/raw into the Hub's cache again, and stop"] = False,
 ) -> None:
     """Run the stage."""
-    settings = load_params().download
+    settings = _wanted(load_params())
     if models:
         _fetch_models(settings)
         return
@@ -53,6 +55,14 @@ def main(
             raw / "manifest.json", {source.name: _entry(source, fetched[source.name]) for source in settings.sources}
         )
     shutil.rmtree(WORK)
+
+
+def _wanted(params: Params) -> Download:
+    """The settings without the models of published PRMs that ``baselines`` does not list."""
+    used = {*_MODELS, *params.baselines}
+    parts = {source.name: source.name.split("/") for source in params.download.sources}
+    kept = [s for s in params.download.sources if parts[s.name][0] != "models" or parts[s.name][1] in used]
+    return params.download.model_copy(update={"sources": kept})
 
 
 def _fetch(settings: Download) -> dict[str, Fetched]:
@@ -90,7 +100,7 @@ def _pin(settings: Download, fetched: dict[str, Fetched]) -> None:
     changed = write_pins(PARAMS_FILE, fetched)
     old = {source.name: _work_folder(source) for source in settings.sources}
     for source in load_params().download.sources:
-        if old[source.name] != _work_folder(source):
+        if old.get(source.name, _work_folder(source)) != _work_folder(source):
             shutil.rmtree(_work_folder(source), ignore_errors=True)
             old[source.name].replace(_work_folder(source))
     print(f"download: {PARAMS_FILE} now pins {', '.join(changed) or 'nothing more'}; run the pipeline next")

@@ -5,9 +5,10 @@ The cache is the Hub client's own (HF_HOME, or HF_HUB_CACHE), so other tools fin
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import asdict, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, read_json, write_json
@@ -58,9 +59,10 @@ def cached_file(model: HubModel, name: str) -> Path | None:
 
 
 def cached_folder(folder: Path, model: HubModel) -> Path:
-    """The folder in the Hub's cache with every file of the model that ``folder`` points to. Needs no network.
+    """The folder in the Hub's cache that has every file of the model that ``folder`` points to. Needs no network.
 
-    Raises ``DataError`` if a file is missing or has another size than the fetched one.
+    It is the smallest folder of the repository that has all of them. Raises ``DataError`` if a file is missing or has
+    another size than the fetched one.
     """
     names = list(model.files) or ["config.json"]
     paths = [path for name in names if (path := _intact(model, name)) is not None]
@@ -72,7 +74,7 @@ def cached_folder(folder: Path, model: HubModel) -> Path:
             f"{folder}: {lost} of {model.repo} at {model.revision} is not in the Hub cache {HF_HUB_CACHE}, or has "
             "another size; fetch it with `python -m stages.download --models`, or set HF_HOME to the cache that has it"
         )
-    return paths[0].parents[len(PurePosixPath(names[0]).parts) - 1]
+    return Path(os.path.commonpath([path.parent for path in paths]))
 
 
 def _intact(model: HubModel, name: str) -> Path | None:

@@ -20,7 +20,8 @@ from pathfinder.core.params import Download, Source
 from pathfinder.core.progress import Progress
 from pathfinder.sources.http_fetch import RETRIED, pause, require_space
 
-_SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".txt")
+WEIGHTS = ".safetensors"
+_SUFFIXES = (WEIGHTS, ".json", ".jinja", ".model", ".txt")
 """Of a model: weights, configuration and tokenizer. ``consolidated*`` repeats the weights in another layout."""
 _THREADS = 4  # files fetched at a time
 T = TypeVar("T")
@@ -69,15 +70,25 @@ def look_up(source: Source, settings: Download) -> Listing:
                 raise DataError(
                     f"source {source.name}: {repo} has no file {path} at {revision}; correct download.sources"
                 )
-        paths = wanted or [path for path in files if _is_used(path, kind)]
+        paths = wanted or [path for path in files if _is_used(path, kind, source.name)]
         if not paths:
             raise DataError(
                 f"source {source.name}: {repo} at {revision} holds no file to fetch; correct download.sources"
             )
+        if kind == "model" and not wanted and not source.name.endswith("/tokenizer"):
+            _require_weights(source, paths)
         known = {path: entry.lfs.sha256 for path, entry in files.items() if path in paths and entry.lfs is not None}
         return Listing(repo, kind, revision, {path: files[path].size for path in paths}, known)
 
     return _retried(source, settings, ask)
+
+
+def _require_weights(source: Source, paths: list[str]) -> None:
+    if not any(path.endswith(WEIGHTS) for path in paths):
+        raise DataError(
+            f"source {source.name}: {source.location} at {source.revision} has no safetensors weights, and other "
+            "formats can run code; name a revision with them (conversions are often at refs/pr/N), or list the files in `files`"
+        )
 
 
 def _client() -> Any:
@@ -88,13 +99,15 @@ def _client() -> Any:
     return client
 
 
-def _is_used(path: str, kind: str) -> bool:
+def _is_used(path: str, kind: str, source: str) -> bool:
     name = PurePosixPath(path)
     if any(part.startswith(".") for part in name.parts):
         return False
     if kind == "dataset":
         return True
-    return len(name.parts) == 1 and name.suffix in _SUFFIXES and not name.name.startswith("consolidated")
+    if len(name.parts) > 1 or name.suffix not in _SUFFIXES or name.name.startswith("consolidated"):
+        return False
+    return name.suffix != WEIGHTS or not source.endswith("/tokenizer")
 
 
 def require_cache_space(listings: dict[str, Listing]) -> None:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +52,11 @@ class Project(NamedTuple):
     model: Path
     commit: str
 
-    def write(self, *sources: dict[str, Any], retries: int = 2) -> None:
+    def write(self, *sources: dict[str, Any], retries: int = 2, baselines: Sequence[str] = ()) -> None:
         write_params(self.folder, download={"retries": retries, "timeout_s": 5.0, "sources": list(sources)})
+        text = Path("params.yaml").read_text()
+        assert text.count("baselines: []") == 1
+        Path("params.yaml").write_text(text.replace("baselines: []", f"baselines: {list(baselines)}"))
 
 
 def source(name: str, location: str, revision: str | None = "main", files: Any = None) -> dict[str, Any]:
@@ -225,17 +228,38 @@ def test_a_part_of_a_model_may_come_from_another_repository(project: Project) ->
     part = project.folder / "tree" / "owner" / "tokenizer"
     part.mkdir(parents=True)
     shutil.copy(project.model / "tokenizer.json", part)
+    shutil.copy(project.model / "model.safetensors", part)
     commit = "c" * 40
     assert project.hub.add_tree(project.folder / "tree", {"owner/tokenizer": commit}) == {"owner/tokenizer": commit}
     entries = [source("models/llemma", "owner/base"), source("models/llemma/tokenizer", "owner/tokenizer", commit)]
-    project.write(*entries)
+    files = dict.fromkeys(("checkpoint-9/adapter_config.json", "checkpoint-9/adapter_model.safetensors"))
+    for name in files:
+        (project.folder / "tree/owner/lora" / name).parent.mkdir(parents=True, exist_ok=True)
+        (project.folder / "tree/owner/lora" / name).write_bytes(b"{}")
+    project.hub.add("owner/lora", project.folder / "tree/owner/lora")
+    entries += [source("models/math-psa", "owner/base"), source("models/math-psa/lora", "owner/lora", files=files)]
+    project.write(*entries, source("models/skywork", "owner/unused"), baselines=["llemma", "math-psa"])
     download()
     folder = RAW / "models/llemma"
     found = resolve_part(folder, "tokenizer")
     assert found is not None
     assert (found.name, resolve(folder).name) == (commit, project.commit)
+    assert {path.name for path in found.iterdir()} == {"tokenizer.json"}
     assert resolve_part(folder, "lora") is None
+    adapter = resolve_part(RAW / "models/math-psa", "lora")
+    assert adapter is not None
+    assert {path.name for path in adapter.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
+    assert not Path(RAW / "models/skywork").exists(), "only the listed baselines are fetched"
     assert resolve_part(project.model, "other") == project.model / "other"
+
+
+def test_a_model_without_safetensors_is_refused_before_any_transfer(project: Project) -> None:
+    (project.model / "model.safetensors").unlink()
+    project.hub.add("owner/pickled", project.model)
+    project.write(source("models/base", "owner/pickled"))
+    with pytest.raises(DataError, match=r"owner/pickled at main has no safetensors weights.* refs/pr/N"):
+        download()
+    assert project.hub.transfers("resolve") == []
 
 
 def test_a_pointer_needs_a_commit(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ It serves folders as repositories, and fails on request::
     with hub_server(hub) as url:
         subprocess.run(command, env=os.environ | hub.environment(home))  # home: the folder for HF_HOME
 
-A second ``add`` of the same repository makes its folder the newest commit of ``main``; older commits stay available.
-The client reads its environment when it is imported: give ``environment`` to a process of its own, or call
-``lead_here`` in this one. For an ``https`` source, write ``{url}/openai/prm800k`` as ``location`` into params.yaml.
+A second ``add`` of the same repository makes its folder the newest commit of ``main`` (and of every ``refs/pr/N``);
+older commits stay available. The client reads its environment when it is imported: give ``environment`` to a process
+of its own, or call ``lead_here`` in this one. For an ``https`` source, write ``{url}/openai/prm800k`` as ``location``
+into params.yaml.
 
 The answers follow the Hub's rules: the repository's description and its tree (in pages of ``page_files``); ``resolve``
 with commit, ETag and size, where large files (``LARGE``) redirect to another host name; range requests; 404 for an
@@ -65,7 +66,7 @@ class _Repository:
     def commit_of(self, revision: str) -> str | None:
         if revision in self.commits:
             return revision
-        return next(reversed(self.commits)) if revision == "main" else None
+        return next(reversed(self.commits)) if revision == "main" or revision.startswith("refs/pr/") else None
 
 
 @dataclass
