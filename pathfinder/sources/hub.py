@@ -87,7 +87,7 @@ def _require_weights(source: Source, paths: list[str]) -> None:
     if not any(path.endswith(WEIGHTS) for path in paths):
         raise DataError(
             f"source {source.name}: {source.location} at {source.revision} has no safetensors weights, and other "
-            "formats can run code; name a revision with them (conversions are often at refs/pr/N), or list the files in `files`"
+            "formats can run code; name a revision that has them (conversions are often at refs/pr/N), or list `files`"
         )
 
 
