@@ -102,6 +102,7 @@ def profile(
 ) -> None:
     """List or write profiles."""
     from flows import profiles
+    from pathfinder.core.params import load_params
 
     root = Path.cwd()
     if name is None:
@@ -112,6 +113,9 @@ def profile(
     else:
         state = "now holds" if profiles.write(root, name, force) else "already held"
         typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")
+        sources = load_params(root / "params.yaml").download.sources
+        if unpinned := ", ".join(source.name for source in sources if not source.is_pinned):
+            typer.echo(f"not pinned: {unpinned}; `python -m stages.download --pin` pins what they hold today")
 
 
 def _active(root: Path) -> str:

@@ -44,7 +44,9 @@ def test_profile_lists_and_writes(root: Path, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     assert "now holds profile quickstart" in cli.invoke(app, ["profile", "quickstart"]).output
     assert "* quickstart" in cli.invoke(app, ["profile"]).output
-    assert "already held" in cli.invoke(app, ["profile", "quickstart"]).output
+    assert "already held" in (told := cli.invoke(app, ["profile", "quickstart"]).output)
+    assert "not pinned" not in told
+    assert "not pinned: models/math-shepherd, " in cli.invoke(app, ["profile", "evaluate-published"]).output
 
 
 def test_plan_shows_the_memory_that_a_profile_needs(
