@@ -105,17 +105,28 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             found.append((f"{name}, {REPAIRED}", values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
-        if (official := as_published(metrics)) is None:  # a published PRM has its authors' rule
-            found.append((f"measured: {titles[0]}", _scores(metrics, table.columns), titles))
-        else:
-            found.append((f"measured: {titles[0]}, {AS_PUBLISHED}", _scores(official, table.columns), titles))
-            found.append((f"measured: {titles[0]}, {REPAIRED}", _scores(repaired(metrics), table.columns), []))
+        for words, reading, compared in _readings(metrics):
+            title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
+            found.append((title, _scores(reading, table.columns), titles if compared else []))
     ours = [
         ((name,), values, next((row.values for row in map(table.row, titles) if row), None))
         for name, values, titles in found
     ]
     printed = [(row.name, *cells.figures(row.values)) for row in table.rows]
     return _with_ours(f"{table.caption} ({table.label})", ("system", *table.headings), printed, ours)
+
+
+def _readings(metrics: Metrics) -> list[tuple[str, Metrics, bool]]:
+    """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
+
+    Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
+    """
+    rules = metrics.get("rules", {})
+    if official := as_published(metrics):
+        return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]
+    if "benchmark" in rules:
+        return [(_PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
+    return [("", metrics, True)]
 
 
 def _known(values: list[float | None]) -> list[float | None]:

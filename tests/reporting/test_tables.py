@@ -33,8 +33,10 @@ def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root:
     names = [line[0] for line in printed["ProcessBench"][0]["rows"]]
     assert {"Math-Shepherd-7B, its authors' rule", "Math-Shepherd-7B, the benchmark's rule"} <= set(names)
     theirs = printed["The paper's tables and ours"][0]["rows"]
-    place = [line[0] for line in theirs].index("measured: Math-Shepherd-7B")
-    assert theirs[place + 1][-1] == f"{100 - 31.5:+.1f}"
+    place = [line[0] for line in theirs].index("measured: Math-Shepherd-7B, the benchmark's rule")
+    assert theirs[place + 1][-1] == f"{0 - 31.5:+.1f}", "the paper's figure is the evaluator's"
+    assert theirs[place + 2][:: len(theirs[0]) - 1] == ["measured: Math-Shepherd-7B, its authors' rule", "100.0"]
+    assert len(theirs) == place + 3
     search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
     captions = [table["caption"] for section in ("ProcessBench", "PRMBench") for table in printed[section]]
     assert sum("threshold of the reward" in caption for caption in captions) == 1

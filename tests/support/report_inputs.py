@@ -152,7 +152,8 @@ def write_published(name: str) -> None:
     items = read_processbench(Path("artifacts/raw/processbench")).items
     predictions = {(i.subset, i.id): i.label for i in items}
     found = processbench.with_interval(items, predictions, REPORT)
-    metrics = found | {"rules": {"authors": found, "benchmark": found}, "titles": ["Math-Shepherd-7B"]}
+    never = processbench.with_interval(items, dict.fromkeys(predictions, -1), REPORT)
+    metrics = found | {"rules": {"authors": found, "benchmark": never}, "titles": ["Math-Shepherd-7B"]}
     write_json(Path(f"metrics/processbench/{name}.json"), metrics)
     rows = [{"subset": i.subset, "id": i.id, "prediction": i.label, "steps": []} for i in items]
     write_jsonl(Path(f"artifacts/predictions/processbench/{name}.jsonl"), rows)
