@@ -7,7 +7,7 @@ and docs/paper.md lists the sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pathfinder.core.mixes import share_of
@@ -94,26 +94,17 @@ def is_estimated(params: Params) -> bool:
     return not any(source.kind == "shipped" for source in params.download.sources)
 
 
-def estimates(params: Params, device: Device, shape_of: Shapes) -> list[Estimate]:
-    """The stages that take time, in order. Each uses all the cards that its settings allow."""
-    found = [_label(params, device, shape_of)]
-    if params.runs and not params.targets:
-        found.append(_train(params, device, shape_of("base")))
-    if "export" in params.targets:
-        return found
-    if params.comparisons and not params.runs:
-        found = []
-    systems = {"": len(params.runs), "baseline": len(params.baselines)}
+def estimates(params: Params, device: Device, shape_of: Shapes, stages: Collection[str]) -> list[Estimate]:
+    """Those of ``stages`` that take time, in order. Each uses all the cards that its settings allow."""
+    found = [_label(params, device, shape_of)] if "label" in stages else []
+    found += [_train(params, device, shape_of("base"))] if "train" in stages else []
+    systems = {kind: count for kind, count in (("", len(params.runs)), ("baseline", len(params.baselines))) if count}
     for benchmark in ITEMS:
-        found += [
-            _scoring(params, device, shape_of("base"), benchmark, kind, count)
-            for kind, count in systems.items()
-            if count
-        ]
-    found += _searches(params, device, shape_of, systems)
-    if params.critics:
-        found.append(_critics(params))
-    return found
+        for kind, count in systems.items():
+            if (kind or benchmark) in stages:
+                found.append(_scoring(params, device, shape_of("base"), benchmark, kind, count))
+    found += _searches(params, device, shape_of, systems) if "sample" in stages else []
+    return [*found, _critics(params)] if params.critics else found
 
 
 def _label(params: Params, device: Device, shape_of: Shapes) -> Estimate:
@@ -211,8 +202,7 @@ def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[st
 def _critics(params: Params) -> Estimate:
     from pathfinder.judge.critics import CRITICS  # loads torch
 
-    votes: Callable[[int], int] = lambda published: params.critic.votes or published  # noqa: E731
-    chosen = [critic for critic in CRITICS if critic.name in params.critics]
-    calls = sum(ITEMS["processbench"] * votes(critic.votes) + ITEMS["prmbench"] for critic in chosen)
+    votes = [params.critic.votes or critic.votes for critic in CRITICS if critic.name in params.critics]
+    calls = ITEMS["processbench"] * sum(votes) + ITEMS["prmbench"] * len(votes)
     tokens = calls * (CRITIC_READS + CRITIC_WRITES)
     return Estimate("critic", None, tokens, params.critic.price_per_million_tokens, f"{calls:,} calls")

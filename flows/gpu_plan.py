@@ -77,7 +77,9 @@ class Plan:
     @cached_property
     def estimates(self) -> list[Estimate]:
         """Hours and tokens; empty for generated worlds."""
-        return estimates.estimates(self.params, self.device, self.shape_of) if self.is_estimated else []
+        if not self.is_estimated:
+            return []
+        return estimates.estimates(self.params, self.device, self.shape_of, self.stages)
 
     @property
     def is_estimated(self) -> bool:
@@ -145,10 +147,13 @@ class Plan:
         """Bytes on disk by purpose."""
         params, shape_of = self.params, self.shape_of
         found = {"sources and results": _SOURCES_GB * _GB}
-        fetched = [source for source in params.download.sources if source.kind == "hub" and _has_weights(source.name)]
-        wanted = [source.name.removeprefix("models/") for source in fetched if not source.files]
-        if wanted:
-            found["Hub cache"] = sum(2.0 * shape_of(name).parameters for name in wanted)
+        wanted = {f"models/{name}" for name in ("base", "judge", "policy", *params.baselines)}
+        fetched = {
+            source.location: shape_of(source.name.removeprefix("models/"))
+            for source in params.download.sources
+            if source.kind == "hub" and source.name in wanted and not source.files
+        }
+        found["Hub cache"] = sum(2.0 * shape.parameters for shape in fetched.values())
         if "train" in self.stages:
             size = 12.0 * self._learned
             kept = int(params.train.checkpoint_gib * GIB // size) if params.train.checkpoint_gib else 2
@@ -178,10 +183,6 @@ class Plan:
                 f"{estimates.READ_SHARE:.0%} in scoring, {estimates.WRITE_SHARE:.0%} of "
                 f"{card.bandwidth / 1e12:.2f} TB/s in generation ({card.name}); flows/estimates.py has every assumption"
             )
-
-
-def _has_weights(name: str) -> bool:
-    return name.startswith("models/")
 
 
 def _millions(tokens: float) -> str:

@@ -1,6 +1,6 @@
 """Check the data against expectations; the stage fails if one is not met.
 
-Reads   artifacts/{steps,labels,clean}; params: validate
+Reads   artifacts/{steps,labels,clean}; params: validate (train: mixes as well)
 Writes  reports/validation/{validation.json,index.html}, metrics/validate.json
 Run     python -m stages.validate
 
@@ -36,7 +36,8 @@ DOCS = Path(".pathfinder")
 @stage
 def main(what: Literal["labelled", "train"] = "labelled") -> None:
     """Run the stage."""
-    is_train, bounds = what == "train", load_params().validate_
+    params = load_params()
+    is_train, bounds = what == "train", params.validate_
     name = "validate_train" if is_train else "validate"
     report = Path("reports") / name.replace("validate", "validation")
     schemas = TRAIN_SCHEMAS if is_train else SCHEMAS
@@ -48,7 +49,9 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     if all(result.passed for result in results):
         if is_train:
             kept = int(read_json(BUILD)["kept"])
-            results += _checked(checker, name, 6, train_contents(tables, kept, bounds))
+            results += _checked(
+                checker, name, 6 + (bounds.mix_tolerance > 0), train_contents(tables, kept, bounds, params.mixes)
+            )
             records = sum(records_of(tables[side]) for side in SIDES)
         else:
             results += _checked(checker, name, 8, contents(tables, bounds))

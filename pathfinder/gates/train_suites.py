@@ -6,13 +6,14 @@ by checks of them. The split is section 3.3 of the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO
-from pathfinder.core.params import Validate
+from pathfinder.core.mixes import IS_HUMAN
+from pathfinder.core.params import Mix, Validate
 from pathfinder.core.records import STEP_LABELS, TREES
 from pathfinder.gates import suites
 from pathfinder.gates.gates import Suite, matches, one_of, present, row_count, some_rows, unique, within
@@ -22,11 +23,11 @@ SIDES = ("train", "test")
 TRAIN_SCHEMAS: dict[str, dict[str, Any]] = dict.fromkeys(SIDES, TREES)
 
 
-def train_contents(tables: Tables, kept: int, bounds: Validate) -> Iterator[Suite]:
+def train_contents(tables: Tables, kept: int, bounds: Validate, mixes: Sequence[Mix] = ()) -> Iterator[Suite]:
     """Every rule about the train and test trees in ``tables`` (``records.TREES``).
 
     ``tables`` also has the trajectories, steps and clean records that they were made from. ``kept`` is the number of
-    records in the metrics of the build.
+    records in the metrics of the build. A mix whose name is a number of records, such as 400k, must hold about so many.
     """
     records = {side: tables[side].select("tree_id", "branches").explode("branches") for side in SIDES}
     steps = tables["steps"].select("id", "trajectory_id", "step_index", "step")
@@ -39,6 +40,24 @@ def train_contents(tables: Tables, kept: int, bounds: Validate) -> Iterator[Suit
     count = row_count(kept, "train and test hold what build kept")
     yield Suite("train_counts", file_of("train"), "", every, (count,))
     yield Suite("train_shares", file_of("train"), "", share, (suites.positive_gate(bounds), present("positive")))
+    named = {mix: 1000 * int(mix.name[:-1]) for mix in mixes if mix.name[:-1].isdigit()}
+    if bounds.mix_tolerance and named:
+        yield _mixes(tables, named, bounds.mix_tolerance)
+
+
+def _mixes(tables: Tables, named: Mapping[Mix, int], tolerance: float) -> Suite:
+    """The records of each mix, those held out included, compared with the number in its name."""
+    records = pl.concat([tables[side].select("source", pl.col("branches").list.len()) for side in SIDES])
+    human = int(records.filter(IS_HUMAN)["branches"].sum())
+    other = int(records["branches"].sum()) - human
+    held = {mix: human + round(mix.share * other) for mix in named}
+    rows = [(f"{mix.name}: {held[mix]:,} records", abs(held[mix] / named[mix] - 1)) for mix in named]
+    says = (
+        f"a mix holds its name's number of records within {tolerance:.0%} (validate.mix_tolerance); change the build, "
+        "judge more steps (label.mistral_per_rating), or rename the mix"
+    )
+    table = pl.DataFrame(rows, schema={"mix": pl.String(), "difference": pl.Float64()}, orient="row")
+    return Suite("train_mixes", file_of("train"), "mix", table, (within("difference", 0.0, tolerance, says),))
 
 
 # A join names the columns of the right-hand table …_right, unless the left-hand table lacks them.

@@ -176,7 +176,10 @@ def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes) -> list
     if stage in _SCORES and (score.engine == "local" or stage.startswith("baseline")):
         cached = search.batch_size * (_PROMPT + search.solution_tokens) if stage in _SEARCHES else 0
         cached += _OPEN * _TRUNK if stage == "processbench" and params.processbench.early_stop else 0
-        needs.append(score_need(stage, shape_of("base"), score, kind, cached))
+        need = score_need(stage, shape_of("base"), score, kind, cached)
+        if stage.startswith("baseline"):  # published PRMs keep no cache
+            need = Need(stage, need.model, need.parts | {"cache": 0.0})
+        needs.append(need)
     elif stage in _SCORES and not score.base_url:
         needs.append(served_need(stage, shape_of("base"), score.vllm, _TRUNK))
     return _in_one_process(stage, needs, kind, score.processes or 1)

@@ -77,7 +77,6 @@ KNOWN = {
         "Qwen/Qwen2.5-Math-1.5B-Instruct": _QWEN_1B,
         "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": _QWEN_32B,
         "declare-lab/PathFinder-PRM-7B": _QWEN_7B,
-        "declare-lab/PathFinder-PRM-7B-PRM800k": _QWEN_7B,
         "Qwen/Qwen2.5-Math-PRM-7B": _QWEN_7B,
         "Qwen/Qwen2.5-Math-7B-PRM800K": _QWEN_7B,
         "Skywork/Skywork-o1-Open-PRM-Qwen-2.5-7B": _QWEN_7B,

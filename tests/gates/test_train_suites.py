@@ -7,6 +7,7 @@ from collections.abc import Callable
 import polars as pl
 import pytest
 
+from pathfinder.core.params import Mix
 from pathfinder.core.records import TREES
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.suites import structure
@@ -87,6 +88,23 @@ def test_a_clean_training_set_passes_every_gate() -> None:
     results = Checker().run(suites)
     assert [str(r) for r in results if not r.passed] == []
     assert len(results) > 60
+
+
+@pytest.mark.parametrize(
+    ("name", "tolerance", "passes"), [("1k", 0.1, False), ("1k", 0.99, True), ("prm800k", 0.1, None)]
+)
+def test_a_mix_with_another_number_of_records_than_its_name_says_is_named(
+    name: str, tolerance: float, passes: bool | None
+) -> None:
+    """All rated completions under the name of a mix of 400k is such a fault. A name without a number is not checked."""
+    tables = train_tables()
+    bounds = BOUNDS.model_copy(update={"mix_tolerance": tolerance})
+    suites = train_contents(tables, kept_records(tables), bounds, [Mix(name=name, share=1.0)])
+    results = Checker().run([suite for suite in suites if suite.name == "train_mixes"])
+    assert [result.passed for result in results] == ([] if passes is None else [passes])
+    if passes is False:
+        assert f"1k: {kept_records(tables)} records" in str(results[0])
+        assert "label.mistral_per_rating" in str(results[0])
 
 
 def test_fault_names_are_unique() -> None:
