@@ -51,7 +51,7 @@ def read_hub_model(folder: Path) -> HubModel | None:
 
 
 def cached_file(model: HubModel, name: str) -> Path | None:
-    """The file of the model's commit in the Hub's cache, or ``None`` if it is not there."""
+    """The file of the model's commit in the Hub's cache, or ``None`` if the cache does not have it."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.repo, name, revision=model.revision)

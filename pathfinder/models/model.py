@@ -48,8 +48,8 @@ def resolve(folder: Path) -> Path:
 def resolve_part(folder: Path, name: str) -> Path | None:
     """The folder of a part of a model, such as ``lora`` or ``tokenizer``; ``None`` if the model has no such part.
 
-    The part lies below ``folder`` or, with the model, in the Hub's cache; a part of ``folder`` may itself point to
-    another repository (docs/baselines.md). Raises ``DataError`` as ``resolve`` does.
+    The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself point
+    to another repository (docs/baselines.md). Raises ``DataError`` as ``resolve`` does.
     """
     part = folder / name
     if (model := read_hub_model(part)) is not None:

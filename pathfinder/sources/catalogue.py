@@ -36,7 +36,7 @@ class Fetched:
 
 
 def look_up_all(settings: Download) -> dict[str, Listing]:
-    """What the Hub has for each of its sources, by source name, if the disk of the Hub's cache has room for the models.
+    """The listing of each source of the Hub, by source name, if the disk of the Hub's cache has room for the models.
 
     Raises ``DataError`` for a wrong setting, a missing permission or a full disk, ``TransientError`` if the Hub cannot
     be reached.

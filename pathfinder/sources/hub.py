@@ -248,7 +248,7 @@ def _retried(source: Source, settings: Download, work: Callable[[], T]) -> T:
         if attempt < settings.retries:
             pause(attempt, "" if response is None else response.headers.get("Retry-After", ""))
     raise TransientError(
-        f"{where}: {failure} ({settings.retries + 1} attempts); complete files are kept, run the same command to go on"
+        f"{where}: {failure} ({settings.retries + 1} attempts); complete files are kept, run the same command again"
     )
 
 

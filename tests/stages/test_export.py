@@ -113,6 +113,26 @@ def test_the_same_training_set_gives_the_same_bytes(inputs: Path) -> None:
     assert len(before) == 7
 
 
+def test_the_special_tokens_of_a_hub_model_are_read_from_its_cache(
+    inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The export read ``tokenizer.json`` of the pointer's folder, which has none for a model of the Hub."""
+    export.main()
+    before = Path("artifacts/export/paper/train.parquet").read_bytes()
+    base, revision = Path("artifacts/raw/models/base"), "a" * 40
+    cached = inputs / "hub" / "models--o--n" / "snapshots" / revision / "tokenizer.json"
+    cached.parent.mkdir(parents=True)
+    (base / "tokenizer.json").rename(cached)
+    files = {"tokenizer.json": {"sha256": "unused", "bytes": cached.stat().st_size}}
+    write_json(base / "hub.json", {"repo": "o/n", "revision": revision, "files": files})
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(inputs / "hub"))
+    export.main()
+    assert Path("artifacts/export/paper/train.parquet").read_bytes() == before
+    cached.unlink()
+    with pytest.raises(DataError, match=r"tokenizer\.json of o/n at .* is not in the Hub cache"):
+        export.main()
+
+
 def test_a_missing_training_set_is_named(inputs: Path) -> None:
     Path("artifacts/train/test.parquet").unlink()
     with pytest.raises(DataError, match=r"test\.parquet: no such file; run the build stage"):
