@@ -1,7 +1,7 @@
 """Audit results; needs only the repository, not DVC or Prefect.
 
 Run     python -m pathfinder.lineage up models/full     trace a path to the source files
-        python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference
+        python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference, 2 if unable
         python -m pathfinder.lineage record ID [--json] trace one record from its upstream line to its training example
 """
 
@@ -13,6 +13,7 @@ from typing import Annotated
 
 import typer
 
+from pathfinder.core.io import PathfinderError
 from pathfinder.core.text import errors_without_traceback, has_colour, printable
 
 app = typer.Typer(
@@ -32,16 +33,22 @@ def up(path: Annotated[str, typer.Argument(help="An output, such as models/full.
 
 
 @app.command()
-def check(path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None) -> None:
-    """Hash everything behind an output again; exit status 1 on any difference."""
+def check(
+    path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Treat a stage without a record as an error.")] = False,
+) -> None:
+    """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
     from pathfinder.lineage import check
 
-    findings = check.check(path)
-    print(printable("".join(f"{finding}\n" for finding in findings)), end="")
-    if errors := sum(finding.level == "error" for finding in findings):
-        print(f"{errors} differences")
+    try:
+        report = check.check(path, strict=strict)
+    except (PathfinderError, OSError) as error:
+        print(f"error: {printable(str(error))}\ncould not check", file=sys.stderr)
+        raise typer.Exit(2) from error
+    print(printable("".join(f"{finding}\n" for finding in report.findings)), end="")
+    print(printable(report.summary()))
+    if report.errors:
         raise typer.Exit(1)
-    print("No differences: everything that can be verified here is as recorded.")
 
 
 @app.command()

@@ -2,201 +2,159 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, Literal
 
 from pathfinder.core.io import DataError
-from pathfinder.core.settings import read_yaml
-from pathfinder.lineage import history
+from pathfinder.lineage import expected, history
+from pathfinder.lineage.claims import Claims
+from pathfinder.lineage.evidence import entered_records, tampered_records, unreproducible, witness
+from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW, read_manifest
-from pathfinder.lineage.history import Locked, Record
-from pathfinder.provenance.hashing import Digest, digest_path
-from pathfinder.provenance.pipeline import MAIN, read_pipelines, value_at
-from pathfinder.provenance.record import RECORDS
-
-Level = Literal["error", "note"]
+from pathfinder.lineage.history import Locked
+from pathfinder.lineage.objects import Objects
+from pathfinder.lineage.published import check_log
+from pathfinder.lineage.stores import Store, stores
+from pathfinder.lineage.workspace import Workspace
+from pathfinder.provenance.ledger import RECORDS
+from pathfinder.provenance.pipeline import MAIN, read_pipelines
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """A difference (``error``), or a claim that cannot be verified on this machine (``note``)."""
+class Report:
+    """The findings, and what was covered: stages of dvc.yaml with and without a record, places read and not read."""
 
-    where: str
-    message: str
-    level: Level = "error"
+    findings: list[Finding]
+    stages: int
+    attested: int
+    read: list[str]
+    not_read: list[str]
+    commit: str
 
-    def __str__(self) -> str:
-        return f"{self.level}: {self.where}: {self.message}"
+    @property
+    def errors(self) -> list[Finding]:
+        """The findings that are not notes."""
+        return [finding for finding in self.findings if finding.level == "error"]
+
+    def summary(self) -> str:
+        """One line about what was checked."""
+        parts = [
+            *([f"{len(self.errors)} difference{'s' * (len(self.errors) > 1)}"] if self.errors else []),
+            f"{self.attested} of {self.stages} stages attested",
+            f"{', '.join(self.read)} read",
+            *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
+            self.commit,
+        ]
+        return "; ".join(parts)
 
 
-def check(path: str | Path | None = None, root: Path = Path(".")) -> list[Finding]:
-    """Check ``path`` and everything it depends on, or all of dvc.lock.
+def check(path: str | Path | None = None, root: Path = Path("."), strict: bool = False) -> Report:
+    """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
-    Compares the workspace, the DVC cache and local remotes with the md5 in dvc.lock and the ``.dvc`` files; dvc.lock
-    with itself, dvc.yaml, params.yaml and the records; records with their names; source files with the sha256 in the
-    manifest. Raises ``DataError`` if there is no dvc.lock or it does not contain ``path``.
+    Compares the workspace, DVC's cache and the remotes on this machine with the md5 in dvc.lock and the ``.dvc`` files;
+    dvc.lock with itself, dvc.yaml, params.yaml and the records; records with their names and the ledger; source files
+    with the sha256 in the manifest; the log of each remote with itself. With ``strict``, a stage without a record is an
+    error. Raises ``DataError`` if a file that defines the history is missing or broken, or does not contain ``path``.
     """
-    stages = history.read_lock(root)
-    chosen = stages if path is None else history.ancestors(stages, Path(path).as_posix())
-    checker = _Checker(root, stages)
-    findings = [finding for stage in chosen.values() for finding in checker.stage(stage)]
-    if any(RAW in stage.outs for stage in chosen.values()):
-        findings += checker.sources()
-    return list(dict.fromkeys(findings))
+    locked, pipeline = history.read_lock(root), read_pipelines(root)
+    known = expected.with_missing(locked, pipeline)
+    chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
+    checker = _Checker(root, {name: stage for name, stage in chosen.items() if name in locked}, locked, strict)
+    findings = [*expected.missing(chosen, locked, pipeline)]
+    findings += expected.without_origin(chosen, pipeline, checker.workspace)
+    findings += checker.findings()
+    main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]
+    return Report(
+        merged(findings),
+        len(main),
+        len(checker.attested.intersection(main)),
+        ["workspace", *(_title(store) for store in checker.stores if store.folder is not None)],
+        [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None],
+        checker.workspace.state_of_commit(),
+    )
 
 
 class _Checker:
-    def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
-        self.root, self.stages = root, stages
-        self.digest = cache(self._digest)  # every path is read once
-        self.damage = cache(self._damage)
-        self.stores = list(history.object_stores(root))
+    def __init__(self, root: Path, chosen: dict[str, Locked], locked: dict[str, Locked], strict: bool) -> None:
+        self.root, self.chosen, self.locked, self.strict = root, chosen, locked, strict
+        self.workspace = Workspace(root)
         self.pipeline = read_pipelines(root)
-        self.params = {file: read_yaml(root / file) for file in {s.params_file for s in self.pipeline.values()}}
+        self.stores = stores(root)
+        here = [(store, store.folder) for store in self.stores if store.folder is not None]
+        self.folders = [folder for _, folder in here]
+        self.objects = [Objects(store, folder, root) for store, folder in here]
+        self.records = {name: entered_records(root, name) for name in chosen}
+        self.attested: set[str] = set()
 
-    def stage(self, stage: Locked) -> Iterator[Finding]:
-        records = history.read_records(self.root, stage.name)
-        made = [record for record in records if record.made(stage)]
-        if stage.cmd:
-            yield from self._against_definition(stage)
-            yield from self._against_records(stage, records, made)
-        files = _files_of(made[0]) if made else {}
-        # The dependencies of data.dvc are copies: their digests are compared below instead of their bytes.
-        for path, md5 in [*(stage.deps if stage.cmd else {}).items(), *stage.outs.items()]:
-            yield from self._against_bytes(stage, path, md5, files.get(path, {}))
-        yield from self._against_producers(stage)
-        for path, md5 in stage.outs.items():
-            for store in self.stores:
-                yield from self.damage(store, md5, path)
+    def findings(self) -> Iterator[Finding]:
+        """Every difference in the chosen stages, several for one cause."""
+        claims = [finding for stage in self.chosen.values() for finding in self._stage(stage)]
+        yield from claims
+        blamed = {finding.subject for finding in claims}
+        for stage in self.chosen.values():
+            yield from self._against_producers(stage, blamed)
+        if any(RAW in stage.outs for stage in self.chosen.values()):
+            yield from self._sources()
+        yield from tampered_records(self.root)
+        for objects in self.objects:
+            yield from self._objects(objects)
 
-    def sources(self) -> Iterator[Finding]:
+    def _stage(self, stage: Locked) -> Iterator[Finding]:
+        records = self.records[stage.name]
+        record = witness(stage, records, self.workspace)
+        defined = self.pipeline.get(stage.name)
+        claims = Claims(self.workspace, self.folders, stage, defined, record)
+        yield from claims.findings()
+        yield from unreproducible(stage, records)
+        if record is not None and record.made(stage):
+            self.attested.add(stage.name)
+        elif record is None and stage.cmd:
+            # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
+            level: Level = "error" if self.strict and not claims.made_once else "note"
+            yield Finding(RECORDS.as_posix(), "no record of the run in dvc.lock", level, (stage.name,))
+
+    def _against_producers(self, stage: Locked, blamed: set[str]) -> Iterator[Finding]:
+        """Digests on which two stages of the locks differ, unless an edit of the path explains it."""
+        for path, md5 in stage.deps.items():
+            for maker in history.producers(self.locked, path):
+                if (made := maker.outs.get(path, md5)) == md5 or any(history.overlap(path, each) for each in blamed):
+                    continue
+                if stage.name == history.SHIPPED_POINTER:
+                    message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
+                    yield Finding(history.as_shipped(path), message)
+                else:
+                    yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
+
+    def _objects(self, objects: Objects) -> Iterator[Finding]:
+        for stage in self.chosen.values():
+            for path, md5 in stage.outs.items():
+                yield from objects.damaged(md5, path)
+                if stage.remotes.get(path) == objects.store.name:
+                    yield from objects.missing(md5, path, stage.file)
+        yield from objects.runs(self.chosen, self.records)
+        if objects.store.name != "cache":
+            yield from check_log(self.root, objects, self.locked)
+
+    def _sources(self) -> Iterator[Finding]:
         """Compare every source file, and the origin of shipped ones, with the manifest."""
         try:
             manifest = read_manifest(self.root)
         except DataError as error:
-            yield Finding(RAW, str(error))
+            yield Finding(f"{RAW}/manifest.json", str(error))
             return
         if not manifest:
-            yield Finding(RAW, "manifest.json is missing; get it with `dvc pull` or `dvc repro`")
+            yield Finding(f"{RAW}/manifest.json", "is missing; get it with `dvc pull` or `dvc repro`", cause="missing")
         for name, source in manifest.items():
             folders = [f"{RAW}/{name}", *([source["location"]] if source["kind"] == "shipped" else [])]
             for path, entry in ((f"{folder}/{file}", e) for folder in folders for file, e in source["files"].items()):
-                found = self.digest(path)
+                found = self.workspace.digest(path)
                 if found is None:
-                    yield Finding(path, "is missing, but the manifest lists it")
+                    yield Finding(path, "is missing, but the manifest of sources lists it", cause="missing")
                 elif found.sha256 != entry["sha256"]:
-                    yield Finding(path, f"sha256 is {found.sha256}, the manifest has {entry['sha256']}")
-
-    def _against_definition(self, stage: Locked) -> Iterator[Finding]:
-        defined = self.pipeline.get(stage.name)
-        if defined is None:
-            yield Finding("dvc.lock", f"has stage {stage.name}, which dvc.yaml does not define")
-            return
-        level = self._level_of_input(stage)
-        if defined.cmd != stage.cmd:
-            yield Finding("dvc.lock", f"{stage.name} ran {stage.cmd!r}, {defined.file} has {defined.cmd!r}", level)
-        for kind, stated, locked in (("deps", defined.deps, stage.deps), ("outs", defined.all_outs, stage.outs)):
-            if differ := set(stated) ^ set(locked):
-                message = f"{stage.name}: {kind} differ from {defined.file}: {', '.join(sorted(differ))}"
-                yield Finding("dvc.lock", message, level if kind == "deps" else "error")
-        for key, value in stage.params.items():
-            if value_at(self.params[defined.params_file], key) != value:
-                message = f"{key} differs from the value that {stage.name} ran with; see `dvc params diff`"
-                yield Finding(defined.params_file, message)
-
-    def _level_of_input(self, stage: Locked) -> Level:
-        """The shipped data was made once, by older code: only a new run can tell whether today's makes the same."""
-        defined = self.pipeline.get(stage.name)
-        return "note" if defined is not None and defined.file != MAIN.as_posix() else "error"
-
-    def _against_records(self, stage: Locked, records: list[Record], made: list[Record]) -> Iterator[Finding]:
-        for record in records:
-            if not record.is_intact:
-                where = record.path.relative_to(self.root).as_posix()
-                yield Finding(where, f"sha256 is {record.digest}, not the one in its name; it was edited")
-        same = [record for record in records if record.has_inputs_of(stage)]
-        if same and not made:
-            message = f"{len(same)} recorded runs with the same inputs made other outputs than those in dvc.lock"
-            yield Finding(stage.name, f"{message}: see {RECORDS.as_posix()}/{stage.name}/")
-        elif not same:
-            yield Finding(stage.name, "no record on this machine of the run in dvc.lock", "note")
-        for record in made:
-            for kind in ("inputs", "rooms", "code", "outputs"):
-                for path, entry in record.content[kind].items():
-                    found = self.digest(path)
-                    if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
-                        message = f"sha256 is {found.sha256}, record {record.digest[:12]} has {entry['sha256']}"
-                        yield Finding(path, message)
-
-    def _against_bytes(self, stage: Locked, path: str, md5: str, files: dict[str, str]) -> Iterator[Finding]:
-        """Compare a path with dvc.lock; ``files``, the md5 by file from a record, tells which files differ."""
-        is_pretrained = path.startswith(f"{history.PRETRAINED}/")
-        found, where = self.digest(path), path
-        if found is None and is_pretrained:
-            where = history.as_shipped(path)
-            found = self.digest(where)
-        if found is None:
-            if (
-                path in stage.deps
-                and self._level_of_input(stage) == "note"
-                and path not in self.pipeline[stage.name].deps
-            ):
-                return  # older code, which the comparison with dvc.yaml names
-            remedy = "make it with `make world`" if is_pretrained else "get it with `dvc pull`"
-            message = f"is missing, but {stage.name} names it; {remedy}"
-            yield Finding(path, message, "note" if is_pretrained else "error")
-        elif found.md5 != md5:
-            level = "error" if path in stage.outs or is_pretrained else self._level_of_input(stage)
-            if not (files and found.is_folder):
-                yield Finding(where, f"md5 is {found.md5}, dvc.lock has {md5} ({stage.name})", level)
-                return
-            now = {name: digest.md5 for name, digest in found.files.items()}
-            for name in sorted(now | files):
-                if now.get(name) != files.get(name):
-                    state = f"md5 is {now[name]}" if name in now else "is missing"
-                    then = f"has {files[name]}" if name in files else "does not list it"
-                    yield Finding(f"{where}/{name}", f"{state}, the record of {stage.name} {then}", level)
-
-    def _against_producers(self, stage: Locked) -> Iterator[Finding]:
-        for path, md5 in stage.deps.items():
-            for maker in history.producers(self.stages, path):
-                if (made := maker.outs.get(path, md5)) == md5:
-                    continue
-                if stage.name == history.SHIPPED_POINTER:
-                    yield Finding(
-                        history.as_shipped(path), f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
-                    )
-                else:
-                    yield Finding("dvc.lock", f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
-
-    def _digest(self, path: str) -> Digest | None:
-        try:
-            return digest_path(self.root / path)
-        except FileNotFoundError:
-            return None
-
-    def _damage(self, store: Path, md5: str, path: str) -> tuple[Finding, ...]:
-        """Objects of ``path`` in a cache or local remote whose bytes do not match their name; missing ones are fine."""
-        file = history.object_file(store, md5)
-        if not file.is_file():
-            return ()
-        found = digest_path(file).md5
-        if found != md5.removesuffix(".dir"):
-            where = file.relative_to(self.root).as_posix() if file.is_relative_to(self.root) else file.name
-            return (Finding(where, f"md5 is {found}, not the one in its name; it is of {path}. Delete it"),)
-        listed: list[dict[str, Any]] = json.loads(file.read_bytes()) if md5.endswith(".dir") else []
-        below = (self.damage(store, entry["md5"], f"{path}/{entry['relpath']}") for entry in listed)
-        return tuple(finding for findings in below for finding in findings)
+                    message = f"sha256 is {found.sha256}, the manifest of sources has {entry['sha256']}"
+                    yield Finding(path, message, cause="bytes")
 
 
-def _files_of(record: Record) -> dict[str, dict[str, str]]:
-    """For each folder in the record, md5 by file."""
-    return {
-        path: {name: file["md5"] for name, file in entry.get("files", {}).items()}
-        for kind in ("inputs", "rooms", "outputs")
-        for path, entry in record.content.get(kind, {}).items()
-    }
+def _title(store: Store) -> str:
+    return store.name if store.name == "cache" else f"remote {store.name}"

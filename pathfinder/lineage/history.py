@@ -6,19 +6,22 @@ is read as a stage whose dependencies are the outs of that pipeline, each with t
 
 from __future__ import annotations
 
-import configparser
 import hashlib
-import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pathfinder.core.io import DataError
+from pydantic import Field
+
+from pathfinder.core.io import DataError, parse_json
 from pathfinder.core.settings import read_yaml
+from pathfinder.lineage.stores import listing_of, object_stores
 from pathfinder.provenance.hashing import digest_listing
+from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import PIPELINES
-from pathfinder.provenance.record import RECORDS
+from pathfinder.provenance.schema import Count, Form, Md5, StageRecord, validated
 
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
 PRETRAINED = "artifacts/pretraining"
@@ -26,40 +29,99 @@ SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
 """The pretraining out that data/ is a copy of."""
 
 
+class PathClaim(Form):
+    """What a lock entry or a ``.dvc`` file states about one path."""
+
+    path: str
+    md5: Md5 | None = None
+    hash: str | None = None
+    size: Count | None = None
+    nfiles: Count | None = None
+    isexec: bool | None = None
+    remote: str | None = None
+    desc: str | None = None
+    push: bool | None = None
+    cache: bool | None = None
+
+
+class LockEntry(Form):
+    """One stage of a dvc.lock."""
+
+    cmd: str | list[str]
+    deps: list[PathClaim] = Field(default_factory=list)
+    params: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    outs: list[PathClaim] = Field(default_factory=list)
+
+
+class LockFile(Form):
+    """A dvc.lock."""
+
+    schema_: Annotated[str, Field(alias="schema")]
+    stages: dict[str, LockEntry] | None = None
+
+
+class Pointer(Form):
+    """A ``.dvc`` file."""
+
+    outs: list[PathClaim]
+    md5: Md5 | None = None
+    desc: str | None = None
+    meta: Any = None
+    wdir: str | None = None
+    frozen: bool | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """One stage of dvc.lock: md5 by path, parameter values by key. ``data.dvc`` is a stage without a command."""
+    """One stage of a dvc.lock: md5 by path, parameter values by key. A ``.dvc`` file is a stage without a command.
+
+    ``sizes`` holds bytes and number of files by path, ``None`` where the lock does not state them; ``remotes`` the
+    remote that an out names.
+    """
 
     name: str
     cmd: str
     deps: dict[str, str]
     outs: dict[str, str]
     params: dict[str, Any] = field(default_factory=dict)
+    file: str = "dvc.lock"
+    sizes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    remotes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A lineage record as found on disk; ``content`` is empty if the file is not a record."""
+    """A lineage record as found on disk; ``content`` is empty, and ``problem`` says why, if the file is not one."""
 
     path: Path
     digest: str
     content: dict[str, Any]
+    problem: str = ""
 
     @property
     def is_intact(self) -> bool:
         """Whether the content has the digest in the file's name."""
         return bool(self.content) and self.path.stem == self.digest
 
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The md5 of everything that the run read and that dvc.yaml lists."""
+        return self._md5s("inputs", "rooms")
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The md5 of everything that the run made."""
+        return self._md5s("outputs")
+
     def has_inputs_of(self, stage: Locked) -> bool:
-        """Whether the record is intact and the run had the dependencies and parameters in dvc.lock."""
-        if not self.is_intact:
+        """Whether the record is intact and the run had the command, dependencies and parameters in dvc.lock."""
+        if not self.is_intact or self.content["cmd"] != stage.cmd:
             return False
-        read = self._md5s("inputs", "rooms")
-        return {dep: read.get(dep) for dep in stage.deps} == stage.deps and self.content["params"] == stage.params
+        return self.inputs == stage.deps and self.content["params"] == stage.params
 
     def made(self, stage: Locked) -> bool:
         """Whether, in addition, the run made the outs in dvc.lock."""
-        return self.has_inputs_of(stage) and self._md5s("outputs") == stage.outs
+        return self.has_inputs_of(stage) and self.outputs == stage.outs
 
     def _md5s(self, *kinds: str) -> dict[str, str]:
         return {path: entry["md5"] for kind in kinds for path, entry in self.content.get(kind, {}).items()}
@@ -68,61 +130,60 @@ class Record:
 def read_lock(root: Path) -> dict[str, Locked]:
     """The stages of both dvc.lock files and the ``.dvc`` files of ``root``, by name.
 
-    Raises ``DataError`` if the main dvc.lock does not exist or a file is not valid YAML.
+    Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has another form.
     """
-    locks = [root / file.with_name("dvc.lock") for file in PIPELINES]
-    if not locks[0].exists():
-        raise DataError(f"{locks[0]}: no such file, so no stage has run here; run the pipeline with `dvc repro`")
-    bodies = [read_yaml(lock).get("stages", {}) for lock in locks if lock.exists()]
-    stages = {name: _locked(name, body) for content in bodies for name, body in content.items()}
-    for pointer in sorted(root.glob("*.dvc")):
-        if pointer.is_file():
-            stages[pointer.name] = _locked(pointer.name, read_yaml(pointer))
+    locks = [file.with_name("dvc.lock") for file in PIPELINES]
+    if not (root / locks[0]).exists():
+        raise DataError(f"{root / locks[0]}: no such file, so no stage has run here; run the pipeline with `dvc repro`")
+    stages: dict[str, Locked] = {}
+    for lock in locks:
+        if (root / lock).exists():
+            content = validated(LockFile, read_yaml(root / lock), lock.as_posix())
+            stages |= {
+                name: locked_stage(name, entry, lock.as_posix()) for name, entry in (content.stages or {}).items()
+            }
+    for path in pointers(root):
+        name = path.relative_to(root).as_posix()
+        pointer = validated(Pointer, read_yaml(path), name)
+        base = path.relative_to(root).parent / (pointer.wdir or "")
+        claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
+        stages[name] = locked_stage(name, LockEntry(cmd="", outs=claims), name)
     if shipped := stages.get(SHIPPED_POINTER):
         stages[SHIPPED_POINTER] = replace(shipped, deps=_origins(root, shipped, stages))
     return stages
 
 
+def pointers(root: Path) -> Iterator[Path]:
+    """The ``.dvc`` files of the project, wherever they are; hidden folders are not searched."""
+    for folder, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith(".") and name != "__pycache__")
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".dvc"))
+
+
 def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
     """Pretraining out -> md5 of its copy in data/, if a store here has the listing that ``data.dvc`` names."""
     outs = [out for stage in stages.values() for out in stage.outs if out.startswith(f"{SHIPPED_LEVEL}/")]
-    listings = (object_file(store, shipped.outs.get(SHIPPED, "")) for store in object_stores(root))
-    listing = next((file for file in listings if file.is_file()), None)
-    if listing is None:
-        return {}
-    files = {entry["relpath"]: entry["md5"] for entry in json.loads(listing.read_bytes())}
-    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs}
-
-
-def object_file(store: Path, md5: str) -> Path:
-    """Where a cache or a remote keeps the object with this md5."""
-    return store / "files" / "md5" / md5[:2] / md5[2:]
-
-
-def object_stores(root: Path) -> Iterator[Path]:
-    """DVC's cache and every remote that is a folder on this machine."""
-    config = configparser.ConfigParser(interpolation=None)
-    config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
-    folder = (root / ".dvc").resolve()
-    yield folder / config.get("cache", "dir", fallback="cache")
-    for section in config.sections():
-        url = config.get(section, "url", fallback="") if "remote" in section else ""
-        if url and "://" not in url:
-            yield (folder / url).resolve()
+    files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
+    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs} if files else {}
 
 
 def read_records(root: Path, stage: str) -> list[Record]:
     """The records of a stage, newest first."""
-    found = []
-    for path in sorted((root / RECORDS / stage).glob("*.json")):
-        raw = path.read_bytes()
-        try:
-            content = json.loads(raw)
-        except ValueError:
-            content = {}
-        is_record = isinstance(content, dict) and content.keys() >= {"inputs", "outputs", "params", "times"}
-        found.append(Record(path, hashlib.sha256(raw).hexdigest(), content if is_record else {}))
+    found = [read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json"))]
     return sorted(found, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+
+
+def read_record(path: Path, root: Path) -> Record:
+    """The record in a file; one that is not of the expected form has no content."""
+    raw = path.read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    try:
+        content = parse_json(raw, name)
+        validated(StageRecord, content, name)
+    except DataError as error:
+        return Record(path, digest, {}, str(error))
+    return Record(path, digest, content)
 
 
 def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
@@ -155,12 +216,18 @@ def overlap(one: str, other: str) -> bool:
     return one == other or other.startswith(f"{one}/") or one.startswith(f"{other}/")
 
 
-def _locked(name: str, body: dict[str, Any]) -> Locked:
+def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
+    """A lock entry of ``file`` as a stage; raises ``DataError`` if it names a path twice."""
     params: dict[str, Any] = {}
-    for values in (body.get("params") or {}).values():
+    for values in entry.params.values():
         params |= values
-    deps, outs = (
-        {Path(entry["path"]).as_posix(): str(entry.get("md5", "")) for entry in body.get(kind) or []}
-        for kind in ("deps", "outs")
-    )
-    return Locked(name, body.get("cmd", ""), deps, outs, params)
+    for kind, claims in (("deps", entry.deps), ("outs", entry.outs)):
+        paths = [Path(claim.path).as_posix() for claim in claims]
+        if twice := next((path for path in paths if paths.count(path) > 1), None):
+            raise DataError(f"{file}: {name}: {kind} names {twice} twice; restore the file")
+    deps, outs = ({Path(claim.path).as_posix(): claim.md5 or "" for claim in part} for part in (entry.deps, entry.outs))
+    claims = [*entry.deps, *entry.outs]
+    sizes = {Path(claim.path).as_posix(): (claim.size, claim.nfiles) for claim in claims}
+    remotes = {Path(claim.path).as_posix(): claim.remote for claim in claims if claim.remote}
+    cmd = entry.cmd if isinstance(entry.cmd, str) else "\n".join(entry.cmd)
+    return Locked(name, cmd, deps, outs, params, file, sizes, remotes)

@@ -12,8 +12,8 @@ from typing import Any
 from pathfinder.core.io import write_text
 from pathfinder.lineage.history import read_records
 from pathfinder.pages.page import Block, Page, Section, Table, Text, anchor_of, to_html
+from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import read_pipeline
-from pathfinder.provenance.record import RECORDS
 
 PAGE = Path(".pathfinder/stages.html")
 _HEADERS = ("stage", "seconds", "peak memory, MiB", "started", "machine")

@@ -42,17 +42,18 @@ def peak_rss_bytes() -> int:
 
 def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
     """The commit checked out, and the ``paths`` that differ from it; ``None`` values outside a repository."""
-    commit = _git("rev-parse", "HEAD")
+    commit = git("rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None, "changed": None}
-    status = _git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
     changed = sorted(entry[3:] for entry in (status or "").split("\0") if entry)
     return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
 
 
-def _git(*words: str) -> str | None:
+def git(*words: str, root: Path = Path(".")) -> str | None:
+    """Run a git command in ``root`` and return its output; ``None`` if it fails or git is not installed."""
     try:
-        result = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
+        result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
     return result.stdout if result.returncode == 0 else None

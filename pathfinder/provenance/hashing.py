@@ -13,12 +13,16 @@ _CACHE = "__pycache__"  # .dvcignore excludes it too
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Digests of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, files of a folder."""
+    """Digests of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, files of a folder.
+
+    ``links`` names the symbolic links in a folder, which have no part in its digests.
+    """
 
     md5: str
     sha256: str
     size: int
     files: dict[str, Digest]
+    links: tuple[str, ...] = ()
 
     @property
     def is_folder(self) -> bool:
@@ -41,12 +45,15 @@ def digest_path(path: Path) -> Digest:
     """
     if not path.is_dir():
         return _digest_file(path)
-    found = (file for file in path.rglob("*") if file.is_file() and not file.is_symlink() and _CACHE not in file.parts)
-    files = dict(sorted((file.relative_to(path).as_posix(), _digest_file(file)) for file in found))
+    found = [file for file in path.rglob("*") if _CACHE not in file.parts]
+    links = [file for file in found if file.is_symlink()]
+    kept = (file for file in found if file.is_file() and not file.is_symlink())
+    files = dict(sorted((file.relative_to(path).as_posix(), _digest_file(file)) for file in kept))
     md5 = _md5_of({name: digest.md5 for name, digest in files.items()})
     listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
     sha256 = hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
-    return Digest(md5, sha256, sum(file.size for file in files.values()), files)
+    names = tuple(sorted(link.relative_to(path).as_posix() for link in links))
+    return Digest(md5, sha256, sum(file.size for file in files.values()), files, names)
 
 
 def digest_listing(files: dict[str, str], part: str) -> str:

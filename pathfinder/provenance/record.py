@@ -1,7 +1,7 @@
 """The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
-It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds. The name reveals
-any later edit. It is not a DVC out because it contains times.
+It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, and entered in the
+ledger. The name reveals any later edit. It is not a DVC out because it contains times.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from pathfinder.provenance.closure import import_closure, module_of
 from pathfinder.provenance.environment import describe_commit, describe_environment, peak_rss_bytes
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
+from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
+from pathfinder.provenance.schema import SCHEMA
 
-RECORDS = Path(".pathfinder/lineage")
 _RECORDING = "PATHFINDER_RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
 
@@ -62,7 +63,9 @@ def recorded(cmd: str) -> Iterator[None]:
     }
     record |= {"outputs": _digests(stage, stage.all_outs), "environment": describe_environment()}
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    write_text(RECORDS / stage.name / f"{hashlib.sha256(text.encode()).hexdigest()}.json", text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    write_text(RECORDS / stage.name / f"{digest}.json", text)
+    enter(stage.name, digest)
 
 
 def _before(stage: Stage) -> dict[str, Any]:
@@ -70,6 +73,7 @@ def _before(stage: Stage) -> dict[str, Any]:
     module = module_of(stage.cmd)
     code = import_closure(module) if module else ()
     return {
+        "schema": SCHEMA,
         "stage": stage.name,
         "cmd": stage.cmd,
         "inputs": _digests(stage, [path for path in stage.deps if not is_code(path)]),

@@ -1,232 +1,113 @@
-"""Planted harms: every manipulation of a finished run is found and named."""
+"""How differences are reported: levels, causes, consumers, exit statuses. ``test_tampering`` plants the differences."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.check import check
-from pathfinder.lineage.history import read_lock, read_records
+from pathfinder.lineage.findings import Finding, listed, merged
+from pathfinder.lineage.history import read_records
 from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.ledger import LEDGER, enter
 from tests.support.miniature import dvc
 
 
 def errors(project: Path, path: str | None = None) -> list[str]:
-    return [str(finding) for finding in check(path, project) if finding.level == "error"]
+    return [str(finding) for finding in check(path, project).errors]
 
 
-def test_a_fresh_run_has_no_findings(made: Path) -> None:
-    assert check(None, made) == []
-
-
-def edit_out(project: Path) -> str:
-    (project / "models/full/weights.txt").write_text("better weights")
-    return "models/full/weights.txt: md5 is"
-
-
-def add_a_file_to_an_out(project: Path) -> str:
-    (project / "models/full/extra.txt").write_text("stowaway")
-    return "models/full/extra.txt: md5 is"
-
-
-def remove_out(project: Path) -> str:
-    (project / "metrics/train/full.json").unlink()
-    return "metrics/train/full.json: is missing, but train@full names it"
-
-
-def edit_metric(project: Path) -> str:
-    (project / "metrics/train/full.json").write_text('{"loss": 0.1}\n')
-    return "metrics/train/full.json: md5 is"
-
-
-def edit_source(project: Path) -> str:
-    (project / "data/corpus/one.txt").write_text("uno\n")
-    return "data/corpus/one.txt: sha256 is"
-
-
-def edit_downloaded_file(project: Path) -> str:
-    (project / "artifacts/raw/corpus/b/two.txt").write_text("due\n")
-    return "artifacts/raw/corpus/b/two.txt: sha256 is"
-
-
-def edit_manifest(project: Path) -> str:
-    path = project / "artifacts/raw/manifest.json"
-    path.write_text(path.read_text().replace("Apache-2.0", "MIT"))
-    return "artifacts/raw/manifest.json: md5 is"
-
-
-def edit_code(project: Path) -> str:
-    path = project / "pathfinder/mixing/mix.py"
-    path.write_text(path.read_text() + "# changed\n")
-    return "pathfinder/mixing/mix.py: md5 is"
-
-
-def edit_params(project: Path) -> str:
-    (project / "params.yaml").write_text("train: {rate: 0.25, note: 'Ünïcode <+>'}\n")
-    return "params.yaml: train differs from the value that train@full ran with"
-
-
-def edit_record(project: Path) -> str:
-    (record,) = read_records(project, "train@full")
-    record.path.write_text(record.path.read_text().replace('"rate": 0.5', '"rate": 0.7'))
-    return "it was edited"
-
-
-def break_record(project: Path) -> str:
-    (record,) = read_records(project, "train@full")
-    record.path.write_text("{")
-    return "it was edited"
-
-
-def cached(project: Path, path: str) -> Path:
-    md5 = next(stage.outs[path] for stage in read_lock(project).values() if path in stage.outs)
-    return project / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
-
-
-def edit_cached_metric(project: Path) -> str:
-    file = cached(project, "metrics/train/full.json")
-    file.chmod(0o644)
-    file.write_text('{"loss": 0.1}\n')
-    return "it is of metrics/train/full.json"
-
-
-def edit_cached_file_of_a_folder(project: Path) -> str:
-    (entry,) = json.loads(cached(project, "models/full").read_text())
-    file = project / ".dvc/cache/files/md5" / entry["md5"][:2] / entry["md5"][2:]
-    file.chmod(0o644)
-    file.write_text("better weights")
-    return "it is of models/full/weights.txt"
-
-
-def edit_cached_listing(project: Path) -> str:
-    file = cached(project, "models/full")
-    file.chmod(0o644)
-    file.write_text("[]")
-    return "it is of models/full"
-
-
-def edit_lock(project: Path) -> str:
-    text = (project / "dvc.lock").read_text()
-    md5 = digest_path(project / "metrics/train/full.json").md5
-    assert md5 in text
-    (project / "dvc.lock").write_text(text.replace(md5, "0" * 32))
-    return "recorded runs with the same inputs made other outputs"
-
-
-def edit_lock_and_out_together(project: Path) -> str:
-    """A metric and the lock are forged to agree; the record of the real run still differs."""
-    metric = project / "metrics/train/full.json"
-    before = digest_path(metric).md5
-    metric.write_text('{"loss": 0.1}\n')
-    text = (project / "dvc.lock").read_text()
-    stage = re.search(r"train@full:.*?(?=train@plain:)", text, re.S)
-    assert stage
-    (project / "dvc.lock").write_text(text.replace(stage[0], stage[0].replace(before, digest_path(metric).md5)))
-    return "recorded runs with the same inputs made other outputs"
-
-
-def edit_input_in_lock(project: Path) -> str:
-    lock = yaml.safe_load((project / "dvc.lock").read_text())
-    corpus = next(dep for dep in lock["stages"]["download"]["deps"] if dep["path"] == "data")
-    corpus["md5"] = "1" * 32 + ".dir"
-    (project / "dvc.lock").write_text(yaml.safe_dump(lock))
-    return "download read data as 1111"
-
-
-def edit_command_in_lock(project: Path) -> str:
-    path = project / "dvc.lock"
-    path.write_text(path.read_text().replace("python -m stages.train full", "python -m stages.train fuller"))
-    return "dvc.yaml has"
-
-
-def edit_lock_file(project: Path) -> str:
-    path = project / "infra/locks/cpu.lock"
-    path.write_text(path.read_text().replace("0123", "4567"))
-    return "infra/locks/cpu.lock: md5 is"
-
-
-def add_code(project: Path) -> str:
-    (project / "pathfinder/core/sitecustom.py").write_text("patched = True\n")
-    return "pathfinder/core/sitecustom.py: md5 is"
-
-
-HARM: list[Callable[[Path], str]] = [
-    edit_out,
-    add_a_file_to_an_out,
-    remove_out,
-    edit_metric,
-    edit_source,
-    edit_downloaded_file,
-    edit_manifest,
-    edit_code,
-    edit_params,
-    edit_record,
-    break_record,
-    edit_cached_metric,
-    edit_cached_file_of_a_folder,
-    edit_cached_listing,
-    edit_lock,
-    edit_lock_and_out_together,
-    edit_input_in_lock,
-    edit_command_in_lock,
-    edit_lock_file,
-    add_code,
-]
-
-
-@pytest.mark.parametrize("harm", HARM, ids=lambda harm: harm.__name__)
-def test_harm_is_found_and_named(project: Path, harm: Callable[[Path], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = harm(project)
-    found = errors(project)
-    assert any(expected in text for text in found), found
-    assert any(expected in text for text in errors(project, "models/full")) or "metrics" in expected
+def command(project: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> Result:
     monkeypatch.chdir(project)
-    result = CliRunner().invoke(app, ["check"])
+    return CliRunner().invoke(app, ["check", *words])
+
+
+def rewritten(project: Path, stage: str, **changes: object) -> None:
+    """A second, proper record of a stage with other contents."""
+    (record,) = read_records(project, stage)
+    text = json.dumps(record.content | changes)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    record.path.with_name(f"{digest}.json").write_text(text)
+    enter(stage, digest, project)
+
+
+def test_a_sound_run_ends_with_what_was_read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command(made, monkeypatch)
+    assert result.exit_code == 0
+    (line,) = result.output.splitlines()
+    assert line.startswith("3 of 3 stages attested; workspace, cache read; commit ")
+
+
+def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "models/full/weights.txt").write_text("better weights")
+    result = command(project, monkeypatch)
     assert result.exit_code == 1
-    assert expected in result.output
+    assert result.output.splitlines()[-1].startswith("1 difference; 3 of 3 stages attested; ")
+    assert command(project, monkeypatch, "models/plain").exit_code == 0
+    (project / "dvc.lock").unlink()
+    result = command(project, monkeypatch)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        "error: dvc.lock: no such file, so no stage has run here; run the pipeline with `dvc repro`",
+        "could not check",
+    ]
 
 
-def remove_listings(project: Path) -> None:
-    """Keep the record intact, but without the files of its folders."""
-    for record in list(read_records(project, "train@full")):
-        content = json.loads(record.path.read_text())
-        for kind in ("inputs", "rooms", "outputs"):
-            for entry in content[kind].values():
-                entry.pop("files", None)
-        text = json.dumps(content)
-        record.path.unlink()
-        record.path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
+def test_one_cause_is_one_finding_with_its_consumers(project: Path) -> None:
+    (project / "pathfinder/core/io.py").write_text("")
+    (found,) = errors(project)
+    assert found.startswith("error: pathfinder/core/io.py: md5 is d41d8cd98f00b204e9800998ecf8427e, the listing of ")
+    assert found.endswith("(download, train@full, train@plain)")
+    assert listed("abcdef") == "a, b and 4 more"
 
 
-def test_without_a_listing_in_the_records_the_room_is_named(project: Path) -> None:
-    edit_code(project)
-    assert any("pathfinder/mixing/mix.py: md5 is" in text for text in errors(project, "models/full"))
-    remove_listings(project)
-    found = errors(project, "models/full")
-    assert len(found) == 1
-    assert found[0].startswith("error: pathfinder/mixing: md5 is")
+def test_of_several_findings_for_a_cause_the_most_telling_is_kept() -> None:
+    note = Finding("x", "differs", "note", ("a",), "bytes")
+    weak, strong = (
+        Finding("x", "differs", stages=("b",), cause="bytes"),
+        Finding("x", "forged", "error", (), "bytes", 0),
+    )
+    (found,) = merged([note, weak, strong, weak])
+    assert (found.message, found.level, found.stages) == ("forged", "error", ("a", "b"))
+
+
+def test_without_a_listing_the_room_is_named(project: Path) -> None:
+    (project / "pathfinder/mixing/mix.py").write_text("")
+    assert errors(project, "models/full")[0].startswith("error: pathfinder/mixing/mix.py: md5 is")
+    for file in (project / ".pathfinder/lineage").rglob("*.json*"):
+        file.unlink()
+    (found,) = errors(project, "models/full")
+    assert found.startswith("error: pathfinder/mixing: md5 is")
 
 
 def test_a_missing_file_and_a_new_file_of_a_room_are_named(project: Path) -> None:
     (project / "pathfinder/mixing/mix.py").rename(project / "pathfinder/mixing/blend.py")
-    found = errors(project, "models/full")
-    assert any(t.startswith("error: pathfinder/mixing/mix.py: is missing, the record of train@full has") for t in found)
-    assert any("pathfinder/mixing/blend.py: md5 is" in t and "does not list it" in t for t in found)
-    assert len(found) == 2
+    new, old = errors(project, "models/full")
+    assert new.startswith("error: pathfinder/mixing/blend.py: md5 is")
+    assert "does not list it" in new
+    assert old.startswith("error: pathfinder/mixing/mix.py: is missing; dvc.lock and the record of the run list it")
 
 
 def test_only_the_ancestors_of_the_path_are_checked(project: Path) -> None:
     (project / "models/plain/weights.txt").write_text("worse weights")
     assert errors(project, "models/full") == []
     assert errors(project, "models/plain")
+
+
+def test_a_stage_that_the_lock_lacks_can_be_asked_for(project: Path) -> None:
+    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    (found,) = errors(project, "models/full")
+    assert found == (
+        "error: dvc.lock: lacks stages that dvc.yaml defines: they never ran, or were removed from it "
+        "(download, train@full)"
+    )
 
 
 def test_a_damaged_remote_object_is_found_although_dvc_does_not_see_it(project: Path) -> None:
@@ -242,14 +123,65 @@ def test_a_damaged_remote_object_is_found_although_dvc_does_not_see_it(project: 
     assert any("storage/files" in text for text in errors(project))
 
 
-def test_a_missing_record_is_a_note_and_not_an_error(project: Path) -> None:
-    for record in list(read_records(project, "train@full")):
-        record.path.unlink()
-    assert [(finding.level, finding.where) for finding in check("models/full", project)] == [("note", "train@full")]
+def test_a_remote_on_another_machine_is_said_not_to_be_read(project: Path) -> None:
+    config = project / ".dvc/config"
+    config.write_text(config.read_text() + "['remote \"far\"']\n    url = s3://bucket/prefix\n")
+    assert "; not read: remote far (s3://bucket/prefix); " in check(None, project).summary()
+
+
+def test_a_stage_without_a_record_is_a_note_and_with_strict_an_error(project: Path) -> None:
+    for file in (project / ".pathfinder/lineage").rglob("*.json*"):
+        file.unlink()
+    report = check("models/full", project)
+    assert (report.attested, report.stages, report.errors) == (0, 2, [])
+    (found,) = check("models/full", project, strict=True).errors
+    assert str(found) == "error: .pathfinder/lineage: no record of the run in dvc.lock (download, train@full)"
+
+
+@pytest.mark.parametrize(("cpu", "level"), [("another", "note"), (None, "error")])
+def test_runs_of_the_same_inputs_with_other_outputs_are_not_reproducible(
+    project: Path, cpu: str | None, level: str
+) -> None:
+    """Both environments are named where they differ; if they do not, nothing explains the difference."""
+    (record,) = read_records(project, "train@full")
+    outputs, environment = json.loads(json.dumps([record.content["outputs"], record.content["environment"]]))
+    outputs["models/full"]["md5"] = "1" * 32 + ".dir"
+    before = environment["cpu"]
+    environment["cpu"] = cpu or before
+    rewritten(project, "train@full", outputs=outputs, environment=environment)
+    (found,) = check(None, project).findings
+    assert (found.where, found.level) == ("train@full", level)
+    assert "have the same inputs, but made different models/full" in found.message
+    assert found.message.endswith(f"cpu {before!r} and 'another'" if cpu else "; the environments are the same")
+
+
+def test_a_lock_without_an_own_record_is_compared_with_the_nearest_one(project: Path) -> None:
+    """Two parameters and their lock are changed together; the record of the run still holds both old values."""
+    for name in ("params.yaml", "dvc.lock"):
+        text = (project / name).read_text(encoding="utf-8")
+        (project / name).write_text(text.replace("0.5", "0.7").replace("Ünïcode", "Ascii"), encoding="utf-8")
+    rate, note = errors(project)
+    assert "train.rate is 0.7 here and in dvc.lock, the record of the run has 0.5: changed after the run" in rate
+    assert "train.note is Ascii <+> here and in dvc.lock, the record of the run has Ünïcode <+>" in note
+    assert rate.endswith("(train@full, train@plain)")
 
 
 def test_a_rerun_after_a_changed_parameter_is_clean(project: Path) -> None:
-    edit_params(project)
+    (project / "params.yaml").write_text("train: {rate: 0.25, note: x}\n")
     dvc(project, "repro", "-q")
-    assert check(None, project) == []
+    assert check(None, project).findings == []
     assert len(list(read_records(project, "train@full"))) == 2
+
+
+def test_records_from_before_the_ledger_are_accepted(project: Path) -> None:
+    (project / LEDGER).unlink()
+    for path in list((project / ".pathfinder/lineage").rglob("*.json")):
+        content = json.loads(path.read_text())
+        del content["schema"]
+        text = json.dumps(content)
+        path.unlink()
+        path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
+    assert check(None, project).findings == []
+    (record,) = read_records(project, "train@full")
+    rewritten(project, "train@full", cmd=record.content["cmd"], git=record.content["git"] | {"commit": "0" * 40})
+    assert check(None, project).findings == []

@@ -1,0 +1,100 @@
+"""The records as evidence: which of them attests a stage, which contradicts it, and whether any was tampered with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pathfinder.core.io import DataError
+from pathfinder.lineage.claims import differing
+from pathfinder.lineage.findings import Finding
+from pathfinder.lineage.history import Locked, Record, read_records
+from pathfinder.lineage.workspace import Workspace
+from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
+
+
+def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
+    """The record that speaks about the run in dvc.lock, or ``None``.
+
+    Best is one that agrees with dvc.lock in everything. Otherwise it is one that made one of these outs, one with
+    the same inputs, or one of the run whose files are here: such a record contradicts dvc.lock.
+    """
+    intact = [record for record in records if record.is_intact]
+    if made := next((record for record in intact if record.made(stage)), None):
+        return made
+
+    def agreement(record: Record) -> tuple[int, int]:
+        read = sum(record.inputs.get(path) == md5 for path, md5 in stage.deps.items())
+        made = sum(record.outputs.get(path) == md5 for path, md5 in stage.outs.items())
+        return made, read
+
+    def is_here(record: Record) -> bool:
+        claims = record.inputs | record.outputs
+        found = {path: workspace.digest(path) for path in claims}
+        return all(digest is not None and digest.md5 == claims[path] for path, digest in found.items())
+
+    rivals = [r for r in intact if agreement(r)[0] or r.has_inputs_of(stage) or is_here(r)]
+    return max(rivals, key=agreement, default=None)
+
+
+def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
+    """Runs with the same inputs as the one in dvc.lock that made other outs, with what differed around them."""
+    attested = next((record for record in records if record.made(stage)), None)
+    if attested is None:
+        return
+    for other in (record for record in records if record.has_inputs_of(stage)):
+        differ = [path for path, md5 in stage.outs.items() if other.outputs.get(path) != md5]
+        if not differ:
+            continue
+        around = list(differing("", (attested.content["environment"], other.content["environment"])))
+        known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in around) or "the environments are the same"
+        yield Finding(
+            stage.name,
+            f"not reproducible: records {attested.digest[:12]} and {other.digest[:12]} have the same inputs, but made "
+            f"different {', '.join(differ)}; {known}",
+            "note" if around else "error",
+        )
+
+
+def entered_records(root: Path, stage: str) -> list[Record]:
+    """The records of a stage that count as evidence, newest first: those that the ledger names, if it can be read."""
+    records = read_records(root, stage)
+    try:
+        ledger = read_ledger(root)
+    except DataError:  # ``tampered_records`` names the broken link
+        return records
+    if ledger is None:
+        return records
+    entered = {entry.record for entry in ledger if entry.stage == stage}
+    return [record for record in records if record.path.stem in entered]
+
+
+def tampered_records(root: Path) -> Iterator[Finding]:
+    """Records that were edited, and where the ledger and the records do not agree."""
+    found: dict[tuple[str, str], Record] = {}
+    for folder in sorted(path for path in (root / RECORDS).glob("*") if path.is_dir()):
+        for record in read_records(root, folder.name):
+            where = record.path.relative_to(root).as_posix()
+            if record.path.stem != record.digest:
+                yield Finding(where, f"sha256 is {record.digest}, not the one in its name; it was edited")
+            elif record.problem:
+                yield Finding(where, record.problem.removeprefix(f"{where}: "))
+            elif record.content["stage"] != folder.name:
+                yield Finding(where, f"is a record of {record.content['stage']}; it was moved here")
+            found[folder.name, record.path.stem] = record
+    try:
+        ledger = read_ledger(root)
+    except DataError as error:
+        where, _, message = str(error).partition(": ")
+        yield Finding(where, message)
+        return
+    if ledger is None:
+        if newer := [name for (name, _), record in found.items() if record.content.get("schema", 1) > 1]:
+            yield Finding(LEDGER.as_posix(), "is missing although records of its time are here", stages=tuple(newer))
+        return
+    entered = {(entry.stage, entry.record) for entry in ledger}
+    for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
+        if (name, digest) not in found:
+            yield Finding(f"{RECORDS}/{name}/{digest}.json", "was deleted; the ledger names this record")
+    for name, digest in found.keys() - entered:
+        yield Finding(f"{RECORDS}/{name}/{digest}.json", "was not written by a run here; the ledger does not name it")

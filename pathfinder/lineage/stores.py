@@ -1,0 +1,95 @@
+"""DVC's cache and remotes as the audit reads them: objects named by their md5, and the cache of whole runs."""
+
+from __future__ import annotations
+
+import configparser
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pathfinder.core.io import DataError, parse_json
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.schema import Form, Md5
+
+REMOTES_NOT_READ = "://"
+"""A remote whose address contains this is on another machine."""
+
+
+class ListedFile(Form):
+    """One file of a folder in a ``.dir`` object."""
+
+    md5: Md5
+    relpath: str
+
+
+_LISTING = TypeAdapter(list[ListedFile])
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """DVC's cache (``name`` is ``cache``) or a remote; ``folder`` is ``None`` if it is not on this machine."""
+
+    name: str
+    address: str
+    folder: Path | None
+    is_default: bool = False
+
+
+def stores(root: Path) -> list[Store]:
+    """DVC's cache and every remote of ``.dvc/config`` and ``.dvc/config.local``.
+
+    Raises ``DataError`` if a file of DVC's configuration cannot be parsed.
+    """
+    config = configparser.ConfigParser(interpolation=None)
+    try:
+        config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise DataError(f".dvc/config: cannot be parsed ({' '.join(str(error).split())}); restore it") from error
+    base = (root / ".dvc").resolve()
+    cache = config.get("cache", "dir", fallback="cache")
+    found = [Store("cache", cache, base / cache)]
+    for section in config.sections():
+        url = config.get(section, "url", fallback="")
+        if "remote" in section and url:
+            name = section.split('"')[1] if section.count('"') == 2 else section
+            folder = None if REMOTES_NOT_READ in url else (base / url).resolve()
+            found.append(Store(name, url, folder, name == config.get("core", "remote", fallback=None)))
+    return found
+
+
+def object_stores(root: Path) -> Iterator[Path]:
+    """The folders of the cache and of every remote on this machine."""
+    return (store.folder for store in stores(root) if store.folder is not None)
+
+
+def object_file(store: Path, md5: str) -> Path:
+    """Where a cache or a remote keeps the object with this md5."""
+    return store / "files" / "md5" / md5[:2] / md5[2:]
+
+
+def read_listing(file: Path) -> dict[str, str]:
+    """The md5 of each file in a ``.dir`` object; raises ``DataError`` if it is not a listing or names a file twice."""
+    try:
+        entries = _LISTING.validate_python(parse_json(file.read_bytes(), str(file)))
+    except ValidationError as error:
+        raise DataError(f"{file}: {error.errors()[0]['msg']}; not a listing of a folder") from error
+    files = {entry.relpath: entry.md5 for entry in entries}
+    if len(files) < len(entries):
+        raise DataError(f"{file}: lists a file twice")
+    return files
+
+
+def listing_of(folders: list[Path], md5: str) -> dict[str, str]:
+    """The files of the folder with this md5, from the first store that has the listing undamaged; empty if none has."""
+    for folder in folders if md5.endswith(".dir") else ():
+        file = object_file(folder, md5)
+        if file.is_file() and f"{digest_path(file).md5}.dir" == md5:
+            return read_listing(file)
+    return {}
+
+
+def run_cache_entries(folder: Path) -> Iterator[Path]:
+    """The run-cache entries of a cache or a remote; each is the lock entry of one run."""
+    return (path for path in sorted(folder.glob("runs/*/*/*")) if path.is_file())

@@ -1,0 +1,88 @@
+"""The form of a lineage record: what the recorder writes and the audit accepts.
+
+Schema 1 had no ``schema`` key. Unknown keys are refused, so that nothing enters a record unread.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from pathfinder.core.io import DataError, parse_json
+
+SCHEMA = 2
+Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Form(BaseModel):
+    """A strict, frozen part of a document."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class FileEntry(Form):
+    """The digests and bytes of one file."""
+
+    md5: Md5
+    sha256: Sha256
+    size: Count
+
+
+class PathEntry(FileEntry):
+    """The digests and bytes of a file or, with its ``files``, of a folder."""
+
+    files: dict[str, FileEntry] | None = None
+
+
+class Commit(Form):
+    """The commit that was checked out, and the paths that differed from it."""
+
+    commit: str | None
+    dirty: bool | None
+    changed: list[str] | None
+
+
+class Times(Form):
+    """When the stage ran (ISO 8601, UTC), for how long, and its peak memory."""
+
+    start: str
+    end: str
+    seconds: float
+    peak_rss_bytes: Count
+
+
+class StageRecord(Form):
+    """One run of one stage."""
+
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=SCHEMA)] = 1
+    stage: str
+    cmd: str
+    inputs: dict[str, PathEntry]
+    rooms: dict[str, PathEntry]
+    code: dict[str, PathEntry]
+    params: dict[str, Any]
+    outputs: dict[str, PathEntry]
+    git: Commit
+    times: Times
+    environment: dict[str, Any]
+
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def validated(model: type[Document], value: Any, name: str) -> Document:
+    """``value`` as a document; raises ``DataError`` in one line that names ``name`` and the first wrong key."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "the whole file"
+        raise DataError(f"{name}: {key}: {first['msg']}; not the expected form") from error
+
+
+def parsed(model: type[Document], content: bytes, name: str) -> Document:
+    """The document in a JSON text; raises ``DataError`` as ``parse_json`` and ``validated`` do."""
+    return validated(model, parse_json(content, name), name)
