@@ -40,7 +40,7 @@ def model_identity(folder: Path) -> dict[str, Any]:
     Raises ``DataError`` if the folder is empty or missing.
     """
     if (model := read_hub_model(folder)) is not None:
-        return asdict(model)
+        return {"repo": model.repo, "revision": model.revision}  # whichever of its files were fetched
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
     if not files:
         raise DataError(f"{folder}: contains no model; run `dvc repro download` or correct download.sources")
@@ -148,7 +148,9 @@ class LocalJudge:
                 fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
                 prompts = [generator.chat_prompt(prompt_of(key)) for key in fitting]
                 drawn = zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True)
-                answers = {key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn}
+                answers = {
+                    key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn if c.finish != "too_long"
+                }
                 for key in missing:
                     reply = answers.get(key)
                     entry = _entry(reply or Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit"))

@@ -152,7 +152,8 @@ def test_a_model_is_identified_by_its_commit_or_its_bytes(tmp_path: Path) -> Non
     first = model_identity(tmp_path)
     (tmp_path / "model.safetensors").write_bytes(b"2")
     assert model_identity(tmp_path) != first
-    write_json(tmp_path / "hub.json", {"repo": "o/n", "revision": "c" * 40})
+    files = {"config.json": {"sha256": "0" * 64, "bytes": 1}}
+    write_json(tmp_path / "hub.json", {"repo": "o/n", "revision": "c" * 40, "files": files})
     assert model_identity(tmp_path) == {"repo": "o/n", "revision": "c" * 40}
 
 
