@@ -5,14 +5,16 @@ Reads   artifacts/train/{train,test}.parquet, artifacts/raw/models/base, params:
 Writes  models/<run>/, metrics/train/<run>.json, metrics/train/<run>_log.json
 Run     python -m stages.train full
 
-Checkpoints are stored in .pathfinder/train/<digest of everything that determines the weights>/, so an interrupted run
-resumes and ends with the same bytes. ``train.launch`` can start several processes, and so can a launcher by hand
-(docs/training.md). The first process writes the results.
+Checkpoints and the tokenised examples are stored in .pathfinder/train/<digest of everything that determines the
+weights>/, so an interrupted run resumes and ends with the same bytes. ``train.launch`` can start several processes, and
+so can a launcher by hand (docs/training.md). The first process writes the results.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,17 +23,17 @@ import transformers
 from accelerate import PartialState
 
 from pathfinder.core import io, mixes, records
+from pathfinder.core.hub import read_hub_model
 from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
-from pathfinder.models import footprint, launch, model, tokens
+from pathfinder.models import cards, footprint, launch, model, tokens
 from pathfinder.provenance.identity import code_digest
 from pathfinder.provenance.stage import stage
-from pathfinder.training import outcome, trainer
-from pathfinder.training.adapter import with_adapter
+from pathfinder.training import outcome, stored, trainer
 from pathfinder.training.examples import read_examples
+from pathfinder.training.network import gathered_network, load_network, positions
 from pathfinder.training.objective import evaluate
-from pathfinder.tree.attention import use_trees
 from pathfinder.tree.passes import Prompter
 
 TRAIN, TEST = Path("artifacts/train/train.parquet"), Path("artifacts/train/test.parquet")
@@ -48,12 +50,18 @@ def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> No
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
     share = mixes.share_of(params.mixes, run.mix)
-    if launch.is_first():
-        footprint.require("train", params, {"base": BASE})
-    if settings.launch and not launch.launched():
-        launch.launch(settings.launch, ["stages.train", run.name])
-    else:
+    if launch.launched():
+        if launch.is_first() and not launch.started_here():
+            footprint.require("train", params, {"base": BASE})
         train(run, settings, share, params.build.seed)
+    elif settings.launch:
+        with cards.lease(launch.needed_cards(settings.launch)) as leased:
+            footprint.require("train", params, {"base": BASE})
+            launch.launch(settings.launch, ["stages.train", run.name], leased)
+    else:
+        with cards.confined(1):
+            footprint.require("train", params, {"base": BASE})
+            train(run, settings, share, params.build.seed)
 
 
 def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
@@ -63,34 +71,25 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     processes = PartialState(cpu=model.device() == "cpu")  # joins the group of the launcher, if there is one
     is_first = processes.is_main_process
     base = model.resolve(BASE)
-    progress = PROGRESS / _identity(run, settings, [share, mix_seed], base)
+    progress = PROGRESS / _identity(run, settings, [share, mix_seed])
     tokenizer = tokens.load_tokenizer(base)
-    network, added = _network(base, tokenizer, settings)
-    prompter, budget = Prompter(tokenizer, VARIANTS[run.variant]), settings.token_budget
-
-    schema = records.SOFT_TREES if settings.soft_labels else records.TREES
-    learn_trees, test_trees = (io.read_parquet(path, schema) for path in (TRAIN, TEST))
-    learn_trees = mixes.select(learn_trees, share, mix_seed)  # the held-out trees are the same for every mix
-    learn = read_examples(
-        learn_trees, prompter, budget, settings.weighting, settings.records_per_tree, settings.soft_labels
+    prompter = Prompter(tokenizer, VARIANTS[run.variant])
+    sets, about = stored.prepared(
+        progress / "examples", is_first, lambda: _examples(settings, prompter, share, mix_seed, base)
     )
-    test = read_examples(test_trees, prompter, budget)
+    learn, test = sets["learn"], sets["test"]
+    network, added = load_network(base, tokenizer, settings)
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
 
     if is_first or fitted.gather_weights is not None:  # every process holds a part of sharded weights
-        held_out = evaluate(fitted.network, test, prompter, budget)
+        held_out = evaluate(fitted.network, test, prompter, settings.token_budget)
     if fitted.gather_weights is not None:
         weights = fitted.gather_weights()
         if is_first:
-            network, _ = _network(base, tokenizer, settings, "cpu")
-            network.load_state_dict(weights)
+            network = gathered_network(base, tokenizer, settings, weights)
     if is_first:
-        figures = outcome.figures(learn, test, fitted.rows)
-        figures["sources"] = {
-            str(source): mixes.records_of(part)
-            for (source,), part in learn_trees.group_by("source", maintain_order=True)
-        }
+        figures = outcome.figures(learn, test, fitted.rows) | about
         figures["test_labels"] = held_out
         outcome.save_model(network, tokenizer, prompter, settings, added, Path("models") / run.name)
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
@@ -99,27 +98,49 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     processes.destroy_process_group()
 
 
-def _network(base: Path, tokenizer: Any, settings: Train, where: str | None = None) -> tuple[Any, list[str]]:
-    """The network to train, and the label tokens added to it. Weights to be sharded are loaded into main memory."""
-    network: Any = model.load_model(base, where=where or ("cpu" if launch.sharded() else None))
-    added = model.add_labels(network, tokenizer)
-    use_trees(network)
-    if settings.lora.rank:
-        torch.manual_seed(settings.seed)
-        network = with_adapter(network, settings.lora, tokens.label_ids(tokenizer))
-    return network, added
+def _examples(
+    settings: Train, prompter: Prompter, share: float, mix_seed: int, base: Path
+) -> tuple[stored.Sets, dict[str, Any]]:
+    """The examples to learn from and the held-out ones, and what the metrics say about them."""
+    schema = records.SOFT_TREES if settings.soft_labels else records.TREES
+    learn_trees, test_trees = (io.read_parquet(path, schema) for path in (TRAIN, TEST))
+    learn_trees = mixes.select(learn_trees, share, mix_seed)  # the held-out trees are the same for every mix
+    limit = positions(base)
+    too_long: dict[str, int] = {}
+    learn = read_examples(
+        learn_trees,
+        prompter,
+        settings.token_budget,
+        settings.weighting,
+        settings.records_per_tree,
+        settings.soft_labels,
+        limit,
+        too_long,
+    )
+    test = read_examples(test_trees, prompter, settings.token_budget, positions=limit, too_long=too_long)
+    sources = {
+        str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
+    }
+    for name, length in too_long.items():
+        print(f"record {name}: {length} tokens, over the model's {limit} positions; left out", file=sys.stderr)
+    return {"learn": learn, "test": test}, {"sources": sources, "too_long": too_long}
 
 
-def _identity(run: Run, settings: Train, mix: list[float], base: Path) -> str:
-    """Digest of everything that determines the weights: data, base, parameters, code and library versions."""
+def _identity(run: Run, settings: Train, mix: list[float]) -> str:
+    """Digest of everything that determines the weights: data, base, parameters, code and library versions.
+
+    The processes and the checkpoints do not: a run may continue with another number of processes.
+    """
+    pointer = read_hub_model(BASE)
     return io.digest_of(
         {
             "run": run.name,
-            "settings": settings.model_dump(),
+            "settings": settings.model_dump(exclude={"launch", "save_every", "checkpoint_gib"}),
             "data": [io.sha256_file(TRAIN), *mix],
-            "base": {path.name: io.sha256_file(path) for path in sorted(base.iterdir()) if path.is_file()},
+            "base": asdict(pointer)
+            if pointer
+            else {p.name: io.sha256_file(p) for p in sorted(BASE.iterdir()) if p.is_file()},
             "code": code_digest("train"),
-            "launch": launch.configuration(settings.launch) if settings.launch else None,
             "versions": [torch.__version__, transformers.__version__],
         }
     )

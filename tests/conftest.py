@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -41,13 +40,10 @@ def world() -> Path:
 
 @pytest.fixture
 def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """RMSNorm in the model's own precision; transformers computes it in float32 even in a float64 model."""
-    from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
+    """See ``exact_rms_norms``."""
+    from tests.support.models import exact_rms_norms  # takes seconds
 
-    def forward(self: Any, hidden: Any) -> Any:
-        return self.weight * (hidden * (hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon).rsqrt())
-
-    monkeypatch.setattr(Qwen2RMSNorm, "forward", forward)
+    exact_rms_norms(monkeypatch)
 
 
 @pytest.fixture

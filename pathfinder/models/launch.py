@@ -1,7 +1,11 @@
-"""Several processes for one stage, started by accelerate or torchrun with a configuration from infra/accelerate.
+"""Several processes for one stage, started by torchrun with a configuration from infra/accelerate.
 
-The processes run the same module and differ in ``RANK`` in their environment. They belong to the stage's process group,
-so they end with the stage.
+The files have accelerate's format, so that ``accelerate launch`` reads them too. The processes run the same module and
+differ in ``RANK`` in their environment. They belong to the stage's process group, so they end with the stage.
+
+On one machine the configuration's number of processes is an upper limit: with fewer visible GPUs, fewer are started.
+With several machines each starts its own; ``NODE_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` tell a machine its number
+and where the first one is.
 """
 
 from __future__ import annotations
@@ -15,8 +19,13 @@ from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.core.settings import read_yaml
+from pathfinder.models import cards
 
 FOLDER = Path("infra/accelerate")
+_PORT = "29500"
+_STARTED = "PATHFINDER_LAUNCHED"
+_JOIN_S = 7 * 24 * 3600
+"""How long a machine waits for the first one, whose earlier stages may take days."""
 
 
 def configuration(name: str) -> dict[str, Any]:
@@ -36,6 +45,11 @@ def launched() -> bool:
     return "RANK" in os.environ
 
 
+def started_here() -> bool:
+    """Whether ``launch`` started this process, rather than a launcher by hand."""
+    return _STARTED in os.environ
+
+
 def is_first() -> bool:
     """Whether this is the launcher's first process, or the only process."""
     return int(os.environ.get("RANK", "0")) == 0
@@ -44,6 +58,22 @@ def is_first() -> bool:
 def sharded() -> bool:
     """Whether the launcher asks for sharded weights (FSDP)."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+
+
+def local_processes(name: str) -> int:
+    """The number of processes that configuration ``name`` starts on this machine, one per GPU."""
+    settings = configuration(name)
+    machines = int(settings["num_machines"])
+    wanted = int(settings["num_processes"]) // machines
+    found = len(cards.visible())
+    if machines == 1 and found and settings["distributed_type"] != "MULTI_CPU":
+        return min(wanted, found)
+    return wanted
+
+
+def needed_cards(name: str) -> int:
+    """The number of GPUs that the processes of configuration ``name`` need on this machine."""
+    return 0 if configuration(name)["distributed_type"] == "MULTI_CPU" else local_processes(name)
 
 
 def division(name: str) -> tuple[int, int]:
@@ -55,7 +85,7 @@ def division(name: str) -> tuple[int, int]:
         processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
     elif name:
         settings = configuration(name)
-        processes, cut = int(settings["num_processes"]), settings["distributed_type"] == "FSDP"
+        processes, cut = local_processes(name) * int(settings["num_machines"]), settings["distributed_type"] == "FSDP"
     else:
         return 1, 1
     return processes, processes if cut else 1
@@ -64,23 +94,36 @@ def division(name: str) -> tuple[int, int]:
 def command(name: str, module: Sequence[str]) -> list[str]:
     """The command that starts ``module`` (name and arguments) under configuration ``name`` on this machine.
 
-    Raises ``DataError`` for a configuration of several machines.
+    Raises ``DataError`` for a configuration of several machines if the environment does not say which one this is.
     """
-    settings = configuration(name)
-    if settings["num_machines"] > 1:
+    machines = int(configuration(name)["num_machines"])
+    starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(local_processes(name))]
+    if machines == 1:
+        return [*starter, "--standalone", "-m", *module]
+    missing = [variable for variable in ("NODE_RANK", "MASTER_ADDR") if not os.environ.get(variable)]
+    if missing:
         raise DataError(
-            f"train.launch {name}: {settings['num_machines']} machines cannot be started from one; start the stage "
-            f"on each machine with {FOLDER / name}.yaml and an empty train.launch"
+            f"train.launch {name}: {machines} machines, and {' and '.join(missing)} not set; on each machine set "
+            f"NODE_RANK (0 to {machines - 1}) and MASTER_ADDR, the address of machine 0 (docs/training.md)"
         )
-    if settings["distributed_type"] == "MULTI_CPU":  # accelerate can start these only through MPI
-        starter = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(settings["num_processes"])]
-    else:
-        starter = ["accelerate.commands.launch", "--config_file", str(FOLDER / f"{name}.yaml")]
-    return [sys.executable, "-m", *starter, "-m", *module]
+    starter += ["--nnodes", str(machines), "--node-rank", os.environ["NODE_RANK"]]
+    starter += ["--master-addr", os.environ["MASTER_ADDR"], "--master-port", os.environ.get("MASTER_PORT", _PORT)]
+    return [*starter, "--rdzv-conf", f"timeout={_JOIN_S}", "-m", *module]
 
 
-def launch(name: str, module: Sequence[str]) -> None:
-    """Run ``module`` under configuration ``name`` until it ends; raises ``SystemExit`` if it fails."""
-    status = subprocess.run(command(name, module), check=False).returncode
-    if status:
-        raise SystemExit(f"{module[0]}: its processes ended with status {status}; see the first error above")
+def environment(name: str) -> dict[str, str]:
+    """The variables by which accelerate's library reads configuration ``name`` in each process."""
+    settings = configuration(name)
+    if settings["distributed_type"] != "FSDP":
+        return {"ACCELERATE_USE_CPU": str(bool(settings.get("use_cpu", False)))}
+    values = {key.upper(): str(value) for key, value in settings.get("fsdp_config", {}).items()}
+    values |= {key: value.lower() for key, value in values.items() if value in ("True", "False")}
+    return {"ACCELERATE_USE_FSDP": "true", **values}
+
+
+def launch(name: str, module: Sequence[str], leased: Sequence[cards.Card] = ()) -> None:
+    """Run ``module`` under configuration ``name`` on the ``leased`` GPUs; raises ``SystemExit`` if it fails."""
+    surroundings = {**os.environ, **environment(name), **cards.environment(leased), _STARTED: "1"}
+    done = subprocess.run(command(name, module), env=surroundings, pass_fds=cards.descriptors(), check=False)
+    if done.returncode:
+        raise SystemExit(f"{module[0]}: its processes ended with status {done.returncode}; see the first error above")

@@ -39,7 +39,11 @@ def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds) -> Any:
         target_modules=sorted(settings.targets),
         trainable_token_indices={"embed_tokens": rows} | ({} if tied else {"lm_head": rows}),
     )
-    return get_peft_model(base, config, autocast_adapter_dtype=False)
+    network = get_peft_model(base, config, autocast_adapter_dtype=False)
+    for parameter in network.parameters():
+        if parameter.requires_grad:  # peft makes it in the type of the base
+            parameter.data = parameter.data.float()
+    return network
 
 
 def save_adapter(model: Any, folder: Path) -> None:

@@ -20,7 +20,7 @@ import polars as pl
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import Label
 from pathfinder.core.records import STEP_LABELS
-from pathfinder.tree.passes import Prompter, Query
+from pathfinder.tree.passes import Encoded, Prompter, Query
 from pathfinder.tree.tree import Tree
 
 
@@ -55,6 +55,10 @@ class Example:
     """The number of tokens in these samples."""
 
 
+_Labelled = tuple[dict[str, Any], Encoded, tuple[bool, ...]]
+"""A record, its prompt and its true labels."""
+
+
 def gold_labels(branch: dict[str, Any], labels: Sequence[Label]) -> tuple[bool, ...]:
     """A branch's true values of ``labels``; "error_free" means that math and consistency are correct.
 
@@ -75,16 +79,20 @@ def read_examples(
     weighting: str = "sample",
     records_per_tree: int = 0,
     soft: bool = False,
+    positions: int = 0,
+    too_long: dict[str, int] | None = None,
 ) -> list[Example]:
     """The examples of a ``records.TREES`` frame, in its order.
 
     ``records_per_tree`` (0: no limit) cuts larger trees into even parts of neighbouring records, which makes the steps
-    more diverse and costs tokens. A tree over ``budget`` tokens is also split between its records. ``weighting``
-    "problem" gives every problem the same total weight. ``soft`` takes the targets of Correctness from the column
-    ``mc_value`` of ``records.SOFT_TREES``.
+    more diverse and costs tokens. A tree over ``budget`` tokens is also split between its records; a single record over
+    the budget is an example by itself. A record of more than ``positions`` tokens (0: no limit) is left out, and
+    ``too_long`` receives its id and its number of tokens. ``weighting`` "problem" gives every problem the same total
+    weight. ``soft`` takes the targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
 
-    Raises ``DataError`` for a tree without a labelled step, a single record over the budget, or a wrong label.
+    Raises ``DataError`` for a tree without a labelled step or a wrong label.
     """
+    reader = _Reader(prompter, budget, soft, positions, {} if too_long is None else too_long)
     examples: list[Example] = []
     problems: list[str] = []
     for row in frame.iter_rows(named=True):
@@ -94,7 +102,7 @@ def read_examples(
         parts = -(-len(branches) // records_per_tree) if records_per_tree else 1
         for part in range(parts):
             chosen = branches[part * len(branches) // parts : (part + 1) * len(branches) // parts]
-            examples += _examples(row, chosen, prompter, budget, soft)
+            examples += reader.read(row, chosen)
         problems += [row["problem_id"]] * (len(examples) - len(problems))
     if weighting == "problem":
         labels: Counter[str] = Counter()
@@ -105,44 +113,60 @@ def read_examples(
     return examples
 
 
-def _examples(
-    row: dict[str, Any], branches: list[dict[str, Any]], prompter: Prompter, budget: int, soft: bool
-) -> Iterator[Example]:
-    steps = tuple(row["steps"])
-    queries = [Query(f"record {b['id']}", row["problem"], steps[: b["step_index"]], b["step"]) for b in branches]
-    gold = [gold_labels(branch, prompter.labels) for branch in branches]
-    tree, readings = prompter.tree(queries, gold)
-    if len(tree) > budget:
-        if len(branches) == 1:
-            raise DataError(
-                f"record {branches[0]['id']}: {len(tree)} tokens, over train.token_budget {budget}; raise the budget "
-                "or leave the record out"
-            )
-        half = len(branches) // 2
-        yield from _examples(row, branches[:half], prompter, budget, soft)
-        yield from _examples(row, branches[half:], prompter, budget, soft)
-        return
-    positive = np.asarray([gold[reading.query][reading.mark] for reading in readings], dtype=np.bool_)
-    shares = positive.astype(np.float32)
-    if soft:
-        for at, reading in enumerate(readings):
-            if prompter.labels[reading.mark] == "correctness":
-                shares[at] = _soft_share(branches[reading.query], shares[at])
-    by_sample = itertools.groupby(range(len(readings)), key=lambda i: (readings[i].query, readings[i].given))
-    ends = [list(sample)[-1] for _, sample in by_sample]
-    yield Example(
-        name=row["tree_id"],
-        tree=tree,
-        targets=Targets(
-            marks=np.asarray([reading.mark for reading in readings], dtype=np.int8),
-            positive=positive,
-            shares=shares,
-            weights=np.ones(len(readings), dtype=np.float32),
-        ),
-        records=len(branches),
-        samples=len(branches) * (1 if prompter.variant.sequential else len(prompter.passes)),
-        sample_tokens=sum(int(tree.depth[tree.reads[i]]) + 2 for i in ends),
-    )
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Makes examples of labelled steps that share a problem."""
+
+    prompter: Prompter
+    budget: int
+    soft: bool
+    positions: int
+    too_long: dict[str, int]
+
+    def read(self, row: dict[str, Any], branches: Sequence[dict[str, Any]]) -> Iterator[Example]:
+        """The examples of some ``branches`` of a row, in their order."""
+        steps = tuple(row["steps"])
+        queries = [Query(f"record {b['id']}", row["problem"], steps[: b["step_index"]], b["step"]) for b in branches]
+        fitting: list[_Labelled] = []
+        for branch, encoded in zip(branches, self.prompter.encode(queries), strict=True):
+            length = encoded[1][-1]  # the tokens before the last label
+            if self.positions and length > self.positions:
+                self.too_long[branch["id"]] = length
+            else:
+                fitting.append((branch, encoded, gold_labels(branch, self.prompter.labels)))
+        if fitting:
+            yield from self._split(row["tree_id"], fitting)
+
+    def _split(self, name: str, records: Sequence[_Labelled]) -> Iterator[Example]:
+        """One example, or several if the tree of all records is over the budget."""
+        gold = [labels for _, _, labels in records]
+        tree, readings = self.prompter.tree_of([encoded for _, encoded, _ in records], self.prompter.passes, gold)
+        if len(tree) > self.budget and len(records) > 1:
+            half = len(records) // 2
+            yield from self._split(name, records[:half])
+            yield from self._split(name, records[half:])
+            return
+        positive = np.asarray([gold[reading.query][reading.mark] for reading in readings], dtype=np.bool_)
+        shares = positive.astype(np.float32)
+        if self.soft:
+            for at, reading in enumerate(readings):
+                if self.prompter.labels[reading.mark] == "correctness":
+                    shares[at] = _soft_share(records[reading.query][0], shares[at])
+        by_sample = itertools.groupby(range(len(readings)), key=lambda i: (readings[i].query, readings[i].given))
+        ends = [list(sample)[-1] for _, sample in by_sample]
+        yield Example(
+            name=name,
+            tree=tree,
+            targets=Targets(
+                marks=np.asarray([reading.mark for reading in readings], dtype=np.int8),
+                positive=positive,
+                shares=shares,
+                weights=np.ones(len(readings), dtype=np.float32),
+            ),
+            records=len(records),
+            samples=len(records) * (1 if self.prompter.variant.sequential else len(self.prompter.passes)),
+            sample_tokens=sum(int(tree.depth[tree.reads[i]]) + 2 for i in ends),
+        )
 
 
 def _soft_share(branch: dict[str, Any], hard: float) -> float:

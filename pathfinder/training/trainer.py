@@ -1,7 +1,6 @@
-"""The training loop: transformers' ``Trainer`` with planned optimiser steps and checkpoints that survive a kill.
+"""The training loop: transformers' ``Trainer`` with planned optimiser steps and its own checkpoints (``checkpoints``).
 
-A checkpoint is valid only if its digest file, written last, matches. A torn checkpoint is deleted and the previous one
-is used. On the CPU in float32 a resumed run ends with the same weights as an uninterrupted one.
+On the CPU in float32 a run that was killed and resumed ends with the same weights as an uninterrupted one.
 
 Under a launcher (``accelerate launch``, ``torchrun``) each process computes its share of the trees of every optimiser
 step. The step equals that of a single process: the sum over all labels, divided by the weights of all labels.
@@ -10,7 +9,6 @@ step. The step equals that of a single process: the sum over all labels, divided
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
@@ -20,22 +18,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import PartialState
 from accelerate.utils import DistributedType
 from torch.utils.data import DataLoader, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from pathfinder.core.io import DataError, read_json, sha256_file, write_json
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Train
 from pathfinder.core.progress import Progress
+from pathfinder.models.shapes import shape_of
+from pathfinder.training import checkpoints
 from pathfinder.training.examples import Example, balance, plan_steps
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
+from pathfinder.training.throughput import Throughput
 from pathfinder.tree.layout import pack
 from pathfinder.tree.passes import Prompter
 
-_DIGESTS = "complete.json"
-_CHECKPOINTS = 2
 _CURVE_POINTS = 10
 """Points of a learning curve, evenly spaced over the optimiser steps, in addition to the first step."""
 
@@ -52,6 +50,8 @@ class Fitted:
     network: Any
     gather_weights: Callable[[], dict[str, torch.Tensor]] | None
     """Gathers sharded weights on the first process; every process must call it. None if nothing is sharded."""
+    throughput: dict[str, float]
+    """See ``Throughput.figures``; the steps of an earlier, interrupted run are not included."""
 
 
 def fit(
@@ -65,12 +65,12 @@ def fit(
     """Train ``model`` in place, resuming from the newest valid checkpoint in ``folder``.
 
     ``held_out`` is evaluated at the points of the learning curve and does not influence the training.
-    Raises ``DataError`` if there are no examples, or if a loss or gradient is not finite.
+    Raises ``DataError`` if there are no examples, if a checkpoint does not fit, or if a loss or gradient is not finite.
     """
     if not examples:
         raise DataError("no training trees; look at metrics/build.json for what was dropped and why")
     plan = plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
-    arguments = TrainingArguments(
+    arguments = _Arguments(
         output_dir=str(folder),
         max_steps=len(plan),
         per_device_train_batch_size=1,
@@ -85,7 +85,6 @@ def fit(
         optim="adamw_torch_fused",
         seed=settings.seed,
         save_steps=settings.save_every,
-        save_total_limit=_CHECKPOINTS,
         logging_steps=1,
         logging_nan_inf_filter=False,
         report_to="none",
@@ -96,47 +95,42 @@ def fit(
         ddp_find_unused_parameters=False,
         ddp_broadcast_buffers=False,
     )
-    with arguments.main_process_first(local=False):
-        checkpoint = newest_checkpoint(folder)
+    group = checkpoints.Group(arguments.process_index, arguments.world_size, arguments.device)
+    checkpoint = checkpoints.newest_checkpoint(folder, group)
+    kept = checkpoints.check_room(folder, checkpoints.size_of(model), settings.checkpoint_gib)
     steps: Any = plan
-    trainer = _TreeTrainer(model=model, args=arguments, train_dataset=steps, callbacks=[_WriteDigests()])
+    trainer = _TreeTrainer(model=model, args=arguments, train_dataset=steps)
     trainer.remove_callback(PrinterCallback)
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
     trainer.held_out = held_out
     trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
+    trainer.writer = checkpoints.Writer(folder, kept, group)
+    shape = shape_of(model.config.to_dict(), "base")
+    trainer.throughput = Throughput(shape, bool(settings.lora.rank), arguments.world_size)
     with Progress("train", len(plan), "steps") if trainer.is_world_process_zero() else nullcontext() as progress:
         if progress is not None:
-            progress.resume(_step_of(checkpoint) if checkpoint is not None else 0)
-            trainer.add_callback(_ShowProgress(progress))
+            progress.resume(checkpoints.step_of(checkpoint) if checkpoint is not None else 0)
+            trainer.add_callback(_ShowProgress(progress, trainer.throughput))
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
+        trainer.writer.finish()
     rows = [row for row in trainer.state.log_history if "loss" in row]
+    throughput = trainer.throughput.figures()
+    if trainer.is_world_process_zero():
+        print(f"trained {throughput['tokens']:,.0f} tokens: {trainer.throughput}", file=sys.stderr)
     if not trainer.is_sharded:
-        return Fitted(rows, model, None)
+        return Fitted(rows, model, None, throughput)
     wrapped: Any = trainer.model_wrapped
-    return Fitted(rows, wrapped, lambda: trainer.accelerator.get_state_dict(wrapped))
+    return Fitted(rows, wrapped, lambda: trainer.accelerator.get_state_dict(wrapped), throughput)
 
 
-def newest_checkpoint(folder: Path) -> Path | None:
-    """The newest checkpoint whose files match their digests; torn ones are reported and deleted."""
-    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
-    for checkpoint in sorted(found, key=_step_of, reverse=True):
-        if _is_valid(checkpoint):
-            return checkpoint
-        print(f"{checkpoint.name}: torn, removed; training resumes from the previous one", file=sys.stderr)
-        shutil.rmtree(checkpoint)
-    return None
+class _Arguments(TrainingArguments):
+    @property
+    def n_gpu(self) -> int:
+        """At most one: with more, transformers would wrap the network in ``torch.nn.DataParallel``.
 
-
-def _step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.rpartition("-")[2])
-
-
-def _is_valid(checkpoint: Path) -> bool:
-    try:
-        listed = read_json(checkpoint / _DIGESTS)
-    except (OSError, DataError):
-        return False
-    return all((checkpoint / n).is_file() and sha256_file(checkpoint / n) == digest for n, digest in listed.items())
+        That would cut a row of trees over the GPUs. Several GPUs need one process each (``train.launch``).
+        """
+        return min(1, int(super().n_gpu))
 
 
 class _TreeTrainer(Trainer):
@@ -147,6 +141,8 @@ class _TreeTrainer(Trainer):
     budget: int
     held_out: Sequence[Example]
     points: set[int]
+    writer: checkpoints.Writer
+    throughput: Throughput
     _accuracies: dict[str, float]
 
     @property
@@ -164,6 +160,7 @@ class _TreeTrainer(Trainer):
         """The summed loss of one optimiser step. Raises ``DataError`` if the loss of a pass is not finite."""
         model.train()
         chosen = [self.examples[i] for i in inputs["examples"]]
+        self.throughput.add(chosen)
         total = float(sum(example.targets.weights.sum() for example in chosen))
         processes = self.accelerator.num_processes  # gradients are averaged over them
         groups, rounds = self._groups(chosen)
@@ -234,25 +231,39 @@ class _TreeTrainer(Trainer):
             for figure in ("loss", "accuracy")
         }
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Start to write a checkpoint in place of the files of ``Trainer``."""
+        if self.is_world_process_zero():
+            checkpoint = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            self.state.save_to_json(str(checkpoint / checkpoints.STATE))
+        scheduler: Any = self.lr_scheduler
+        network = self.accelerator.unwrap_model(model)
+        self.writer.save(self.state.global_step, network, self.optimizer, {"scheduler": scheduler.state_dict()})
 
-class _WriteDigests(TrainerCallback):
-    """Writes the digests of the files of a finished checkpoint."""
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        network: Any = self.model if model is None else model
+        checkpoints.read_weights(Path(resume_from_checkpoint), network)
 
-    def on_save(self, args: TrainingArguments, state: Any, control: Any, **_: Any) -> None:
-        PartialState().wait_for_everyone()
-        if not state.is_world_process_zero:
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is None:
             return
-        checkpoint = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-        files = sorted(path for path in checkpoint.rglob("*") if path.is_file() and path.name != _DIGESTS)
-        write_json(
-            checkpoint / _DIGESTS, {path.relative_to(checkpoint).as_posix(): sha256_file(path) for path in files}
-        )
+        scheduler: Any = self.lr_scheduler
+        optimiser: Any = self.optimizer
+        network = self.accelerator.unwrap_model(self.model_wrapped)
+        checkpoints.read_optimiser(Path(checkpoint), network, optimiser)
+        scheduler.load_state_dict(checkpoints.read_state(Path(checkpoint))["scheduler"])
+        for group, rate in zip(optimiser.param_groups, scheduler.get_last_lr(), strict=True):
+            group["lr"] = rate
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """Nothing to load: training draws no random numbers."""
 
 
 class _ShowProgress(TrainerCallback):
-    def __init__(self, progress: Progress) -> None:
-        self._progress = progress
+    def __init__(self, progress: Progress, throughput: Throughput) -> None:
+        self._progress, self._throughput = progress, throughput
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
         if logs and "loss" in logs:
-            self._progress.advance(1, f"loss {logs['loss']:.3f}")
+            self._progress.advance(1, f"loss {logs['loss']:.3f}, {self._throughput}")

@@ -6,22 +6,59 @@ import pytest
 import yaml
 
 from pathfinder.core.io import DataError
-from pathfinder.models import launch
+from pathfinder.models import cards, launch
+
+TORCHRUN = ["torch.distributed.run", "--nproc-per-node"]
 
 
 def test_the_shipped_configurations_give_their_commands(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
-    monkeypatch.delenv("RANK", raising=False)
+    for variable in ("RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", cards.SIMULATED):
+        monkeypatch.delenv(variable, raising=False)
     work = ["stages.train", "full"]
-    cpu, machine = launch.command("cpu", work), launch.command("machine", work)
-    assert cpu[2:] == ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", *work]
-    file = str(Path("infra/accelerate/machine.yaml"))
-    assert machine[2:] == ["accelerate.commands.launch", "--config_file", file, "-m", *work]
+    for name, count in (("cpu", "2"), ("machine", "8")):
+        assert launch.command(name, work)[2:] == [*TORCHRUN, count, "--standalone", "-m", *work]
     assert [launch.division(name) for name in ("", "cpu", "machine", "nodes")] == [(1, 1), (2, 1), (8, 8), (16, 16)]
-    with pytest.raises(DataError, match="2 machines cannot be started from one; start the stage on each machine"):
+    with pytest.raises(DataError, match=r"nodes: 2 machines, and NODE_RANK and MASTER_ADDR not set"):
         launch.command("nodes", work)
+    monkeypatch.setenv("NODE_RANK", "1")
+    monkeypatch.setenv("MASTER_ADDR", "first")
+    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "first", "--master-port", "29500"]
+    found = launch.command("nodes", work)[2:]
+    assert found[: 3 + len(options)] == [*TORCHRUN, "8", *options]
+    assert found[-3:] == ["-m", *work]
     with pytest.raises(DataError, match=r"train\.launch is one of: cpu, machine, nodes"):
         launch.command("many", work)
+
+
+@pytest.mark.parametrize(("visible", "started"), [(1, 1), (3, 3), (8, 8), (9, 8)])
+def test_one_machine_starts_a_process_for_each_visible_gpu(
+    root: Path, monkeypatch: pytest.MonkeyPatch, visible: int, started: int
+) -> None:
+    monkeypatch.chdir(root)
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv(cards.SIMULATED, str(visible))
+    assert launch.division("machine") == (started, started)
+    assert launch.needed_cards("machine") == started
+    assert launch.command("machine", ["x"])[4] == str(started)
+    assert (launch.needed_cards("cpu"), launch.division("cpu")) == (0, (2, 1))
+    assert launch.needed_cards("nodes") == 8
+
+
+def test_processes_get_the_variables_that_accelerate_would_set(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+    from accelerate.utils.launch import prepare_multi_gpu_env
+
+    monkeypatch.chdir(root)
+    file = str(launch.FOLDER / "machine.yaml")
+    arguments, *_ = _validate_launch_command(launch_command_parser().parse_args(["--config_file", file, "script.py"]))
+    theirs = prepare_multi_gpu_env(arguments)
+    mine = launch.environment("machine")
+    assert mine.pop("FSDP_VERSION") == theirs["FSDP_VERSION"] == "2"
+    assert mine.items() <= theirs.items()
+    assert launch.environment("nodes") == launch.environment("machine")
+    assert launch.environment("cpu") == {"ACCELERATE_USE_CPU": "True"}
 
 
 def test_accelerate_reads_every_configuration(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

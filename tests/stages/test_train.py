@@ -66,7 +66,7 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     finish(start(whole, root))
     process = start(killed, root)
     deadline = time.monotonic() + 200
-    while not list(killed.glob(".pathfinder/train/*/checkpoint-*/complete.json")) and time.monotonic() < deadline:
+    while not list(killed.glob(".pathfinder/train/*/checkpoint-*/part-*.json")) and time.monotonic() < deadline:
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)

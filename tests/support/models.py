@@ -6,9 +6,11 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from pathfinder.core import prompts
 from pathfinder.tree.passes import Prompter, Query
@@ -164,3 +166,12 @@ def published_rewards(model: Any, tokenizer: Any, prompter: Prompter, queries: S
         second = separate_logits(model, tokenizer, prompter, query, labels, (2,))[0]
         rewards.append(second[[prompter.ids.good, prompter.ids.bad]].softmax(-1)[0].item())
     return rewards
+
+
+def exact_rms_norms(patch: pytest.MonkeyPatch) -> None:
+    """RMSNorm in the model's own precision; transformers computes it in float32 even in a float64 model."""
+
+    def forward(self: Any, hidden: Any) -> Any:
+        return self.weight * (hidden * (hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon).rsqrt())
+
+    patch.setattr(Qwen2RMSNorm, "forward", forward)

@@ -10,7 +10,8 @@ import torch
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Lora
 from pathfinder.training.adapter import with_adapter
-from pathfinder.training.trainer import fit, newest_checkpoint
+from pathfinder.training.checkpoints import newest_checkpoint
+from pathfinder.training.trainer import fit
 from tests.support.training import settings, small_setup
 
 
@@ -28,7 +29,7 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
         weights.append({name: value.clone() for name, value in network.merge_and_unload().state_dict().items()})
         newest = newest_checkpoint(tmp_path)
         assert newest is not None
-        (newest / "adapter_model.safetensors").write_bytes(b"torn")
+        (newest / "part-00000-of-00001.safetensors").write_bytes(b"torn")
     assert base.keys() == weights[0].keys()
     for name, value in base.items():
         assert torch.equal(weights[0][name], weights[1][name]), name

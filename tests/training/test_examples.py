@@ -10,6 +10,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.prompts import VARIANTS, Label
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.training.examples import balance, gold_labels, plan_steps, read_examples
+from pathfinder.tree.layout import pack
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import plain_tokenizer, separate_prompt
 from tests.support.training import branch, frame
@@ -62,7 +63,7 @@ def test_soft_labels_are_the_targets_of_correctness() -> None:
         read_examples(pl.DataFrame(wrong, schema=SOFT_TREES), prompter, 10**6, soft=True)
 
 
-def test_large_trees_are_split_and_one_large_record_is_refused() -> None:
+def test_large_trees_are_split_and_one_large_record_is_an_example_by_itself() -> None:
     prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
     whole = read_examples(frame(1), prompter, 10**6)
     size = len(whole[0].tree)
@@ -70,11 +71,33 @@ def test_large_trees_are_split_and_one_large_record_is_refused() -> None:
     assert len(parts) > 1
     assert all(len(part.tree) < size for part in parts)
     assert sum(part.records for part in parts) == 5
-    with pytest.raises(DataError, match=r"record r-0-\d.*token_budget 10"):
-        read_examples(frame(1), prompter, 10)
+    single = read_examples(frame(1), prompter, 10)
+    assert [example.records for example in single] == [1] * 5
+    sizes = [len(example.tree) for example in single]
+    assert [[len(group) for group in pack(sizes, 10)], min(sizes) > 10] == [[1] * 5, True]
+    assert sum(len(example.targets.marks) for example in single) == len(whole[0].targets.marks)
     empty = frame(1).with_columns(branches=pl.lit([], dtype=TREES["branches"]))
     with pytest.raises(DataError, match="tree t-0: no labelled step"):
         read_examples(empty, prompter, 10**6)
+
+
+def test_a_record_over_the_positions_of_the_model_is_left_out_and_named() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    rows = frame(2).to_dicts()
+    rows[0]["branches"][3]["step"] = "a very long step " * 200
+    table = pl.DataFrame(rows, schema=TREES)
+    branch_ = rows[0]["branches"][3]
+    query = Query("q", rows[0]["problem"], tuple(rows[0]["steps"][: branch_["step_index"]]), branch_["step"])
+    longest = prompter.encode([query])[0][1][-1]
+    too_long: dict[str, int] = {}
+    kept = read_examples(table, prompter, 10**6, positions=longest, too_long=too_long)
+    assert too_long == {}
+    assert sum(example.records for example in kept) == 9
+    rest = read_examples(table, prompter, 10**6, positions=longest - 1, too_long=too_long)
+    assert too_long == {"r-0-1": longest}
+    assert [example.records for example in rest] == [4, 4]
+    assert max(int(example.tree.depth.max()) for example in rest) < longest - 1
+    assert read_examples(table, prompter, 10**6, positions=5, too_long=too_long) == []
 
 
 def test_problems_can_have_equal_weights() -> None:

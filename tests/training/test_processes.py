@@ -1,46 +1,78 @@
-"""Training in two processes (gloo, without a GPU) equals training in one."""
+"""Training in several processes (gloo, without a GPU) equals training in one."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from pathfinder.training.trainer import fit, newest_checkpoint
+from pathfinder.models.model import add_labels
+from pathfinder.training.checkpoints import newest_checkpoint
+from pathfinder.training.trainer import fit
+from tests.support.models import plain_tokenizer
+from tests.support.processes import in_processes
 from tests.support.training import settings, small_setup
-from tests.training.train_in_processes import CHANGED
+from tests.training.train_in_processes import (
+    CHANGED,
+    WAYS,
+    continue_training,
+    gradient,
+    gradients,
+    train,
+    train_once,
+    whole_model,
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "way, sealed", [("replicas", "model.safetensors"), ("shards", "pytorch_model_fsdp_0/__1_0.distcp")]
-)
-def test_two_processes_take_the_steps_of_one(tmp_path: Path, root: Path, way: str, sealed: str) -> None:
-    """The two processes use gradient checkpointing, the single one does not."""
+@pytest.mark.parametrize("way", WAYS)
+def test_two_processes_take_the_steps_of_one(tmp_path: Path, way: str) -> None:
+    """The two processes use gradient checkpointing, the single one does not. Shards go on as four, and as one."""
     single, prompter, examples = small_setup()
+    add_labels(single, plain_tokenizer())
+    single.save_pretrained(tmp_path / "base")
     rows = fit(single, prompter, examples, settings(**CHANGED), tmp_path / "single", examples[:2]).rows
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "tests.training.train_in_processes", str(tmp_path), way]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=240, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    errors = in_processes(2, train, tmp_path, way, tmp_path / "base", folder=tmp_path)
     two = json.loads((tmp_path / "rows.json").read_text())
-    assert two["processes"] == 2
-    assert len(rows) == len(two["rows"]) > 3
-    for mine, theirs in zip(rows, two["rows"], strict=True):
+    assert len(rows) == len(two) > 3
+    for mine, theirs in zip(rows, two, strict=True):
         assert mine == pytest.approx(theirs, rel=2e-4)
     assert any("held_out_loss_math" in row for row in rows)
-    weights = load_file(tmp_path / "model.safetensors")
-    for name, value in single.state_dict().items():
-        assert torch.allclose(value, weights[name], atol=1e-5), name
+    assert_close(single.state_dict(), load_file(tmp_path / "model.safetensors"))
     checkpoint = newest_checkpoint(tmp_path / "checkpoints")
     assert checkpoint is not None
-    digests = json.loads((checkpoint / "complete.json").read_text())
-    assert {"rng_state_0.pth", "rng_state_1.pth", sealed} <= digests.keys()
-    assert ("torn, removed" in done.stderr) == (way == "shards")
+    parts = {f"part-0000{rank}-of-00002.{kind}" for rank in range(2) for kind in ("json", "safetensors")}
+    assert {path.name for path in checkpoint.iterdir()} == {*parts, "trainer_state.json"}
+    assert ("torn, removed" in errors) == (way == "shards")
+    if way == "shards":
+        shutil.rmtree(checkpoint)
+        shutil.copytree(tmp_path / "checkpoints", tmp_path / "elsewhere")
+        in_processes(4, continue_training, tmp_path, tmp_path / "base", folder=tmp_path)
+        assert_close(single.state_dict(), load_file(tmp_path / "continued.safetensors"))
+        _, alone = train_once(tmp_path / "elsewhere", whole_model(tmp_path / "base"))
+        assert_close(single.state_dict(), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 4])
+def test_gradients_of_several_processes_equal_those_of_one(tmp_path: Path, count: int) -> None:
+    """Uneven trees, replicas and shards: some processes have fewer passes than others."""
+    in_processes(count, gradients, tmp_path, folder=tmp_path)
+    for dtype, bound in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+        alone = gradient(tmp_path / "alone", dtype)
+        norm = torch.cat([part.flatten() for part in alone.values()]).norm()
+        for way in WAYS:
+            found = load_file(tmp_path / f"{way}-{dtype}.safetensors")
+            assert found.keys() == alone.keys()
+            gap = torch.cat([(found[name] - part).flatten() for name, part in alone.items()]).norm()
+            assert float(gap / norm) < bound, (way, dtype)
+
+
+def assert_close(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        assert torch.allclose(value, theirs[name], atol=1e-5), name

@@ -6,11 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
 from pathfinder.core.io import DataError
+from pathfinder.models.shapes import shape_of
+from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import plan_steps
 from pathfinder.training.objective import batches, evaluate, summed_loss
-from pathfinder.training.trainer import fit, newest_checkpoint
+from pathfinder.training.throughput import training_flops
+from pathfinder.training.trainer import fit
 from tests.support.training import settings, small_setup
 
 
@@ -57,7 +61,7 @@ def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixt
     names = sorted((p.name for p in tmp_path.glob("checkpoint-*")), key=lambda n: int(n.split("-")[1]))
     assert len(names) == 2
     assert newest_checkpoint(tmp_path) == tmp_path / names[1]
-    torn = tmp_path / names[1] / "optimizer.pt"
+    torn = tmp_path / names[1] / "part-00000-of-00001.safetensors"
     torn.write_bytes(torn.read_bytes()[:-7])
     assert newest_checkpoint(tmp_path) == tmp_path / names[0]
     assert not torn.parent.exists()
@@ -102,6 +106,34 @@ def test_held_out_trees_are_evaluated_at_the_points_and_change_nothing(tmp_path:
     assert {label: rows[-1][f"held_out_loss_{label}"] for label in last} == {k: v["loss"] for k, v in last.items()}
     newest = newest_checkpoint(tmp_path / "with")
     assert newest is not None
-    (newest / "model.safetensors").write_bytes(b"torn")
+    (newest / "part-00000-of-00001.safetensors").write_bytes(b"torn")
     again, prompter, examples = small_setup()
     assert fit(again, prompter, examples[2:], settings(epochs=8.0), tmp_path / "with", examples[:2]).rows == rows
+
+
+def test_several_visible_gpus_never_split_a_row_of_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With two GPUs and one process, transformers would wrap the network in ``torch.nn.DataParallel``."""
+
+    def wrapped(*_: object) -> None:
+        raise AssertionError("wrapped in DataParallel")
+
+    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
+    monkeypatch.setattr("torch.nn.DataParallel.__init__", wrapped)
+    model, prompter, examples = small_setup()
+    assert len(fit(model, prompter, examples, settings(epochs=1.0), tmp_path).rows) > 1
+
+
+def test_throughput_counts_the_work_of_all_steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, prompter, examples = small_setup()
+    fitted = fit(model, prompter, examples, settings(epochs=2.0), tmp_path)
+    assert fitted.throughput["tokens"] == 2 * sum(len(example.tree) for example in examples)
+    assert fitted.throughput["tokens_per_second"] > 0
+    assert "tokens/s" in capsys.readouterr().err
+    shape = shape_of(model.config.to_dict(), "small")
+    chain = examples[0].tree.depth
+    pairs = sum(int(depth) + 1 for depth in chain)
+    matrices = 2 * (32 * 32 * 2 + 32 * 16 * 2 + 32 * 48 * 3)
+    readings = len(examples[0].targets.marks)
+    forward = 2 * len(chain) * matrices + 4 * 2 * 32 * pairs + 2 * readings * 32 * model.config.vocab_size
+    assert training_flops(shape, examples[0]) == 3 * forward
+    assert training_flops(shape, examples[0], adapter=True) == 2 * forward

@@ -1,73 +1,122 @@
-"""The program that test_processes starts under torchrun: train the small model and save it in the first process.
-
-``shards`` cuts the weights over the processes as infra/accelerate/machine.yaml does over GPUs. It then tears the newest
-checkpoint and trains again from the previous one.
-"""
+"""What the processes of test_processes do: train the small model, or compute the gradient of one step."""
 
 from __future__ import annotations
 
-import os
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
-import yaml
-from accelerate import PartialState
-from accelerate.utils import DistributedType
 from safetensors.torch import save_file
 
 from pathfinder.core.io import write_json
-from pathfinder.training.trainer import Fitted, fit
+from pathfinder.models.model import load_model
+from pathfinder.models.sharding import cut, load_sharded
+from pathfinder.training.trainer import Fitted, _TreeTrainer, fit
+from pathfinder.tree.attention import use_trees
+from tests.support.models import exact_rms_norms, plain_tokenizer
+from tests.support.processes import shard_on_cpu
 from tests.support.training import settings, small_setup
 
 CHANGED = {"batch_samples": 30, "token_budget": 700, "epochs": 3.0}
 """Steps of three trees in several passes, so that one of two processes has an extra pass."""
+ONE_STEP = {"batch_samples": 10**6, "token_budget": 400, "epochs": 1.0, "save_every": 10**6}
+"""All six trees in one step, in more passes than some processes have."""
+WAYS = ("replicas", "shards")
 
 
-def shard_on_cpu(root: Path) -> None:
-    """Shard with the shipped settings. accelerate shards only on GPUs, torch on any device."""
-    shipped = yaml.safe_load((root / "infra/accelerate/machine.yaml").read_text())["fsdp_config"]
-    os.environ["ACCELERATE_USE_FSDP"] = "true"
-    for key, value in shipped.items():
-        os.environ[key.upper()] = str(value).lower() if isinstance(value, bool) else str(value)
-
-    def backend(self: Any, *_: Any, **__: Any) -> tuple[str, Any]:
-        if not torch.distributed.is_initialized():
-            torch.distributed.init_process_group("gloo")
-        return "gloo", DistributedType.MULTI_GPU
-
-    PartialState._prepare_backend = backend
-    PartialState.set_device = lambda self: setattr(self, "device", torch.device("cpu"))
+class Stop(Exception):
+    """Ends the training after the first gradient."""
 
 
-def train_once(folder: Path) -> tuple[Fitted, dict[str, torch.Tensor]]:
-    model, prompter, examples = small_setup()
+def weights_of(network: Any) -> dict[str, torch.Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()}
+
+
+def train_once(folder: Path, network: Any) -> tuple[Fitted, dict[str, torch.Tensor]]:
+    """Train with gradient checkpointing, resuming in ``folder``; the weights are complete in the first process."""
+    _, prompter, examples = small_setup()
     chosen = settings(**CHANGED, gradient_checkpointing=True)
-    fitted = fit(model, prompter, examples, chosen, folder / "checkpoints", examples[:2])
-    return fitted, model.state_dict() if fitted.gather_weights is None else fitted.gather_weights()
+    fitted = fit(network, prompter, examples, chosen, folder, examples[:2])
+    return fitted, weights_of(network) if fitted.gather_weights is None else fitted.gather_weights()
 
 
-def main(folder: Path, way: str) -> None:
-    torch.set_num_threads(1)
+def whole_model(base: Path) -> Any:
+    """The model saved in ``base``."""
+    network = load_model(base)
+    use_trees(network)
+    return network
+
+
+def sharded_model(base: Path) -> Any:
+    """The model saved in ``base``, of which each process reads its own rows."""
+    network, _ = load_sharded(base, plain_tokenizer(), "float32")
+    use_trees(network)
+    return network
+
+
+def train(folder: Path, way: str, base: Path) -> None:
+    """Train, and save weights and rows in ``folder``. Shards then lose their newest checkpoint and train again."""
     if way == "shards":
         shard_on_cpu(Path.cwd())
-    processes = PartialState(cpu=True)
-    fitted, weights = train_once(folder)
+    first = torch.distributed.get_rank() == 0
+    make = sharded_model if way == "shards" else whole_model
+    fitted, weights = train_once(folder / "checkpoints", make(base))
     if way == "shards":
         newest = max((folder / "checkpoints").glob("checkpoint-*"), key=lambda path: int(path.name.split("-")[1]))
         torch.distributed.barrier()
-        if processes.is_main_process:
-            (newest / "pytorch_model_fsdp_0/__1_0.distcp").write_bytes(b"torn")
+        if first:
+            (newest / "part-00001-of-00002.safetensors").write_bytes(b"torn")
         torch.distributed.barrier()
-        _, again = train_once(folder)
-        if processes.is_main_process:
-            assert all(torch.equal(value, again[name]) for name, value in weights.items())
-    if processes.is_main_process:
+        _, again = train_once(folder / "checkpoints", sharded_model(base))
+        assert not first or all(torch.equal(value, again[name]) for name, value in weights.items())
+    if first:
         save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
-        write_json(folder / "rows.json", {"processes": processes.num_processes, "rows": fitted.rows})
-    processes.destroy_process_group()
+        write_json(folder / "rows.json", fitted.rows)
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+def continue_training(folder: Path, base: Path) -> None:
+    """Train the sharded model from the checkpoint of another number of processes."""
+    shard_on_cpu(Path.cwd())
+    _, weights = train_once(folder / "checkpoints", sharded_model(base))
+    if torch.distributed.get_rank() == 0:
+        save_file({name: value.contiguous() for name, value in weights.items()}, folder / "continued.safetensors")
+
+
+def gradient(folder: Path, dtype: torch.dtype, prepare: Callable[[Any], Any] = lambda model: model) -> Any:
+    """The gradient of the trainer's first step, by name, on the model that ``prepare`` makes of the small one."""
+    model, prompter, examples = small_setup()
+    found: dict[str, torch.Tensor] = {}
+    step = _TreeTrainer.training_step
+
+    def stop(self: _TreeTrainer, wrapped: Any, *rest: Any) -> torch.Tensor:
+        step(self, wrapped, *rest)
+        for name, parameter in self.accelerator.unwrap_model(wrapped).named_parameters():
+            whole: Any = parameter.grad
+            found[name] = (whole.full_tensor() if hasattr(whole, "full_tensor") else whole).clone()
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        exact_rms_norms(patch)
+        patch.setattr(_TreeTrainer, "training_step", stop)
+        with pytest.raises(Stop):
+            fit(prepare(model.to(dtype)), prompter, examples, settings(**ONE_STEP), folder)
+    return found
+
+
+def gradients(folder: Path) -> None:
+    """Save the gradients of replicas and of shards in both types to ``folder``."""
+
+    def sharded(model: Any) -> Any:
+        cut(model, "float32")
+        return model
+
+    for way in WAYS:
+        if way == "shards":
+            shard_on_cpu(Path.cwd())
+        for dtype in (torch.float32, torch.float64):
+            place = folder / f"{way}-{dtype}"
+            found = gradient(place, dtype, sharded if way == "shards" else lambda model: model)
+            if torch.distributed.get_rank() == 0:
+                save_file(found, folder / f"{way}-{dtype}.safetensors")

@@ -1,0 +1,259 @@
+"""Checkpoints that many processes write while training continues, and any number of processes reads.
+
+Every process copies its share of the trained weights and of the optimiser to main memory, and a thread writes it to
+``checkpoint-STEP/part-RANK-of-PROCESSES.safetensors``. Sharded weights are written as each process holds them; whole
+ones are divided among the processes. The file ``part-….json`` with the digests of a part is written last. A checkpoint
+is complete when all parts have theirs, and intact if the digests match. A torn checkpoint is reported and deleted.
+
+Frozen weights are not written; they come from the base model. Training draws no random numbers after its start, so
+there is no state of a generator.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pathfinder.core.io import DataError, read_json, sha256_file, write_json
+from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
+from pathfinder.training.examples import balance
+
+STATE = "trainer_state.json"
+"""The trainer's own state, under the name that transformers expects."""
+_KEPT = 2
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_GIB = 2**30
+_POLL_S = 0.2
+
+
+def trained(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """The parameters of ``network`` that are trained, by name; of sharded ones, the shards."""
+    from torch.distributed.fsdp import FSDPModule  # takes a second
+
+    for module in network.modules():
+        if isinstance(module, FSDPModule):
+            module.reshard()  # an evaluation leaves the last unit whole
+    return {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
+
+
+def size_of(network: torch.nn.Module) -> int:
+    """Bytes of one checkpoint: the trained weights and both moments of AdamW."""
+    sizes = (parameter.numel() * parameter.element_size() for parameter in trained(network).values())
+    return (1 + len(_MOMENTS)) * sum(sizes)
+
+
+def check_room(folder: Path, size: int, limit_gib: float) -> int:
+    """How many checkpoints of ``size`` bytes to keep: as many as ``limit_gib`` allows, two without a limit (0).
+
+    Raises ``DataError`` if the limit or the free space of the disk is too small. While a checkpoint is written, the
+    previous one remains, so the disk holds two even if only one is kept.
+    """
+    kept = int(limit_gib * _GIB // size) if limit_gib else _KEPT
+    if not kept:
+        raise DataError(
+            f"train.checkpoint_gib: {limit_gib:g} GiB, but one checkpoint has {size / _GIB:.1f} GiB; raise it, set it "
+            "to 0 (no limit) or train an adapter (train.lora.rank)"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    used = sum(file.stat().st_size for file in folder.glob("checkpoint-*/*"))
+    free, needed = shutil.disk_usage(folder).free + used, max(kept, 2) * size
+    if free < needed:
+        raise DataError(
+            f"{folder}: {free / _GIB:.1f} GiB free, {max(kept, 2)} checkpoints need {needed / _GIB:.1f} GiB; make "
+            "room or lower train.checkpoint_gib"
+        )
+    return kept
+
+
+class Group:
+    """The processes that train together: this one's number, their number, and agreement between them."""
+
+    def __init__(self, rank: int = 0, processes: int = 1, device: torch.device | str = "cpu") -> None:
+        self.rank, self.processes, self._device = rank, processes, device
+
+    def all_agree(self, verdict: bool) -> bool:
+        """Whether ``verdict`` is true in every process; returns after all have asked."""
+        if self.processes == 1:
+            return verdict
+        votes = torch.tensor([int(verdict)], device=self._device)
+        torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MIN)
+        return bool(votes.item())
+
+
+def newest_checkpoint(folder: Path, group: Group | None = None) -> Path | None:
+    """The newest complete and intact checkpoint; the first process reports and deletes torn ones.
+
+    The processes share the work of reading the files.
+    """
+    group = group or Group()
+    for checkpoint in _newest_first(folder):
+        if group.all_agree(_is_intact(checkpoint, group)):
+            return checkpoint
+        if group.rank == 0:
+            print(f"{checkpoint.name}: torn, removed; training resumes from the previous one", file=sys.stderr)
+            shutil.rmtree(checkpoint)
+    return None
+
+
+def step_of(checkpoint: Path) -> int:
+    """The optimiser step after which a checkpoint was taken."""
+    return int(checkpoint.name.rpartition("-")[2])
+
+
+class Writer:
+    """Writes this process's parts of the checkpoints in ``folder``, one at a time, and deletes old ones."""
+
+    def __init__(self, folder: Path, kept: int, group: Group) -> None:
+        self._folder, self._kept, self._group = folder, kept, group
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._copies: dict[str, torch.Tensor] = {}
+
+    def save(self, step: int, network: torch.nn.Module, optimiser: Any, state: dict[str, Any]) -> None:
+        """Copy the share of this process and write it in the background.
+
+        ``state`` is a JSON value for ``read_state``. The first process must have written the trainer's state to the
+        folder ``checkpoint-STEP`` before. Every process must call this. Raises what the previous writing raised.
+        """
+        self.finish()
+        self._group.all_agree(True)  # the previous checkpoint is complete
+        if self._group.rank == 0:
+            self._delete_old(max(1, self._kept - 1))
+        parts = dict(_share(network, optimiser, self._group))
+        tensors = {name: self._copy(name, local_part(tensor)) for name, tensor in parts.items()}
+        firsts = {name: row_range(tensor)[0] for name, tensor in parts.items()}
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()  # the copies are complete before the next step changes the weights
+        checkpoint = self._folder / f"checkpoint-{step}"
+        self._thread = threading.Thread(target=self._write, args=(checkpoint, tensors, firsts, state), daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until this process has written its part; in the first process, until all have."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        if self._error is not None:
+            raise self._error
+
+    def _copy(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in main memory, which the next checkpoint uses again."""
+        if name not in self._copies:
+            self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+        return self._copies[name].copy_(tensor.detach(), non_blocking=True)
+
+    def _write(
+        self, checkpoint: Path, tensors: dict[str, torch.Tensor], firsts: dict[str, int], state: dict[str, Any]
+    ) -> None:
+        try:
+            checkpoint.mkdir(parents=True, exist_ok=True)
+            part = checkpoint / _part_name(self._group.rank, self._group.processes)
+            digests = {part.name: write_tensors(part, tensors, firsts)}
+            if self._group.rank == 0:
+                digests[STATE] = sha256_file(checkpoint / STATE)
+            write_json(part.with_suffix(".json"), {"files": digests, "state": state})
+            if self._group.rank == 0:
+                while not _is_complete(checkpoint):
+                    time.sleep(_POLL_S)
+                self._delete_old(self._kept)
+        except BaseException as error:  # finish raises it in the main thread
+            self._error = error
+
+    def _delete_old(self, kept: int) -> None:
+        """Keep the newest complete checkpoints and an unfinished one that is newer than all of them."""
+        found = _newest_first(self._folder)
+        complete = [checkpoint for checkpoint in found if _is_complete(checkpoint)]
+        for checkpoint in found:
+            if complete and step_of(checkpoint) < step_of(complete[0]) and checkpoint not in complete[:kept]:
+                shutil.rmtree(checkpoint)
+
+
+def read_weights(checkpoint: Path, network: torch.nn.Module) -> None:
+    """Copy the trained weights of a checkpoint into ``network``, whatever number of processes wrote them."""
+    slices = Slices(checkpoint.glob("part-*.safetensors"))
+    with torch.no_grad():
+        for name, parameter in trained(network).items():
+            _fill(parameter, slices, f"weight/{name}")
+
+
+def read_optimiser(checkpoint: Path, network: torch.nn.Module, optimiser: Any) -> None:
+    """Give AdamW the moments and the number of steps of a checkpoint."""
+    slices, steps = Slices(checkpoint.glob("part-*.safetensors")), float(step_of(checkpoint))
+    for name, parameter in trained(network).items():
+        moments = {moment: torch.zeros_like(parameter) for moment in _MOMENTS}
+        for moment, tensor in moments.items():
+            _fill(tensor, slices, f"{moment}/{name}")
+        device = local_part(parameter).device
+        optimiser.state[parameter] = {"step": torch.tensor(steps, dtype=torch.float32, device=device), **moments}
+
+
+def read_state(checkpoint: Path) -> dict[str, Any]:
+    """The ``state`` that was given to ``Writer.save``."""
+    first = next(iter(sorted(checkpoint.glob("part-*.json"))))
+    state: dict[str, Any] = read_json(first)["state"]
+    return state
+
+
+def _share(network: torch.nn.Module, optimiser: Any, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors of which this process writes its rows: its rows of every sharded one, some of the whole ones."""
+    from torch.distributed.tensor import DTensor
+
+    parameters = trained(network)
+    whole = [name for name, parameter in parameters.items() if not isinstance(parameter, DTensor)]
+    own = balance([parameters[name].numel() for name in whole], group.processes)[group.rank]
+    chosen = {whole[i] for i in own} | (parameters.keys() - set(whole))
+    for name, parameter in parameters.items():
+        first, stop = row_range(parameter)
+        if name in chosen and stop > first:
+            yield f"weight/{name}", parameter
+            for moment in _MOMENTS:
+                yield f"{moment}/{name}", optimiser.state[parameter][moment]
+
+
+def _fill(tensor: torch.Tensor, slices: Slices, name: str) -> None:
+    first, stop = row_range(tensor)
+    if stop > first:
+        local_part(tensor).detach().copy_(slices.read(name, first, stop))
+
+
+def _part_name(rank: int, processes: int) -> str:
+    return f"part-{rank:05d}-of-{processes:05d}.safetensors"
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    found = [path for path in folder.glob("checkpoint-*") if path.name.rpartition("-")[2].isdigit()]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def _records(checkpoint: Path) -> dict[str, Mapping[str, Any]]:
+    """The content of the JSON files of a checkpoint's parts; empty if one is missing or not readable."""
+    files = sorted(checkpoint.glob("part-*.json"))
+    processes = int(files[0].stem.rpartition("-")[2]) if files else 0
+    expected = [_part_name(rank, processes).replace(".safetensors", ".json") for rank in range(processes)]
+    if [file.name for file in files] != expected:
+        return {}
+    try:
+        return {file.name: read_json(file) for file in files}
+    except (OSError, DataError):
+        return {}
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    return bool(_records(checkpoint))
+
+
+def _is_intact(checkpoint: Path, group: Group) -> bool:
+    """Whether a checkpoint is complete and the files that this process checks match their digests."""
+    records = _records(checkpoint)
+    digests = [item for record in records.values() for item in record["files"].items()]
+    mine = digests[group.rank :: group.processes]
+    return bool(records) and all(
+        (checkpoint / name).is_file() and sha256_file(checkpoint / name) == digest for name, digest in mine
+    )

@@ -1,0 +1,57 @@
+"""The network to train: the base model with the label tokens, whole or sharded, possibly under an adapter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pathfinder.core.io import read_json
+from pathfinder.core.params import Train
+from pathfinder.models import launch, model, sharding, tokens
+from pathfinder.training.adapter import with_adapter
+from pathfinder.tree.attention import use_trees
+
+
+def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list[str]]:
+    """The network to train, and the label tokens that were added to it.
+
+    Under a launcher that shards, each process reads only its own rows. Two cases are exceptions, in which every process
+    loads the whole model into main memory first: an adapter, and a model without rows for the label tokens.
+    """
+    if not launch.sharded():
+        return _whole(base, tokenizer, settings, None)
+    if settings.lora.rank or not sharding.has_rows(base, tokenizer):
+        network, added = _whole(base, tokenizer, settings, "cpu")
+        sharding.cut(network, settings.dtype)
+    else:
+        network, added = sharding.load_sharded(base, tokenizer, settings.dtype)
+        use_trees(network)
+    return network, added
+
+
+def gathered_network(base: Path, tokenizer: Any, settings: Train, weights: dict[str, torch.Tensor]) -> Any:
+    """The whole network with the ``weights`` that were gathered from all processes, which it takes over uncopied."""
+    if settings.lora.rank:
+        network, _ = _whole(base, tokenizer, settings, "cpu")
+    else:
+        network = sharding.empty_model(base, len(weights["model.embed_tokens.weight"]))
+    network.load_state_dict(weights, assign=True)
+    return network
+
+
+def positions(base: Path) -> int:
+    """The longest text that the model in ``base`` can read, in tokens; 0 if its config.json does not say."""
+    return int(read_json(base / "config.json").get("max_position_embeddings", 0))
+
+
+def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:
+    dtype = settings.lora.base_dtype if settings.lora.rank else "float32"
+    network: Any = model.load_model(base, dtype, where=where)
+    added = model.add_labels(network, tokenizer)
+    use_trees(network)
+    if settings.lora.rank:
+        torch.manual_seed(settings.seed)
+        network = with_adapter(network, settings.lora, tokens.label_ids(tokenizer))
+    return network, added

@@ -1,0 +1,106 @@
+"""Examples in files that all processes of a run map into memory: one tokenises, the others and resumed runs read.
+
+A folder holds one ``.npy`` file per array: the nodes, readings and names of all examples, each concatenated in their
+order, and the counts that separate them. The operating system keeps one copy of the mapped pages for all processes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
+from pathfinder.training.examples import Example, Targets
+from pathfinder.tree.tree import Tree
+
+_NODES = ("ids", "depth", "end")
+_TARGETS = ("marks", "positive", "shares", "weights")
+_COUNTS = ("records", "samples", "sample_tokens")
+_ABOUT = "about.json"
+_POLL_S = 0.2
+
+
+class StoredExamples(Sequence[Example]):
+    """The examples in a folder that ``store`` wrote; their arrays are read-only views of the files."""
+
+    def __init__(self, folder: Path) -> None:
+        """Map the files of ``folder``. Raises ``DataError`` if one is missing or torn."""
+        names = (*_NODES, "reads", *_TARGETS, "names", "sizes", *_COUNTS)
+        try:
+            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{folder}: not readable as examples ({error}); remove this folder and start again"
+            ) from error
+        self._arrays: dict[str, npt.NDArray[Any]] = {name: np.asarray(array) for name, array in arrays.items()}
+        sizes = self._arrays["sizes"]  # nodes, readings and bytes of the name of each example
+        self._starts = np.concatenate([np.zeros((1, 3), dtype=np.int64), np.cumsum(sizes, axis=0)])
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"example {index} of {len(self)}")
+        index %= len(self)
+        nodes, readings, name = (slice(*self._starts[index : index + 2, part]) for part in range(3))
+        arrays = self._arrays
+        tree = Tree(arrays["ids"][nodes], arrays["depth"][nodes], arrays["end"][nodes], arrays["reads"][readings])
+        targets = Targets(*(arrays[key][readings] for key in _TARGETS))
+        counts = (int(arrays[key][index]) for key in _COUNTS)
+        return Example(arrays["names"][name].tobytes().decode(), tree, targets, *counts)
+
+
+def store(examples: Sequence[Example], folder: Path) -> None:
+    """Write ``examples`` to the new folder ``folder``."""
+    folder.mkdir(parents=True)
+    names = [np.frombuffer(example.name.encode(), dtype=np.uint8) for example in examples]
+    sizes = [(len(e.tree), len(e.targets.marks), len(name)) for e, name in zip(examples, names, strict=True)]
+    np.save(folder / "sizes.npy", np.asarray(sizes, dtype=np.int64).reshape(-1, 3))
+    for key in _COUNTS:
+        np.save(folder / f"{key}.npy", np.asarray([getattr(e, key) for e in examples], dtype=np.int64))
+    _save(folder / "names.npy", names, np.uint8)
+    for key in (*_NODES, "reads"):
+        _save(folder / f"{key}.npy", [getattr(e.tree, key) for e in examples], np.int32)
+    for key, kind in zip(_TARGETS, (np.int8, np.bool_, np.float32, np.float32), strict=True):
+        _save(folder / f"{key}.npy", [getattr(e.targets, key) for e in examples], kind)
+
+
+def _save(path: Path, parts: Sequence[npt.NDArray[Any]], kind: Any) -> None:
+    np.save(path, np.concatenate(parts).astype(kind, copy=False) if parts else np.empty(0, dtype=kind))
+
+
+Sets = dict[str, Sequence[Example]]
+"""Examples by the name of their set, for example ``learn`` and ``test``."""
+
+
+def prepared(
+    folder: Path, is_first: bool, make: Callable[[], tuple[Sets, dict[str, Any]]]
+) -> tuple[Sets, dict[str, Any]]:
+    """The sets of examples in ``folder`` and what is known about them; ``make`` makes them if there is no such folder.
+
+    Only the first process of a run makes them, and the folder appears when it is complete. The other processes wait for
+    it without a collective operation, whose timeout would end them.
+    """
+    if is_first and not folder.exists():
+        sets, about = make()
+        with atomic_folder(folder) as made:
+            for name, examples in sets.items():
+                store(examples, made / name)
+            write_json(made / _ABOUT, about | {"sets": sorted(sets)})
+        del sets
+    while not folder.exists():
+        time.sleep(_POLL_S)
+    about = read_json(folder / _ABOUT)
+    return {name: StoredExamples(folder / name) for name in about["sets"]}, about
