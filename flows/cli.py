@@ -27,9 +27,11 @@ def run(
 
     reproduce.main(targets or (), force, pull, jobs)
     if Path("metrics/processbench").is_dir() and not targets:
+        from pathfinder.core.params import load_params
+        from pathfinder.reporting.names import PUBLISHED, TABLES
         from pathfinder.reporting.results import results_table
 
-        typer.echo(results_table(), nl=False)
+        typer.echo(results_table(PUBLISHED if load_params().comparisons else TABLES), nl=False)
 
 
 @app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)

@@ -5,22 +5,26 @@ Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, 
 Writes  reports/report.{html,md}, reports/tables.json, reports/plots/
 Run     python -m stages.report
 
+``python -m stages.report published`` is the stage of a profile without runs: it writes only the tables of published
+PRMs, critics and the policy, to reports/published.{html,md,json}.
+
 Parts whose metrics do not exist yet are reported as missing. The page has no time stamp: same input, same bytes.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import to_html, to_markdown
 from pathfinder.provenance.stage import stage
-from pathfinder.reporting.contents import page_of
+from pathfinder.reporting.contents import page_of, systems_only
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, tables_of
-from pathfinder.reporting.names import TABLES
+from pathfinder.reporting.names import PUBLISHED, TABLES
 from pathfinder.reporting.results import load_results
 
 REPORTS = Path("reports")
@@ -28,7 +32,7 @@ GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "va
 
 
 @stage
-def main() -> None:
+def main(which: Literal["report", "published"] = "report") -> None:
     """Run the stage."""
     params = load_params()
     results = load_results(Path("metrics"), parse_runs(params.runs), [*params.baselines, *params.critics])
@@ -36,10 +40,14 @@ def main() -> None:
 
     evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report)
     page = page_of(evidence, params.profile, gates)
+    if which == "published":
+        page = systems_only(page)
 
-    write_text(REPORTS / "report.html", to_html(page))
-    write_text(REPORTS / "report.md", to_markdown(page))
-    write_json(TABLES, tables_of(evidence, page, params.profile))
+    write_text(REPORTS / f"{which}.html", to_html(page))
+    write_text(REPORTS / f"{which}.md", to_markdown(page))
+    write_json(TABLES if which == "report" else PUBLISHED, tables_of(evidence, page, params.profile))
+    if which == "published":
+        return
     with atomic_folder(REPORTS / "plots") as folder:
         for name, rows in plots_of(evidence).items():
             write_json(folder / f"{name}.json", rows)

@@ -193,7 +193,7 @@ def test_no_parameter_is_spliced_into_a_command(file: Path) -> None:
     for stage, body in content["stages"].items():
         items = body.get("matrix", {})
         for values in items.values():
-            assert values in ("${runs}", "${baselines}", "${critics}") or all(
+            assert values in ("${runs}", "${baselines}", "${critics}", "${comparisons}") or all(
                 re.fullmatch(r"[a-z0-9_]+(-[a-z0-9_]+)*", value) for value in values
             ), stage
         rest = body["cmd"]

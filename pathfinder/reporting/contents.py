@@ -14,6 +14,8 @@ from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
 
 CLAIMS = "The paper's claims, tested here"
+_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", "The paper's tables and ours")
+"""The sections that say something if nothing was trained."""
 
 
 def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, Any] | None]) -> Page:
@@ -61,6 +63,11 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     }
     title = "Error typing for smarter rewards: reproduction report"
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
+
+
+def systems_only(page: Page) -> Page:
+    """The page of a profile without runs: the sections about systems that others trained."""
+    return Page(page.title, page.blocks, [section for section in page.sections if section.title in _SYSTEMS])
 
 
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
+from pathfinder.core.io import write_json
 from pathfinder.core.params import load_params
 from pathfinder.reporting.results import results_table
 from stages.report import main
-from tests.support.report_inputs import SEEDED, write_everything, write_project
+from tests.support.report_inputs import SEEDED, write_benchmarks, write_everything, write_project
 
 
 class Shape(HTMLParser):
@@ -124,3 +126,20 @@ def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
     first = written()
     assert first == written()
     assert len(first) == 13
+
+
+def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root: Path) -> None:
+    write_project(root, "evaluate-published", runs=())
+    params = Path("params.yaml")
+    params.write_text(re.sub(r"(?m)^baselines: \[\]", "baselines: [qwen-prm]", params.read_text()))
+    write_benchmarks()
+    for benchmark, figure in (("processbench", "mean_f1"), ("prmbench", "overall"), ("search", "average")):
+        metrics = {figure: 50.0, "interval": [40.0, 60.0], "titles": ["Qwen2.5-Math-PRM-7B"]}
+        write_json(Path(f"metrics/{benchmark}/qwen-prm.json"), metrics)
+    main(["published"])
+    assert not Path("reports/report.md").exists()
+    page = Path("reports/published.md").read_text()
+    assert "Qwen2.5-Math-PRM-7B" in page
+    assert "Performance comparison" in page
+    assert "Gates" not in page
+    assert re.search(r"Qwen2\.5-Math-PRM-7B +50\.0", results_table(Path("reports/published.json")))
