@@ -147,7 +147,7 @@ def records_of(params: Params, mix: str) -> int:
 
 def _train(params: Params, device: Device, shape: Shape) -> Estimate:
     train = params.train
-    processes, _ = launch.division(train.launch)
+    processes, _ = launch.division(train.launch, device.cards)
     passes = 4 if train.lora.rank else 6  # operations per parameter and token: frozen weights have no gradients
     passes += 2 if train.gradient_checkpointing else 0
     records = sum(records_of(params, parse_run(run).mix) for run in params.runs) * (1 - params.build.test_share)

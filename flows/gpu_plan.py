@@ -137,7 +137,7 @@ class Plan:
         if "train" in self.stages:
             train, shape = self.params.train, self.shape_of("base")
             machines = int(launch.configuration(train.launch)["num_machines"]) if train.launch else 1
-            processes = launch.division(train.launch)[0] / machines
+            processes = launch.division(train.launch, self.device.cards)[0] / machines
             # checkpoints are copied to main memory while they are written; the result is gathered on the first machine
             copied = max(12.0 * self._learned / machines, 4.0 * shape.parameters)
             found["train"] = processes * _PROCESS_GIB * GIB + copied

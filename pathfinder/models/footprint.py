@@ -35,7 +35,8 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
     The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
     shape_of = shape_of or partial(planned_shape, sources=params.download.sources)
-    needs = stage_needs(stage, params, device.kind, shape_of)
+    gpus = device.cards if device.kind == "cuda" else None
+    needs = stage_needs(stage, params, device.kind, shape_of, gpus)
     if not needs:
         return None
     if _fit(needs, device, params):
@@ -44,7 +45,7 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
         changed = params
         for key, value in changes.items():
             changed = _changed(changed, key, value)
-        less = stage_needs(stage, changed, device.kind, shape_of)
+        less = stage_needs(stage, changed, device.kind, shape_of, gpus)
         if _fit(less, device, changed):
             settings = ", ".join(f"{key}: {_shown(value)}" for key, value in changes.items())
             return Verdict(needs, False, f"{settings} needs {_largest(less) / GIB:.1f} GiB")
@@ -119,8 +120,6 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
     """
     train, least = params.train, max(_LEAST_BUDGET, longest_record(params))
     base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
-    if train.launch and device.cards == 1:
-        base |= {"train.launch": ""}
     ways: list[_Changes] = [{}]
     if device.kind == "cuda" and device.cards > 1 and not train.launch:
         ways.append({"train.launch": "machine"})

@@ -60,12 +60,12 @@ def sharded() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
-def local_processes(name: str) -> int:
-    """The number of processes that configuration ``name`` starts on this machine, one per GPU."""
+def local_processes(name: str, gpus: int | None = None) -> int:
+    """The number of processes that configuration ``name`` starts on a machine with ``gpus`` (default: this one)."""
     settings = configuration(name)
     machines = int(settings["num_machines"])
     wanted = int(settings["num_processes"]) // machines
-    found = len(cards.visible())
+    found = len(cards.visible()) if gpus is None else gpus
     if machines == 1 and found and settings["distributed_type"] != "MULTI_CPU":
         return min(wanted, found)
     return wanted
@@ -76,16 +76,20 @@ def needed_cards(name: str) -> int:
     return 0 if configuration(name)["distributed_type"] == "MULTI_CPU" else local_processes(name)
 
 
-def division(name: str) -> tuple[int, int]:
+def division(name: str, gpus: int | None = None) -> tuple[int, int]:
     """The number of processes that train together, and the number of parts that the weights are cut into.
 
-    Taken from the running launcher or, without one, from configuration ``name``, where "" means one process.
+    Taken from the running launcher or, without one, from configuration ``name``, where "" means one process; ``gpus``
+    are those of the machine (default: this one).
     """
     if launched():
         processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
     elif name:
         settings = configuration(name)
-        processes, cut = local_processes(name) * int(settings["num_machines"]), settings["distributed_type"] == "FSDP"
+        processes, cut = (
+            local_processes(name, gpus) * int(settings["num_machines"]),
+            settings["distributed_type"] == "FSDP",
+        )
     else:
         return 1, 1
     return processes, processes if cut else 1

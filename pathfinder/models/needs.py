@@ -62,9 +62,12 @@ class Need:
         return sum(self.parts.values())
 
 
-def train_need(shape: Shape, settings: Train, kind: str, longest: int = 0) -> Need:
-    """One process of the train stage; ``longest`` is the number of tokens of the longest record."""
-    processes, shards = launch.division(settings.launch)
+def train_need(shape: Shape, settings: Train, kind: str, longest: int = 0, gpus: int | None = None) -> Need:
+    """One process of the train stage on a machine with ``gpus`` (default: this one).
+
+    ``longest`` is the number of tokens of the longest record.
+    """
+    processes, shards = launch.division(settings.launch, gpus)
     rank = settings.lora.rank
     learned = shape.adapter(settings.lora) if rank else shape.parameters
     frozen = _BYTES[settings.lora.base_dtype] * shape.parameters if rank else 0
@@ -92,7 +95,8 @@ def train_need(shape: Shape, settings: Train, kind: str, longest: int = 0) -> Ne
         "activations": _SLACK * activations,
         "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (16.0 if half else 12.0),
     }
-    return Need("train", shape.name, parts, cards=processes)
+    here = 1 if launch.launched() or not settings.launch else launch.local_processes(settings.launch, gpus)
+    return Need("train", shape.name, parts, cards=here)
 
 
 def _layer_activations(shape: Shape, half: bool, kind: str) -> float:
@@ -158,11 +162,14 @@ def longest_record(params: Params) -> int:
     return 0 if all(source.kind == "shipped" for source in params.download.sources) else LONGEST_RECORD
 
 
-def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes) -> list[Need]:
-    """What ``stage`` needs with its present settings, a server first; empty if all its models run elsewhere."""
+def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes, gpus: int | None = None) -> list[Need]:
+    """What ``stage`` needs with its present settings, a server first; empty if all its models run elsewhere.
+
+    ``gpus`` are those of the machine (default: this one).
+    """
     search, score, label = params.search, params.score, params.label
     if stage == "train":
-        return [train_need(shape_of("base"), params.train, kind, longest_record(params))]
+        return [train_need(shape_of("base"), params.train, kind, longest_record(params), gpus)]
     if stage == "label":
         if label.engine == "openai":
             return []
