@@ -170,7 +170,7 @@ def _fetch(source: Source, listing: Listing, settings: Download, folder: Path | 
     with Progress(f"fetch {listing.repo}", sum(listing.sizes.values()), "B") as progress:
         progress.resume(sum(listing.sizes.values()) - sum(left.values()))
         stopped = threading.Event()
-        bar = _bar(progress, stopped)
+        bar = byte_bar(progress, stopped)
 
         def fetch(path: str) -> None:
             _retried(
@@ -202,7 +202,7 @@ class _StoppedError(Exception):
     """Another file failed, or the user interrupted: ends a transfer that is under way."""
 
 
-def _bar(progress: Progress, stopped: threading.Event) -> Any:
+def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
     """A class with the interface that ``huggingface_hub`` expects of a progress bar; it counts into ``progress``."""
     lock = threading.Lock()
 

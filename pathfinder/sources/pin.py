@@ -25,20 +25,26 @@ def pin(path: Path, fetched: Mapping[str, Fetched]) -> list[str]:
     changed = []
     for entry in content["download"]["sources"]:
         source = before[entry["name"]]
-        files = _files(source, fetched[source.name]) if source.name in fetched else {}
-        if source.kind != "shipped" and files:
-            entry["revision"], entry["files"] = fetched[source.name].revision, files
+        if source.kind != "shipped" and source.name in fetched:
+            _pin(entry, source, fetched[source.name])
             changed += [source.name] if Source.model_validate(dict(entry)) != source else []
-    with atomic_file(path) as temporary:
-        temporary.write_text(dump_commented(content, _WIDTH), encoding="utf-8")
-        load_params(temporary)
+    if changed:
+        with atomic_file(path) as temporary:
+            temporary.write_text(dump_commented(content, _WIDTH), encoding="utf-8")
+            load_params(temporary)
     return changed
 
 
-def _files(source: Source, fetched: Fetched) -> dict[str, Any]:
-    """The list of files for the catalogue, with the digests of those fetched; of a model, the files in the cache."""
-    digests = {name: entry["sha256"] for name, entry in (fetched.cached or fetched.files).items()}
-    return {
-        name: sha256 if source.path_of(name) == name else {"path": source.path_of(name), "sha256": sha256}
-        for name, sha256 in digests.items()
-    }
+def _pin(entry: dict[str, Any], source: Source, fetched: Fetched) -> None:
+    """Write what is not pinned into the catalogue's entry; of a model, the files in the Hub's cache."""
+    if entry["revision"] != fetched.revision:
+        entry["revision"] = fetched.revision
+    digests = {name: found["sha256"] for name, found in (fetched.cached or fetched.files).items()}
+    if not source.files:
+        entry["files"] = digests
+        return
+    for name, sha256 in digests.items():
+        if source.path_of(name) != name:
+            entry["files"][name]["sha256"] = sha256
+        elif source.sha256_of(name) != sha256:
+            entry["files"][name] = sha256

@@ -5,21 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
+from huggingface_hub.utils._xet_progress_reporting import XetDownloadProgressReporter
 
+from flows import profiles
 from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.core.params import load_params
+from pathfinder.core.progress import Progress
 from pathfinder.data.export import special_texts
 from pathfinder.models.model import load_model, resolve, resolve_part
 from pathfinder.models.tokens import load_tokenizer
-from pathfinder.sources.hub import Listing, require_cache_space
+from pathfinder.sources.catalogue import Fetched
+from pathfinder.sources.hub import Listing, byte_bar, require_cache_space
+from pathfinder.sources.pin import pin
 from stages.download import main as download
 from tests.support.hub_server import HubServer, hub_server
 from tests.support.models import plain_tokenizer, small_model
@@ -187,6 +195,48 @@ def test_pins_are_written_and_hold_although_the_branch_moves(
     manifest = read_json(RAW / "manifest.json")
     assert [manifest[name]["revision"] for name in ("mistral", "models/base")] == [data, project.commit]
     assert [manifest[name]["pinned"] for name in ("mistral", "models/base")] == [True, True]
+
+
+def test_pins_leave_the_rest_of_the_file_as_it_was(root: Path, tmp_path: Path) -> None:
+    path = tmp_path / "params.yaml"
+    path.write_text(profiles.render(root, "evaluate-published"))
+    before = path.read_text()
+    known = {source.name: source for source in load_params(path).download.sources}
+    search = known["search"]
+    fetched = {"search": Fetched(search.revision, {name: {"sha256": search.sha256_of(name)} for name in search.files})}
+    assert pin(path, fetched) == []
+    assert path.read_text() == before
+    adapter = "checkpoint-2127/adapter_config.json"
+    fetched["models/math-psa/lora"] = Fetched("c" * 40, {}, {adapter: {"sha256": "d" * 64}})
+    fetched["models/skywork"] = Fetched("e" * 40, {}, {"config.json": {"sha256": "f" * 64}})
+    fetched["search"].files["math.jsonl"]["sha256"] = "a" * 64
+    changed = ["search", "models/math-psa/lora", "models/skywork"]
+    assert pin(path, fetched) == changed
+    assert re.findall("# .*", path.read_text()) == re.findall("# .*", before)
+    after = {source.name: source for source in load_params(path).download.sources}
+    assert after["search"].sha256_of("math.jsonl") == "a" * 64
+    assert after["search"].path_of("math.jsonl") == search.path_of("math.jsonl")
+    assert after["models/math-psa/lora"].sha256_of(adapter) == "d" * 64
+    assert after["models/skywork"].files == {"config.json": "f" * 64}
+    assert {name for name in known if after[name] != known[name]} == {
+        "search",
+        "models/math-psa/lora",
+        "models/skywork",
+    }
+    assert pin(path, fetched) == []
+
+
+def test_the_bar_counts_bytes_of_both_kinds_of_transfer() -> None:
+    """The client's reporter for its transfer library counts bytes on the disk and bytes over the network."""
+    progress = Progress("fetch", 10, "B")
+    bar = byte_bar(progress, threading.Event())
+    reporter = XetDownloadProgressReporter(reconstruction_desc="a", total=10, log_level=30, tqdm_class=bar)
+    for done in (4, 10):
+        counts = {"total_bytes_completed": done, "total_transfer_bytes_completed": done // 2, "total_bytes": 10}
+        rates = {"total_bytes_completion_rate": 1.0, "total_transfer_bytes_completion_rate": 1.0}
+        reporter.update_progress(SimpleNamespace(**counts, **rates))
+    reporter.close()
+    assert progress.done == 10
 
 
 def test_restricted_and_unknown_repositories_have_a_remedy(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
