@@ -48,3 +48,47 @@ def test_our_variants_and_the_scale_table_are_rows_of_the_others() -> None:
     for row in SCALE[:2]:
         printed = tuple(table.row(row.name).values[-1] for table in (PROCESSBENCH, PRMBENCH, SEARCH))  # type: ignore[union-attr]
         assert row.values == printed
+
+
+FIGURES = {
+    (table.label, row.name): dict(zip(table.columns, row.values, strict=True))
+    for table in (PROCESSBENCH, PRMBENCH, SEARCH)
+    for row in table.rows
+}
+OURS, HUMAN_ONLY, QWEN, QWEN_800K = (
+    "PathFinder-PRM-7B",
+    "PathFinder-PRM-7B-PRM800K",
+    "Qwen2.5-Math-PRM-7B",
+    "Qwen2.5-Math-7B-PRM800K",
+)
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "left", "right", "printed"),
+    [
+        (SEARCH, "average", OURS, QWEN, 1.5),
+        (PROCESSBENCH, "mean_f1", HUMAN_ONLY, QWEN_800K, 6.7),
+        (PROCESSBENCH, "gsm8k", HUMAN_ONLY, QWEN_800K, 5.9),
+        (PROCESSBENCH, "math", HUMAN_ONLY, QWEN_800K, 8.7),
+        (PROCESSBENCH, "olympiadbench", HUMAN_ONLY, QWEN_800K, 8.0),
+        (PROCESSBENCH, "omnimath", HUMAN_ONLY, QWEN_800K, 12.3),
+        (PRMBENCH, "overall", OURS, ours("no_error_categories", "400k"), 0.4),
+        (SEARCH, "average", OURS, ours("no_error_categories", "400k"), 2.9),
+        (PROCESSBENCH, "mean_f1", OURS, ours("no_subtasks", "400k"), 1.9),
+        (PRMBENCH, "overall", OURS, ours("no_subtasks", "400k"), 2.8),
+    ],
+)
+def test_differences_in_the_text_follow_from_the_tables(
+    table: PaperTable, column: str, left: str, right: str, printed: float
+) -> None:
+    """Abstract, sections 5.1 and 5.3 of the paper."""
+    assert FIGURES[table.label, left][column] - FIGURES[table.label, right][column] == pytest.approx(printed)
+
+
+def test_the_text_and_the_tables_disagree_where_our_page_says() -> None:
+    printed = FIGURES[SEARCH.label, OURS]
+    assert _mean(tuple(printed.values())[:-1]) == pytest.approx(48.25)
+    assert printed["average"] == 48.3
+    assert FIGURES[PRMBENCH.label, "Gemini-2.0-thinking-exp-1219"]["overall"] == 68.8
+    rival = FIGURES[PROCESSBENCH.label, ours("no_subtasks", "400k")]["omnimath"]
+    assert (rival, FIGURES[PROCESSBENCH.label, OURS]["omnimath"]) == (59.9, 59.7)
