@@ -112,7 +112,8 @@ def command(name: str, module: Sequence[str]) -> list[str]:
         )
     starter += ["--nnodes", str(machines), "--node-rank", os.environ["NODE_RANK"]]
     starter += ["--master-addr", os.environ["MASTER_ADDR"], "--master-port", os.environ.get("MASTER_PORT", _PORT)]
-    return [*starter, "--rdzv-conf", f"timeout={_JOIN_S}", "-m", *module]
+    # machines that train different runs must not meet
+    return [*starter, "--rdzv-id", " ".join(module), "--rdzv-conf", f"timeout={_JOIN_S}", "-m", *module]
 
 
 def environment(name: str) -> dict[str, str]:

@@ -27,6 +27,7 @@ def test_the_shipped_configurations_give_their_commands(root: Path, monkeypatch:
     found = launch.command("nodes", work)[2:]
     assert found[: 3 + len(options)] == [*TORCHRUN, "8", *options]
     assert found[-3:] == ["-m", *work]
+    assert found[found.index("--rdzv-id") + 1] == " ".join(work)
     with pytest.raises(DataError, match=r"train\.launch is one of: cpu, machine, nodes"):
         launch.command("many", work)
 
