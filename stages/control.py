@@ -1,6 +1,6 @@
 """Run the search with a random pick in place of the PRM: the result that guidance by a PRM has to beat.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, report
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes, report
 Writes  artifacts/predictions/search/random.jsonl (the published script's rows),
         metrics/search/random.json (percent; docs/search.md)
 Run     python -m stages.control
@@ -8,13 +8,16 @@ Run     python -m stages.control
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
-from pathfinder.models.footprint import require
-from pathfinder.policy.evaluate import POLICY, search_all
-from pathfinder.policy.search import random_pick
+from pathfinder.engines.workers import Workers
+from pathfinder.policy.evaluate import SearchJob, search_all
+from pathfinder.policy.search import RandomPick
+from pathfinder.policy.serving import POLICY, policy_cards, policy_servers
 from pathfinder.provenance.stage import stage
 
 PREDICTIONS = Path("artifacts/predictions/search/random.jsonl")
@@ -25,9 +28,12 @@ METRICS = Path("metrics/search/random.json")
 def main() -> None:
     """Run the stage."""
     params = load_params()
-    require("sample", params, {"policy": POLICY})
-    pick = random_pick(params.search.seed)
-    rows, metrics = search_all("control", pick, {"run": "random"}, [POLICY], params, rejects=False)
+    each = policy_cards(params.search)
+    with policy_servers(params.search, params.score.processes if each else 1, each) as (urls, count):
+        pick = partial(nullcontext, RandomPick(params.search.seed))
+        job = SearchJob(params, ("sample", {"policy": POLICY}), pick, urls, rejects=False)
+        with Workers(job, count, each) as workers:
+            rows, metrics = search_all("control", workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)
     write_json(METRICS, metrics)
     print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")

@@ -9,7 +9,8 @@ a step is correct if all its first-pass probabilities reach the threshold. ``off
 published runner's prompt and its softmax over the whole vocabulary. ``prmbench.preset`` selects the main rule: ``both``
 for default, ``official`` for official. The first two share a forward pass. The published prompt has another system
 text, so ``official`` scores the benchmark a second time. ``official`` in the metrics holds that rule in the published
-evaluator's arithmetic. The published evaluator reads the predictions.
+evaluator's arithmetic. The published evaluator reads the predictions. A solution that is longer than the model's
+context has no prediction: its row is invalid, and ``too_long`` counts it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import load_params
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.readings import preset_of
-from pathfinder.prm.run_scores import run_scores
+from pathfinder.prm.run_scores import forget, run_scores
 from pathfinder.provenance.stage import stage
 from pathfinder.tree.passes import Mode
 
@@ -41,7 +42,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
     threshold, read = params.prmbench.threshold, {"both": scores, "pass1": scores, "official": official}
     rules = RULES if params.prmbench.preset == "default" else (RULES[-1], *RULES[:-1])
     answers = {
-        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] for steps in read[rule])
+        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] or None for steps in read[rule])
         for rule in rules
     }
     columns = [
@@ -50,8 +51,9 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
     ]
     rows = evaluation.rows(answers, columns)
     metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["official"])}
-    metrics["preset"] = params.prmbench.preset
+    metrics |= {"preset": params.prmbench.preset, "too_long": scores.count([])}
     evaluation.write(run, rows, metrics)
+    forget("prmbench", run)
     print(evaluation.headline(run, metrics))
 
 

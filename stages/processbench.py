@@ -13,6 +13,8 @@ stops with an error where the published runner does: at a step whose likeliest t
 ``thresholds`` in the metrics shows what other thresholds of the reward would give. With ``processbench.early_stop``,
 scoring of a solution ends at the step where both rules have found an error. The predictions are the same, but later
 steps have no scores, so the metrics hold ``early_stop`` (steps in all, steps scored) instead of ``thresholds``.
+
+A solution that is longer than the model's context has no prediction: it counts as a miss, and in ``too_long``.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ from pathfinder.benchmarks.evaluation import ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import load_params
-from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.readings import Stop, preset_of
-from pathfinder.prm.run_scores import run_scores
+from pathfinder.core.steps import Solution
+from pathfinder.prm.readings import preset_of
+from pathfinder.prm.rules import RULES, is_correct, until_both
+from pathfinder.prm.run_scores import forget, run_scores
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw/processbench")
-RULES = ("both", "pass1")
 
 
 @stage
@@ -39,42 +41,29 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> Non
     params = load_params()
     evaluation = ProcessBenchEvaluation(read_processbench(RAW, params.processbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    stop = until_both(len(solutions)) if params.processbench.early_stop else None
+    stop_of = until_both if params.processbench.early_stop else None
     preset = params.processbench.preset
-    scores = run_scores("processbench", run, solutions, params, stop, preset_of("processbench", preset))
+    scores = run_scores("processbench", run, solutions, params, stop_of, preset_of("processbench", preset))
     rules = RULES if preset == "default" else RULES[::-1]
     answers = {
-        rule: evaluation.answers([is_correct(step, rule) for step in steps] for steps in scores) for rule in rules
+        rule: evaluation.answers([is_correct(step, rule) for step in steps] or None for steps in scores)
+        for rule in rules
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
     metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["pass1"])}
     metrics["preset"] = params.processbench.preset
+    metrics["too_long"] = scores.count([])
     if params.processbench.early_stop:
         metrics["early_stop"] = {
             "steps": sum(len(solution.steps) for solution in solutions),
             "scored": sum(map(len, scores)),
         }
     else:
-        rewards = [[step.reward for step in steps] for steps in scores]
+        rewards = [[step.reward for step in steps] or None for steps in scores]
         metrics["thresholds"] = sweep(evaluation.items, rewards).summary()
     evaluation.write(run, rows, metrics)
+    forget("processbench", run)
     print(evaluation.headline(run, metrics))
-
-
-def is_correct(step: StepScore, rule: str) -> bool:
-    """Whether the decision rule calls the step correct."""
-    return not step.has_error if rule == "pass1" else step.reward >= 0.5
-
-
-def until_both(count: int) -> Stop:
-    """Make the callback that stops each of ``count`` solutions once every rule has called a step incorrect."""
-    waiting = [set(RULES) for _ in range(count)]
-
-    def stop(solution: int, step: StepScore) -> bool:
-        waiting[solution] -= {rule for rule in RULES if not is_correct(step, rule)}
-        return not waiting[solution]
-
-    return stop
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Sample whole solutions from the policy, without a PRM: pass@1, maj@n and pass@n, which the search has to beat.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, report
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes, report
 Writes  artifacts/predictions/sample.jsonl, metrics/sample.json (percent; docs/search.md)
 Run     python -m stages.sample
 
@@ -16,11 +16,10 @@ from pathfinder.benchmarks.grading import Grader
 from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
-from pathfinder.models.footprint import require
-from pathfinder.policy.chunks import in_chunks, journal
-from pathfinder.policy.evaluate import POLICY, RAW
-from pathfinder.policy.policy import open_policy
-from pathfinder.policy.samples import figures, graded, solve
+from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.policy.evaluate import RAW, identity_of
+from pathfinder.policy.samples import SampleJob, figures, graded
+from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
 from pathfinder.provenance.stage import stage
 
 PREDICTIONS = Path("artifacts/predictions/sample.jsonl")
@@ -32,11 +31,16 @@ def main() -> None:
     """Run the stage."""
     params = load_params()
     settings = params.search
-    require("sample", params, {"policy": POLICY})
     loaded = read_search(RAW, settings.sets, settings.limit)
-    policy = open_policy(settings, POLICY)
-    folder = journal("sample", settings.model_dump(), loaded.items, [POLICY])
-    drawn = in_chunks(loaded.items, settings.batch_size, folder, lambda chunk: solve(policy, chunk, settings), "sample")
+    content = deciding(settings) | {"problems": identity_of(loaded.items)}
+    folder = chunk_folder("sample", content, [POLICY])
+    each = policy_cards(settings)
+    with (
+        policy_servers(settings, params.score.processes if each else 1, each) as (urls, count),
+        Workers(SampleJob(params, urls), count, each) as workers,
+    ):
+        found = workers.run(cut(loaded.items, settings.batch_size), folder, "sample")
+    drawn = [row for part in found for row in part]
     with Grader() as grader:
         rows = [graded(grader, problem, row) for problem, row in zip(loaded.items, drawn, strict=True)]
     table = metrics([row["set"] for row in rows], figures(rows, settings.n), params.report)
@@ -47,6 +51,7 @@ def main() -> None:
         "samples": settings.n * len(rows),
         "samples_without_answer": sum(answer is None for row in rows for answer in row["answers"]),
         "samples_cut": sum(finish == "length" for row in rows for finish in row["finish"]),
+        "samples_too_long": sum(finish == "too_long" for row in rows for finish in row["finish"]),
     }
     write_jsonl(PREDICTIONS, rows)
     write_json(METRICS, loaded.accounting() | table | {"details": details})

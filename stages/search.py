@@ -11,6 +11,7 @@ Run     python -m stages.search full
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +21,13 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
 from pathfinder.core.runs import parse_run
-from pathfinder.core.steps import PRM
-from pathfinder.models.footprint import require
-from pathfinder.policy.best_of_n import best_of_n, score_samples
-from pathfinder.policy.chunks import in_chunks, journal
-from pathfinder.policy.evaluate import POLICY, search_all, search_preset
+from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.policy.best_of_n import best_of_n
+from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, search_all, search_preset
+from pathfinder.policy.serving import POLICY, deciding, policy_servers
+from pathfinder.prm.opening import cards_needed
 from pathfinder.prm.readings import preset_of
+from pathfinder.prm.run_scores import decisive
 from pathfinder.provenance.stage import stage
 
 MODELS = Path("artifacts/raw/models")
@@ -43,13 +45,19 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
         parse_run(run)
     params = load_params()
     folder = MODELS / run if system else Path("models") / run
-    require("search", params, {"policy": POLICY, "base": folder})
     search_preset(params)  # fails early: loading the models takes minutes
     prompt = preset_of("search", params.search.preset)
-    identity, models = {"run": run, "score": params.score.model_dump()}, [POLICY, folder]
-    with open_prm(folder, params.score, run if system else None, preset=prompt) as prm:
-        figures = _best_of_n(run, prm, params.search.model_dump() | identity, models, params)
-        rows, metrics = search_all("search", prm.rounds(), identity, models, params, rejects=system is None)
+    identity, models = {"run": run, "score": decisive(params.score)}, [POLICY, folder]
+    is_served = system is None and params.score.engine == "vllm"
+    processes, each = (1, cards_needed(params.score)) if is_served else (params.score.processes, 1)
+    guide = partial(open_prm, folder, params.score, run if system else None, preset=prompt)
+    needs = ("search", {"policy": POLICY, "base": folder})
+    with (
+        policy_servers(params.search, processes, each) as (urls, count),
+        Workers(SearchJob(params, needs, guide, urls, rejects=system is None), count, each) as workers,
+    ):
+        figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
+        rows, metrics = search_all("search", workers, identity, models, params)
     metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else {})
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_json(METRICS / f"{run}.json", metrics)
@@ -57,11 +65,14 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 
-def _best_of_n(run: str, prm: PRM, identity: dict[str, Any], models: list[Path], params: Params) -> dict[str, Any]:
+def _best_of_n(
+    run: str, workers: Workers, identity: dict[str, Any], models: list[Path], params: Params
+) -> dict[str, Any]:
     """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
-    folder = journal("search", identity | {"samples": sha256_file(SAMPLES)}, [], models, "best_of_n")
-    scored = in_chunks(samples, params.search.batch_size, folder, partial(score_samples, prm), f"best of n {run}")
+    folder = chunk_folder(BEST_OF_N, identity | {"samples": sha256_file(SAMPLES)}, models)
+    chunks = [replace(part, content=(BEST_OF_N, part.content)) for part in cut(samples, params.search.batch_size)]
+    scored = [row for part in workers.run(chunks, folder, f"best of n {run}") for row in part]
     rows, figures = best_of_n(samples, scored, params.report)
     write_jsonl(CHOSEN / f"{run}.jsonl", rows)
     return figures

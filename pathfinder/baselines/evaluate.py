@@ -8,22 +8,48 @@ a miss, PRMBench an invalid row, and ``too_long`` counts both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pathfinder.baselines.adapter import AUTHORS, Convention, System
+from pathfinder.baselines.adapter import AUTHORS, Convention, Method, System
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.thresholds import sweep
+from pathfinder.core.io import digest_of
 from pathfinder.core.params import Report, Score
-from pathfinder.core.progress import Progress
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.steps import Solution
+from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
+from pathfinder.prm.run_scores import decisive, forget, score_chunks, scores_to_json, workers_of
 
 Rewards = list[list[float] | None]
 """The rewards of each solution's steps; ``None`` for a solution longer than the model's context."""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineJob:
+    """Scores solutions with the published PRM in ``model``; a chunk's name starts with the convention."""
+
+    system: System
+    model: Path
+    benchmark: BenchmarkName
+    settings: Score
+
+    @contextmanager
+    def open(self) -> Iterator[Work]:
+        """Load the PRM."""
+        methods = _methods(self.system, self.benchmark)
+        scorer = BaselineScorer(self.model, methods[AUTHORS], self.settings.dtype, self.settings.token_budget)
+        scorers = {convention: scorer.using(method) for convention, method in methods.items()}
+
+        def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
+            (convention,) = (name for name in scorers if chunk.name.startswith(f"{name}-"))
+            return [scores_to_json(scores) for scores in scorers[convention].score(chunk.content, on_done)]
+
+        yield work
 
 
 def evaluate(
@@ -36,12 +62,15 @@ def evaluate(
     """
     evaluation = read_evaluation(benchmark, data, limit)
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    methods = {convention: system.method(benchmark, convention) for convention in system.conventions(benchmark)}
-    scorer = BaselineScorer(model, methods[AUTHORS], settings.dtype, settings.token_budget)
+    methods = _methods(system, benchmark)
+    identity = {"score": decisive(settings), "solutions": digest_of([asdict(solution) for solution in solutions])}
+    folder = chunk_folder(f"{benchmark}/{system.name}", identity, [model])
     rewards: dict[Convention, Rewards] = {}
-    for convention, method in methods.items():
-        title = f"{benchmark} {system.name}, {convention}"
-        rewards[convention] = _score(scorer.using(method), solutions, title)
+    with workers_of(BaselineJob(system, model, benchmark, settings), settings, served=False) as workers:
+        for convention in methods:
+            title = f"{benchmark} {system.name}, {convention}"
+            found = score_chunks(workers, folder, solutions, title, f"{convention}-")
+            rewards[convention] = [[step.reward for step in scores] if scores else None for scores in found]
     answers: dict[str, list[Any]] = {
         convention: evaluation.answers(
             None if steps is None else methods[convention].rule.verdicts(steps) for steps in found
@@ -58,15 +87,12 @@ def evaluate(
         judged = [None if steps is None else rule.judged(steps) for steps in rewards[AUTHORS]]
         metrics["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
     evaluation.write(system.name, rows, metrics)
+    forget(benchmark, system.name)
     return evaluation.headline(system.name, metrics)
 
 
-def _score(scorer: BaselineScorer, solutions: Sequence[Solution], title: str) -> Rewards:
-    fitting = [place for place, solution in enumerate(solutions) if scorer.fits(solution)]
-    with Progress(title, len(fitting), "solutions") as progress:
-        scored = scorer.score([solutions[place] for place in fitting], on_done=progress.advance)
-    rewards = {place: [score.reward for score in steps] for place, steps in zip(fitting, scored, strict=True)}
-    return [rewards.get(place) for place in range(len(solutions))]
+def _methods(system: System, benchmark: BenchmarkName) -> dict[Convention, Method]:
+    return {convention: system.method(benchmark, convention) for convention in system.conventions(benchmark)}
 
 
 def _step_rows(rewards: Mapping[Convention, Rewards], place: int) -> list[dict[str, float | None]]:

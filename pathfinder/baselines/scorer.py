@@ -9,9 +9,8 @@ from pathlib import Path
 
 import torch
 
-from pathfinder.baselines.adapter import Encoded, Method, Text
+from pathfinder.baselines.adapter import Method, Text
 from pathfinder.baselines.backbone import ADAPTER, TOKENIZER, Shards, load_backbone, longest
-from pathfinder.core.io import DataError
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.models.model import DTYPES, resolve, resolve_part
 from pathfinder.models.tokens import open_tokenizer
@@ -54,12 +53,12 @@ class BaselineScorer:
     ) -> list[list[StepScore]]:
         """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
 
-        Each score has only a reward in [0, 1]. Raises ``DataError`` if a solution is longer than the model's context.
+        Each score has only a reward in [0, 1]. A solution that is longer than the model's context has no scores.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in chunks(solutions):
-            encoded = {index: self._encode(solutions[index]) for index in chunk}
-            with_steps = [index for index in chunk if encoded[index].reads]
+            encoded = {index: self._adapter.encode(self._text, solutions[index]) for index in chunk}
+            with_steps = [i for i in chunk if encoded[i].reads and len(encoded[i].ids) <= self._longest]
             groups = [
                 part
                 for _, group in groupby(with_steps, key=lambda index: solutions[index].problem)
@@ -80,18 +79,6 @@ class BaselineScorer:
                 on_done(len(encoded))
         return out
 
-    def fits(self, solution: Solution) -> bool:
-        """Whether the solution's prompt fits into the model's context."""
-        return len(self._adapter.encode(self._text, solution).ids) <= self._longest
-
-    def _encode(self, solution: Solution) -> Encoded:
-        encoded = self._adapter.encode(self._text, solution)
-        if len(encoded.ids) > self._longest:
-            raise DataError(
-                f"{solution.id}: the prompt has {len(encoded.ids)} tokens, over the model's {self._longest}; drop it"
-            )
-        return encoded
-
     @torch.inference_mode()
     def _read(self, batch: TreeBatch) -> list[float]:
         """Scores at the batch's readings."""
@@ -111,17 +98,12 @@ class BaselineScorer:
         """A scorer of candidates for one search; nothing is cached between rounds."""
         return self._score_candidates
 
-    def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore]]:
-        """Score the last step of every candidate; those of one problem share a tree.
-
-        A candidate whose prompt is longer than the model's context gets the lowest score (0), so the search continues.
-        """
+    def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore | None]]:
+        """Score the last step of every candidate; those of one problem share a tree."""
         solutions = [
             Solution(f"{key}, candidate {number}", candidates.problem, (*candidates.prefix, step))
             for key, candidates in rounds.items()
             for number, step in enumerate(candidates.steps)
         ]
-        fits = [self.fits(solution) for solution in solutions]
-        scored = iter(self.score([solution for solution, fit in zip(solutions, fits, strict=True) if fit]))
-        last = iter([next(scored)[-1] if fit else StepScore({}, 0.0) for fit in fits])
+        last = iter([scores[-1] if scores else None for scores in self.score(solutions)])
         return {key: [next(last) for _ in candidates.steps] for key, candidates in rounds.items()}

@@ -51,8 +51,11 @@ class StepScore:
         return {**dict.fromkeys(FIRST_LABELS), **self.first, "reward": self.reward}
 
 
-RoundScorer = Callable[[Mapping[str, Candidates]], dict[str, list[StepScore]]]
-"""Scores the candidates of a search's open problems, round after round. A key names the same problem in every round."""
+RoundScorer = Callable[[Mapping[str, Candidates]], Mapping[str, Sequence[StepScore | None]]]
+"""Scores the candidates of a search's open problems, round after round. A key names the same problem in every round.
+
+None is the score of a candidate whose prompt is longer than the model's context.
+"""
 
 
 class PRM(Protocol):
@@ -61,7 +64,10 @@ class PRM(Protocol):
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """Score every step of every solution; ``on_done`` receives how many more solutions are finished."""
+        """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
+
+        A solution that is longer than the model's context has no scores.
+        """
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search."""

@@ -38,6 +38,7 @@ class Generator:
         self._model: Any = load_model(folder)
         self._ends = _end_ids(self._model, self.tokenizer)
         self._pad = min(self._ends)
+        self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._pieces: dict[int, str] = {}
 
     def chat_prompt(self, user: str) -> str:
@@ -53,6 +54,7 @@ class Generator:
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Complete each prompt, in order; ``keys`` has one key per prompt, which determines the row's randomness.
 
+        A prompt that leaves no room for ``max_tokens`` is "too_long", as it would be for a server.
         Raises ``DataError`` if a prompt is empty, ``ValueError`` if there is not one key per prompt.
         """
         if len(prompts) != len(keys):
@@ -62,7 +64,8 @@ class Generator:
             raise DataError("a prompt is empty; the model needs at least one token to continue")
         # rows of similar length share a batch, which saves padding; the place breaks ties, which fixes the order
         order = sorted(range(len(prompts)), key=lambda i: (len(encoded[prompts[i]]), prompts[i], i))
-        out: dict[int, Completion] = {}
+        order = [i for i in order if len(encoded[prompts[i]]) + sampling.max_tokens <= self._longest]
+        out = dict.fromkeys(range(len(prompts)), Completion("", 0, "too_long"))
         for start in range(0, len(order), _ROWS):
             rows = order[start : start + _ROWS]
             sampled = self._batch([encoded[prompts[i]] for i in rows], [keys[i] for i in rows], sampling)

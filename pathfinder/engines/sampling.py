@@ -39,12 +39,13 @@ class ServerSampling(Sampling):
 class Completion:
     """A sampled text without special tokens. ``tokens`` counts every sampled token, including the end token.
 
-    ``finish`` is "stop" at an end token or a stop string, and "length" if ``max_tokens`` cut the text.
+    ``finish`` is "stop" at an end token or a stop string, and "length" if ``max_tokens`` cut the text. It is
+    "too_long", with an empty text, if the prompt leaves no room for ``max_tokens`` in the model's context.
     """
 
     text: str
     tokens: int
-    finish: Literal["stop", "length"]
+    finish: Literal["stop", "length", "too_long"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Start vLLM as a child process with a profile's flags, wait until it is ready, and stop it when this process ends.
+"""Start vLLM as a child process on GPUs of its own, wait until it is ready, and stop it when this process ends.
 
 vLLM has its own environment and is reached only over HTTP. A watcher process leads the server's process group and stops
 it when this process ends, whatever the signal; an orphaned server would keep its GPUs.
@@ -24,6 +24,8 @@ from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Vllm
 from pathfinder.core.progress import Progress
 from pathfinder.core.text import printable
+from pathfinder.models import cards
+from pathfinder.models.cards import Card
 
 _POLL_S = 0.5
 _GRACE_S = 20.0
@@ -43,13 +45,28 @@ finally:
 """
 
 
+def gpus_of(settings: Vllm) -> int:
+    """The number of GPUs that these servers take."""
+    return settings.replicas * settings.tensor_parallel
+
+
 @contextmanager
-def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, logs: Path) -> Iterator[list[str]]:
+def vllm_servers(
+    folder: Path, name: str, max_model_len: int, settings: Vllm, logs: Path, mine: Sequence[Card] | None = None
+) -> Iterator[list[str]]:
     """Run ``settings.replicas`` servers of the model in ``folder`` under ``name`` and yield their base URLs.
 
-    Their output goes to the folder ``logs``. Raises ``DataError`` if the command is missing or a server exits while it
-    starts, ``TransientError`` if a server is not ready in time; the messages quote the end of the log.
+    Each has ``settings.tensor_parallel`` of the GPUs ``mine`` (default: those that this process sees; the caller has
+    leased them). Their output goes to the folder ``logs``. Raises ``DataError`` if the command or GPUs are missing or a
+    server exits while it starts, ``TransientError`` if a server is not ready in time; the messages quote the end of the
+    log.
     """
+    mine = cards.visible() if mine is None else mine
+    if mine and len(mine) < gpus_of(settings):
+        raise DataError(
+            f"{settings.replicas} servers with tensor_parallel {settings.tensor_parallel} need {gpus_of(settings)} "
+            f"GPUs, {len(mine)} are there; lower vllm.replicas or vllm.tensor_parallel in params.yaml"
+        )
     if shutil.which(settings.command[0]) is None:
         raise DataError(
             f"{settings.command[0]}: command not found; create vLLM's environment (README.md), correct vllm.command in "
@@ -65,7 +82,8 @@ def vllm_servers(folder: Path, name: str, max_model_len: int, settings: Vllm, lo
         for number in range(settings.replicas):
             port, log = _free_port(), logs / f"vllm-{number}.log"
             command = [*settings.command, *flags, "--host", "127.0.0.1", "--port", str(port)]
-            process = stack.enter_context(_running(command, log, _environment(number, settings)))
+            own = mine[number * settings.tensor_parallel :][: settings.tensor_parallel]
+            process = stack.enter_context(_running(command, log, _environment(own)))
             servers.append((f"http://127.0.0.1:{port}", process, log))
         deadline = time.monotonic() + settings.start_timeout_s
         with Progress("vllm serve", int(settings.start_timeout_s), "s of the time limit") as progress:
@@ -96,6 +114,7 @@ def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
         "--served-model-name": name,
         "--max-model-len": max_model_len,
         "--dtype": settings.dtype,
+        "--generation-config": "vllm",  # the model's own would add top_k and repetition_penalty to every call
         "--tensor-parallel-size": settings.tensor_parallel,
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
@@ -104,15 +123,9 @@ def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
     return [text for flag, value in values.items() for text in (flag, str(value))] + list(settings.options)
 
 
-def _environment(number: int, settings: Vllm) -> dict[str, str]:
-    """Each replica gets its own GPUs; vLLM sends no usage statistics."""
-    environment = os.environ | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-    if settings.replicas > 1:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        wanted = range(number * settings.tensor_parallel, (number + 1) * settings.tensor_parallel)
-        names = visible.split(",") if visible else [str(device) for device in range(wanted.stop)]
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[wanted.start : wanted.stop])
-    return environment
+def _environment(mine: Sequence[Card]) -> dict[str, str]:
+    """A server sees only its own GPUs and sends no usage statistics."""
+    return os.environ | cards.environment(mine) | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 
 
 @contextmanager
@@ -120,7 +133,13 @@ def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> 
     watcher = [sys.executable, "-c", _WATCHER % _GRACE_S, *command]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            watcher, stdin=subprocess.PIPE, stdout=output, stderr=output, env=environment, start_new_session=True
+            watcher,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+            pass_fds=cards.descriptors(),  # the watcher keeps the lease until the server has ended
         )
     try:
         yield process

@@ -2,7 +2,7 @@
 
 A job opens what it needs, a model for example, and computes chunk after chunk. The chunks alone decide which texts
 share a batch, so any number of processes gives the same bytes, and an interrupted run resumes with any other number.
-With one process the job runs in this one. Each of several workers has a GPU of its own and ends with its parent.
+With one process the job runs in this one. Each of several workers has GPUs of its own and ends with its parent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, Protocol, Self
 from pathfinder.core.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
 from pathfinder.core.progress import Progress
 from pathfinder.models import cards
-from pathfinder.provenance.identity import PROJECT, code_digest
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.identity import LOCKS, PROJECT
 
 STATE = Path(".pathfinder")
 _GRACE_S = 20.0
@@ -56,28 +57,32 @@ def cut(items: Sequence[Any], size: int, prefix: str = "") -> list[Chunk]:
     return [Chunk(f"{prefix}{start:06d}", part := items[start : start + size], len(part)) for start in starts]
 
 
-def chunk_folder(stage: str, name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:
-    """The folder for the chunks of ``stage``, below ``name``: a digest of all that determines them, code included."""
+def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:
+    """The folder for chunks, below ``name``: a digest of all that determines them, this project's code included.
+
+    The code is all of ``pathfinder``: a published PRM is evaluated without a stage of dvc.yaml, too.
+    """
+    code = (PROJECT / "pathfinder", PROJECT / LOCKS)
     content = {
         "identity": identity,
         "models": [
             {str(file.relative_to(model)): sha256_file(file) for file in sorted(model.rglob("*")) if file.is_file()}
             for model in models
         ],
-        "code": code_digest(stage),
+        "code": [digest_path(path).sha256 for path in code if path.exists()],
     }
     return STATE / name / digest_of(content)[:32]
 
 
 class Workers:
-    """The processes of a job: ``processes`` of them, or with 0 one per GPU that is left (one without a GPU).
+    """The processes of a job with ``each`` GPUs: ``processes`` of them, or with 0 as many as GPUs are left for.
 
-    They start when the first chunk is missing and end with the block.
+    Without a GPU, 0 is one process. They start when the first chunk is missing and end with the block.
     """
 
-    def __init__(self, job: Job, processes: int = 1) -> None:
-        self._job = job
-        self._count = processes or len(cards.available()) or 1
+    def __init__(self, job: Job, processes: int = 1, each: int = 1) -> None:
+        self._job, self._each = job, each
+        self._count = processes or len(cards.available()) // max(each, 1) or 1
         self._stack = ExitStack()
         self._work: Work | None = None
         self._workers: list[_Worker] = []
@@ -109,15 +114,15 @@ class Workers:
 
     def _here(self) -> Work:
         if self._work is None:
-            self._stack.enter_context(cards.confined(1))
+            self._stack.enter_context(cards.confined(self._each))
             self._work = self._stack.enter_context(self._job.open())
         return self._work
 
     def _there(self, missing: Sequence[Chunk], folder: Path, progress: Progress) -> None:
         if not self._workers:
-            mine = self._stack.enter_context(cards.lease(self._count))
-            for number in range(self._count):
-                self._workers.append(self._stack.enter_context(_Worker(self._job, mine[number : number + 1])))
+            mine = self._stack.enter_context(cards.lease(self._count * self._each))
+            parts = (mine[number * self._each :][: self._each] for number in range(self._count))
+            self._workers += [self._stack.enter_context(_Worker(self._job, part)) for part in parts]
         waiting = list(missing)
         busy: dict[Any, tuple[_Worker, Chunk, _Counted]] = {}
 
@@ -157,7 +162,7 @@ class _Counted:
 
 
 class _Worker:
-    """A child process with the GPU ``mine``; it dies when its standard input is closed."""
+    """A child process with the GPUs ``mine``; it dies when its standard input is closed."""
 
     def __init__(self, job: Job, mine: Sequence[cards.Card]) -> None:
         self.connection, theirs = Pipe()

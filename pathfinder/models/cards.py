@@ -4,8 +4,8 @@ A card is leased by a lock on a file in a folder of this user in the system's te
 meet there. The lock ends with the last process that inherited it: a killed stage frees its cards once its servers and
 workers have ended too. Containers meet only if they share that folder.
 
-A process leases all its cards at once, so two processes never wait for each other. Its parts (a server, a scorer) call
-``lease`` as well and get their share of those cards. On a machine without a GPU every lease is empty.
+A stage or a command leases all its cards at once, so two processes never wait for each other. Inside that lease, its
+parts (a server, workers) call ``lease`` for their share. On a machine without a GPU every lease is empty.
 
 ``PATHFINDER_SIMULATED_CARDS=4`` makes four cards that exist in name only: tests of leases, servers and workers need no
 GPU, and models run on the CPU.

@@ -33,7 +33,8 @@ def steps_of(solution: str) -> tuple[str, ...]:
 def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per row of the sample stage ``{"set", "id", "rewards"}``: the rewards of every step of every solution.
 
-    Solutions with equal steps are scored once.
+    Solutions with equal steps are scored once. A solution without steps, or longer than the model's context, has no
+    rewards.
     """
     wanted: dict[tuple[str, tuple[str, ...]], Solution] = {}
     for row in samples:
@@ -47,7 +48,7 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
 
 
 def choose(rewards: Sequence[Sequence[float]], answers: Sequence[str | None]) -> dict[str, int | None]:
-    """Per rule the index of the chosen sample; None if no sample has steps and an answer."""
+    """Per rule the index of the chosen sample; None if no sample has rewards and an answer."""
     pairs = enumerate(zip(rewards, answers, strict=True))
     eligible = {index: steps for index, (steps, answer) in pairs if steps and answer is not None}
     return {
@@ -66,4 +67,9 @@ def best_of_n(
         rows.append(found | {"chosen": chosen, "right": right})
     n = min((len(row["right"]) for row in samples), default=0)
     values = figures(samples, n) | {rule: [float(row["right"][rule]) for row in rows] for rule in RULES}
-    return rows, {"n": n, **metrics([row["set"] for row in samples], values, report)}
+    too_long = sum(
+        not rewards and bool(steps_of(solution))
+        for row, found in zip(samples, scored, strict=True)
+        for solution, rewards in zip(row["solutions"], found["rewards"], strict=True)
+    )
+    return rows, {"n": n, "too_long": too_long, **metrics([row["set"] for row in samples], values, report)}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
@@ -14,12 +16,63 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal
-from pathfinder.policy.chunks import in_chunks, journal
-from pathfinder.policy.policy import KeptPolicy, open_policy
+from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, chunk_folder, cut
+from pathfinder.models.footprint import require
+from pathfinder.policy.best_of_n import score_samples
+from pathfinder.policy.policy import KeptPolicy, Policy, open_policy
 from pathfinder.policy.search import search
+from pathfinder.policy.serving import POLICY, deciding
 
 RAW = Path("artifacts/raw/search")
-POLICY = Path("artifacts/raw/models/policy")
+SEARCH, BEST_OF_N = "search", "best_of_n"
+"""What a chunk asks for: the first part of its content."""
+
+
+class Guide(Protocol):
+    """What guides a search: a PRM or the control."""
+
+    def rounds(self) -> RoundScorer:
+        """A scorer of candidates for one search."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchJob:
+    """Searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
+
+    ``needs`` are a stage and its models for ``footprint.require``; ``guide`` opens the PRM; ``urls`` are the policy's
+    servers, if it has any; ``rejects`` is as in ``search``.
+    """
+
+    params: Params
+    needs: tuple[str, Mapping[str, Path]]
+    guide: Callable[[], AbstractContextManager[Any]]
+    urls: tuple[str, ...]
+    rejects: bool
+
+    @contextmanager
+    def open(self) -> Iterator[Work]:
+        """Load the PRM, and the policy with the first problem."""
+        stage, models = self.needs
+        require(stage, self.params, models)
+        policy = cache(lambda: open_policy(self.params.search, POLICY, self.urls))
+        with self.guide() as guide:
+
+            def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
+                match chunk.content:
+                    case (kind, rows) if kind == BEST_OF_N:
+                        return score_samples(guide, rows)
+                    case _, draws, problems:
+                        return self._search(problems, guide, policy(), draws / f"{chunk.name}.draws.jsonl")
+                raise AssertionError(chunk.content)
+
+            yield work
+
+    def _search(
+        self, problems: Sequence[SearchProblem], guide: Guide, policy: Policy, draws: Path
+    ) -> list[dict[str, Any]]:
+        with Journal(draws) as journal:  # keeps the samples of an interrupted chunk
+            kept, preset = KeptPolicy(policy, journal), search_preset(self.params)
+            return search(problems, kept, guide.rounds(), self.params.search, preset, self.rejects)
 
 
 def search_preset(params: Params) -> GradingPreset:
@@ -35,25 +88,25 @@ def search_preset(params: Params) -> GradingPreset:
 
 
 def search_all(
-    stage: str, score: RoundScorer, identity: dict[str, Any], models: Sequence[Path], params: Params, rejects: bool
+    stage: str, workers: Workers, identity: dict[str, Any], models: Sequence[Path], params: Params
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Search every problem of the profile's sets with the rewards of ``score`` and grade the answers.
+    """Search every problem of the profile's sets with the processes of a ``SearchJob`` and grade the answers.
 
     Returns the published script's rows, in the order of the problems, and the stage's metrics. Their figures are those
     of the grading that belongs to ``search.preset``; ``official`` and ``repaired`` hold those of each grading. Finished
-    chunks are kept in a folder whose name is a digest of everything that determines them: the code of ``stage``, the
-    search's parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. ``rejects`` is as in
-    ``search``.
-    Raises ``DataError`` as ``search_preset`` does.
+    chunks are kept in a folder whose name is a digest of everything that determines them: the code, the
+    search's parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. Raises ``DataError`` as
+    ``search_preset`` does.
     """
     settings, preset = params.search, search_preset(params)
     loaded = read_search(RAW, settings.sets, settings.limit)
-    chunks = journal(stage, settings.model_dump() | identity, loaded.items, models)
-    with Journal(chunks / "draws.jsonl") as draws:  # keeps the samples of an interrupted chunk
-        policy = KeptPolicy(open_policy(settings, POLICY), draws)
-        work = partial(search, policy=policy, score=score, settings=settings, preset=preset, rejects=rejects)
-        rows = in_chunks(loaded.items, settings.batch_size, chunks, work, f"search {identity['run']}")
-        draws.path.unlink()
+    content = deciding(settings) | identity | {"problems": identity_of(loaded.items)}
+    folder = chunk_folder(stage, content, models)
+    chunks = [replace(part, content=(SEARCH, folder, part.content)) for part in cut(loaded.items, settings.batch_size)]
+    found = workers.run(chunks, folder, f"search {identity['run']}")
+    rows = [row for part in found for row in part]
+    for draws in folder.glob("*.draws.jsonl"):
+        draws.unlink()
     with Grader() as grader:
         right = {preset: _grade(grader, loaded.items, rows, preset)}
         failures = grader.failures.copy()
@@ -70,6 +123,11 @@ def search_all(
         "not_graded": failures.total(),
     }
     return rows, loaded.accounting() | gradings[preset] | gradings | {"preset": settings.preset, "details": details}
+
+
+def identity_of(problems: Sequence[SearchProblem]) -> list[list[str]]:
+    """What identifies the problems of a search or of samples, as JSON."""
+    return [[problem.set, problem.id, problem.problem, problem.key] for problem in problems]
 
 
 def _grade(
@@ -96,6 +154,7 @@ def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:
         "policy_calls_one_problem_at_a_time": sum(row["rounds"] for row in rows),
         "finished": sum(row["finished"] for row in rows),
         "without_step": sum(not row["final_steps"] for row in rows),
+        "too_long": sum("too_long" in row for row in rows),
         "without_answer": sum(row["pred_answer"] is None for row in rows),
         "rounds": len(rounds),
         "rounds_without_choice": sum(entry["chosen_step"] is None for entry in rounds),

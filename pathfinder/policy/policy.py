@@ -32,10 +32,10 @@ class ServerPolicy:
 
     specials: Collection[str] = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
 
-    def __init__(self, base_url: str, concurrency: int) -> None:
+    def __init__(self, base_urls: Sequence[str], concurrency: int) -> None:
         from pathfinder.engines.openai_client import connect  # the embedded policy needs no client
 
-        self._client = connect([base_url], concurrency, timeout_s=600.0, retries=8)
+        self._client = connect(base_urls, concurrency, timeout_s=600.0, retries=8)
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Draw all completions concurrently; raises ``DataError`` if a call fails."""
@@ -44,8 +44,8 @@ class ServerPolicy:
         def take(key: str, result: Reply | Failure) -> None:
             if not isinstance(result, Failure):
                 answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
-            elif result.outcome == "too_long":  # ends the search; no other failure may pass for an answer
-                answers[key] = Completion("", 0, "length")
+            elif result.outcome == "too_long":  # ends the path; no other failure may pass for an answer
+                answers[key] = Completion("", 0, "too_long")
             else:
                 raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
 
@@ -75,11 +75,11 @@ class KeptPolicy:
         return [Completion(*self._journal[name]) for name in names]
 
 
-def open_policy(settings: Search, folder: Path) -> Policy:
-    """The policy that the parameters name."""
+def open_policy(settings: Search, folder: Path, urls: Sequence[str]) -> Policy:
+    """The policy that the parameters name; ``urls`` are its servers, if it has any."""
     if settings.engine == "transformers":
         return Generator(folder)
-    return ServerPolicy(settings.base_url, concurrency=settings.batch_size * settings.n)
+    return ServerPolicy(urls, concurrency=settings.batch_size * settings.n)
 
 
 def safe_prompt(policy: Policy, problem: str, steps: Sequence[str]) -> str:

@@ -2,14 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
 from pathfinder.benchmarks.readers import SearchProblem
-from pathfinder.core.params import Search
+from pathfinder.core.params import Params, Search
 from pathfinder.engines.sampling import Sampling
-from pathfinder.policy.policy import Policy, safe_prompt
+from pathfinder.engines.workers import Chunk, OnDone, Work
+from pathfinder.models.footprint import require
+from pathfinder.policy.policy import Policy, open_policy, safe_prompt
+from pathfinder.policy.serving import POLICY
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """Draws whole solutions; a chunk's content is its problems. ``urls`` are the policy's servers, if it has any."""
+
+    params: Params
+    urls: tuple[str, ...]
+
+    @contextmanager
+    def open(self) -> Iterator[Work]:
+        """Load the policy or connect to its servers."""
+        require("sample", self.params, {"policy": POLICY})
+        policy = open_policy(self.params.search, POLICY, self.urls)
+
+        def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
+            return solve(policy, chunk.content, self.params.search)
+
+        yield work
 
 
 def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -> list[dict[str, Any]]:

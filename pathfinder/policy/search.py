@@ -35,33 +35,47 @@ _PATIENCE = 2
 """Rounds in a row without an accepted candidate before the best rejected one is taken."""
 
 
-def random_pick(seed: int) -> RoundScorer:
+@dataclass(frozen=True, slots=True)
+class RandomPick:
     """The control: rewards that pick a random *sample*.
 
     Each step scores the highest of ``count`` uniform numbers, so a step that was drawn twice is twice as likely.
     Otherwise de-duplication would favour rare steps, which are mostly incorrect.
     """
 
-    def uniform(key: str) -> float:
-        digest = hashlib.sha256(f"{seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:7], "little") / 2**56
+    seed: int
 
-    def scores(name: str, of: Candidates) -> list[StepScore]:
+    def rounds(self) -> RoundScorer:
+        """A scorer of candidates for one search."""
+        return lambda rounds: {name: self._scores(name, candidates) for name, candidates in rounds.items()}
+
+    def _scores(self, name: str, of: Candidates) -> list[StepScore]:
         counted = zip(of.steps, of.counts, strict=True)
-        return [StepScore({}, uniform(f"{name}/{of.round}/{step}") ** (1 / count)) for step, count in counted]
+        return [StepScore({}, self._uniform(f"{name}/{of.round}/{step}") ** (1 / count)) for step, count in counted]
 
-    return lambda rounds: {name: scores(name, candidates) for name, candidates in rounds.items()}
+    def _uniform(self, key: str) -> float:
+        digest = hashlib.sha256(f"{self.seed}/random/{key}".encode("utf-8", "surrogatepass")).digest()
+        return int.from_bytes(digest[:7], "little") / 2**56
 
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A partial solution. ``reward``: its last step's; ``idle``: rounds since that step."""
+    """A partial solution. ``reward``: its last step's; ``idle``: rounds since that step.
+
+    ``too_long``: the next step would exceed the context of the policy or the PRM, so the path ends unfinished.
+    """
 
     steps: tuple[str, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
     reward: float = -1.0
     finished: bool = False
     idle: int = 0
+    too_long: bool = False
+
+    @property
+    def open(self) -> bool:
+        """Whether the path can be continued."""
+        return not self.finished and not self.too_long
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +105,8 @@ class _Search:
 
     @property
     def open_paths(self) -> dict[str, _Path]:
-        """The paths that are not finished, by name."""
-        paths = enumerate(self.paths)
-        return {self.name + (f"/path {i}" if i else ""): path for i, path in paths if not path.finished}
+        """The paths that can be continued, by name."""
+        return {self.name + (f"/path {i}" if i else ""): path for i, path in enumerate(self.paths) if path.open}
 
 
 def search(
@@ -107,6 +120,7 @@ def search(
     """Search every problem; with ``rejects``, a negative first-pass label rejects a candidate, as published.
 
     Returns the published script's rows plus ``set``, ``id``, ``finished`` and ``rounds``, in the order of the problems.
+    A row whose path ended at a model's context has ``too_long``.
     """
     searches = [_Search(problem) for problem in problems]
     width = settings.width if settings.strategy == "beam" else 1
@@ -123,10 +137,13 @@ def search(
             asked[name] = Candidates(state.problem.problem, path.steps, steps, tuple(found[name].values()), number)
         scores = score(asked)
         for state in running:
-            state.paths = [path for path in state.paths if path.finished]
+            state.paths = [path for path in state.paths if not path.open]
         last = number == settings.max_rounds
         for name, (state, path) in paths.items():
-            pairs = zip(found[name], scores[name], strict=True)
+            pairs = [(c, s) for c, s in zip(found[name], scores[name], strict=True) if s is not None]
+            if _ends(drawn[name], len(found[name]), len(pairs)):
+                state.paths.append(replace(path, too_long=True))
+                continue
             scored = [replace(c, reward=s.reward, rejected=rejects and s.has_error) for c, s in pairs]
             state.paths += _extended(path, number, scored, preset, last, width)
         for state in running:
@@ -152,6 +169,11 @@ def _draw(
     for name, completion in zip(names, policy.generate(prompts, keys, sampling), strict=True):
         drawn[name].append(completion)
     return drawn
+
+
+def _ends(drawn: Sequence[Completion], candidates: int, fitting: int) -> bool:
+    """Whether a path is too long: for the policy, or with each of its candidates for the PRM."""
+    return all(completion.finish == "too_long" for completion in drawn) or (candidates > 0 and not fitting)
 
 
 def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: GradingPreset) -> Counter[_Candidate]:
@@ -222,4 +244,4 @@ def _row(state: _Search, preset: GradingPreset) -> dict[str, Any]:
         "pred_answer": answer,
         "finished": path.finished,
         "rounds": state.rounds,
-    }
+    } | ({"too_long": True} if path.too_long else {})

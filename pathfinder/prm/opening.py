@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pathfinder.core.io import read_json
 from pathfinder.core.params import Score
+from pathfinder.engines.vllm_server import gpus_of, vllm_servers
 from pathfinder.models.model import resolve
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode
@@ -16,9 +17,16 @@ from pathfinder.tree.passes import Mode
 if TYPE_CHECKING:
     from pathfinder.prm.served_scoring import ServedScorer
 
-_LOCAL: dict[str, Any] = {"engine": "local", "dtype": "float32", "token_budget": 16384}
+_LOCAL: dict[str, Any] = {"engine": "local", "processes": 1, "dtype": "float32", "token_budget": 16384}
 DEFAULTS = Score.model_construct(**_LOCAL, base_url="", concurrency=32)
 """Settings for scoring without a ``params.yaml``. They cannot start a server, so they have no ``vllm``."""
+
+
+def cards_needed(settings: Score) -> int:
+    """The number of GPUs that one process needs to open a PRM with these settings."""
+    if settings.engine == "local":
+        return 1
+    return 0 if settings.base_url else gpus_of(settings.vllm)
 
 
 @contextmanager
@@ -33,7 +41,6 @@ def open_pathfinder(
     if settings.engine == "local":
         yield Scorer(folder, preset, settings.dtype, settings.token_budget, mode=mode)
         return
-    from pathfinder.engines.vllm_server import vllm_servers
     from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load
 
     with ExitStack() as stack:

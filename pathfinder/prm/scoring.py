@@ -15,7 +15,7 @@ import torch
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.models.model import DTYPES, load_model, resolve
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of
-from pathfinder.prm.tree_reader import TreeReader
+from pathfinder.prm.tree_reader import Prompt, TreeReader
 from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
 from pathfinder.tree.passes import Mode, Query
 
@@ -51,11 +51,10 @@ class Scorer:
         """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
 
         With ``stop``, score the steps of a solution up to and including the first one that it holds for, in waves that
-        grow and reuse the trunks of the wave before. Raises ``DataError`` naming a solution that is longer than the
-        model's context.
+        grow and reuse the trunks of the wave before. A solution that is longer than the model's context has no scores.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
-        for chunk in chunks(solutions, _CHUNK if stop is None else OPEN):
+        for chunk in chunks(solutions, stops=stop is not None):
             queries = {index: queries_of(solutions[index]) for index in chunk}
             for count in self._whole(queries, out) if stop is None else self._waves(queries, out, stop):
                 if on_done is not None:
@@ -64,7 +63,7 @@ class Scorer:
 
     def _whole(self, queries: Mapping[int, list[Query]], out: list[list[StepScore]]) -> Iterator[int]:
         """Fill ``out`` at the keys of ``queries``; yield the number of solutions that each batch finishes."""
-        prompts = {index: self._reader.encode(mine) for index, mine in queries.items() if mine}
+        prompts = {index: mine for index in queries if (mine := self._prompts(queries[index]))}
         yield len(queries) - len(prompts)
         # every step occurs twice: in a prefix and as current step
         longest = {index: 2 * max(len(ids) for _, (ids, _) in mine) for index, mine in prompts.items()}
@@ -77,14 +76,26 @@ class Scorer:
                     out[index] = [next(rest) for _ in prompts[index]]
             yield sum(len(parts[item]) for item in batch)
 
+    def _prompts(self, queries: list[Query]) -> list[Prompt]:
+        """The prompts of a whole solution; none if one of them is longer than the model's context."""
+        prompts = self._reader.encode(queries) if queries else []
+        fitting = [prompt for prompt in prompts if prompt is not None]
+        return fitting if len(fitting) == len(prompts) else []
+
     def _waves(self, queries: dict[int, list[Query]], out: list[list[StepScore]], stop: Stop) -> Iterator[int]:
         """Like ``_whole``, up to where ``stop`` ends each solution; yield the number that each wave finishes."""
         trunks: dict[int, Trunk] = {}
         size = WAVE
+        waiting = len(queries)
+        queries = {index: mine for index, mine in queries.items() if self._prompts(mine[-1:])}  # the longest prompt
+        yield waiting - len(queries)
         while queries:
             for index, scores in self._score_onto(trunks, {i: rest[:size] for i, rest in queries.items()}).items():
                 queries[index] = queries[index][size:]
                 for score in scores:
+                    if score is None:
+                        out[index], queries[index] = [], []
+                        break
                     out[index].append(score)
                     if stop(index, score):
                         queries[index] = []
@@ -102,30 +113,41 @@ class Scorer:
         return lambda rounds: self._score_onto(trunks, candidate_queries(rounds))
 
     @torch.inference_mode()
-    def _score_onto(self, trunks: dict[K, Trunk], groups: Mapping[K, list[Query]]) -> dict[K, list[StepScore]]:
-        """Scores of every group's queries. ``trunks`` holds the known trunks; those of these groups replace them."""
-        trees = {key: self._reader.tree(self._reader.encode(mine)) for key, mine in groups.items() if mine}
+    def _score_onto(self, trunks: dict[K, Trunk], groups: Mapping[K, list[Query]]) -> dict[K, list[StepScore | None]]:
+        """Scores of every group's queries; None for a query that is longer than the model's context.
+
+        ``trunks`` holds the known trunks; those of these groups replace them.
+        """
+        prompts = {key: self._reader.encode(mine) for key, mine in groups.items()}
+        fitting = {key: [prompt for prompt in mine if prompt is not None] for key, mine in prompts.items()}
+        trees = {key: self._reader.tree(mine) for key, mine in fitting.items() if mine}
         keys = list(trees)
         before = {key: trunks.get(key) or self._reader.opening for key in keys}
         trunks.clear()
-        out: dict[K, list[StepScore]] = {key: [] for key in groups}
+        found: dict[K, list[StepScore]] = {key: [] for key in groups}
         sizes = [len(tree.tree) - cached_nodes(tree.tree, before[key].ids) for key, tree in trees.items()]
         for batch in pack(sizes, self._budget):
             chosen = [keys[item] for item in batch]
             onto = [before[key] for key in chosen]
-            out |= zip(chosen, self._reader.scores([trees[key] for key in chosen], onto), strict=True)
+            found |= zip(chosen, self._reader.scores([trees[key] for key in chosen], onto), strict=True)
             trunks |= zip(chosen, onto, strict=True)
-        return out
+        scores = {key: iter(mine) for key, mine in found.items()}
+        return {
+            key: [None if prompt is None else next(scores[key]) for prompt in mine] for key, mine in prompts.items()
+        }
 
 
-def chunks(solutions: Sequence[Solution], size: int = _CHUNK) -> list[list[int]]:
-    """Indices in chunks of about ``size``: one problem's solutions together, problems of similar length together."""
+def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]]:
+    """Indices in the chunks that are scored apart from each other, smaller ones if scoring ``stops`` early.
+
+    One problem's solutions are together, and problems of similar length. A chunk alone is cut into no further chunks.
+    """
     by_problem: dict[str, list[int]] = {}
     for index, solution in enumerate(solutions):
         by_problem.setdefault(solution.problem, []).append(index)
     length = [len(solution.problem) + sum(map(len, solution.steps)) for solution in solutions]
     groups = sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0]))
-    parts = split({place: len(group) for place, group in enumerate(groups)}, size)
+    parts = split({place: len(group) for place, group in enumerate(groups)}, OPEN if stops else _CHUNK)
     return [[index for place in part for index in groups[place]] for part in parts]
 
 

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, step_score
@@ -45,25 +45,42 @@ class ServedScorer:
         Raises ``DataError`` if the server refuses a prompt and ``TransientError`` if it is down.
         """
         groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        return list(self._score(groups, on_done, stop).values())
+        return [scores or [] for scores in self._score(groups, on_done, stop).values()]
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search; the server's prefix cache holds the trunks."""
-        return lambda rounds: self._score(candidate_queries(rounds))
+        return self._score_candidates
+
+    def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, Sequence[StepScore | None]]:
+        """Scores of every candidate. Those of a problem share a call, unless one of them is too long for the server."""
+        groups = candidate_queries(rounds)
+        found = self._score(groups)
+        alone = {f"{key}/{i}": [query] for key in groups if found[key] is None for i, query in enumerate(groups[key])}
+        one = {name: scores[0] if scores else None for name, scores in self._score(alone).items()}
+        return {
+            key: [one[f"{key}/{i}"] for i in range(len(groups[key]))] if scores is None else scores
+            for key, scores in found.items()
+        }
 
     def _score(
         self, groups: Mapping[str, list[Query]], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
-    ) -> dict[str, list[StepScore]]:
-        """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers."""
-        out: dict[str, list[StepScore]] = {}
+    ) -> dict[str, list[StepScore] | None]:
+        """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers.
+
+        None stands for a group with a prompt that is longer than the server's context.
+        """
+        out: dict[str, list[StepScore] | None] = {}
 
         def take(key: str, result: list[StepScore] | Failure) -> None:
-            if isinstance(result, Failure):
+            if isinstance(result, Failure) and result.outcome == "too_long":
+                out[key] = None
+            elif isinstance(result, Failure):
                 name = groups[key][-1].name
                 if result.outcome == "engine_error":
                     raise TransientError(f"{name}: {result.message}")
                 raise DataError(f"{name}: the server refused its prompt ({result.message}); shorten or leave it out")
-            out[key] = result
+            else:
+                out[key] = result
             if on_done is not None:
                 on_done(1)
 

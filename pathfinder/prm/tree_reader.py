@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pathfinder.core.io import DataError
 from pathfinder.core.steps import StepScore
 from pathfinder.prm.readings import step_score
 from pathfinder.tree import layout
@@ -52,15 +51,10 @@ class TreeReader:
         self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
         self._longest = int(getattr(model.config, "max_position_embeddings", 2**31))
 
-    def encode(self, queries: list[Query]) -> list[Prompt]:
-        """The queries' prompts; raises ``DataError`` naming the first that is longer than the model's context."""
-        prompts = [*zip((query.name for query in queries), self.prompter.encode(queries), strict=True)]
-        for name, (_, slots) in prompts:
-            if slots[-1] > self._longest:
-                raise DataError(
-                    f"{name}: the prompt has over {self._longest} tokens, the model's context; leave it out"
-                )
-        return prompts
+    def encode(self, queries: list[Query]) -> list[Prompt | None]:
+        """The queries' prompts; None for one that is longer than the model's context."""
+        prompts = zip((query.name for query in queries), self.prompter.encode(queries), strict=True)
+        return [(name, (ids, slots)) if slots[-1] <= self._longest else None for name, (ids, slots) in prompts]
 
     def tree(self, prompts: Sequence[Prompt]) -> PromptTree:
         """One tree of the prompts."""

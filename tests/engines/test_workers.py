@@ -151,12 +151,11 @@ def test_the_folder_s_name_covers_everything_that_determines_the_chunks(tmp_path
     model = tmp_path / "model"
     model.mkdir()
     (model / "w").write_text("1")
-    names = [chunk_folder("search", "search", {"n": 8}, [model])]
-    names.append(chunk_folder("search", "search", {"n": 4}, [model]))
+    names = [chunk_folder("search", {"n": 8}, [model])]
+    names.append(chunk_folder("search", {"n": 4}, [model]))
     (model / "w").write_text("2")
-    names.append(chunk_folder("search", "search", {"n": 8}, [model]))
-    names.append(chunk_folder("sample", "search", {"n": 8}, [model]))
-    assert len(set(names)) == 4
+    names.append(chunk_folder("search", {"n": 8}, [model]))
+    assert len(set(names)) == 3
     assert all(name.parent == Path(".pathfinder/search") for name in names)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pathfinder.benchmarks.grading import GradingPreset, extract_boxed
 from pathfinder.core.steps import Candidates, StepScore
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.policy.search import random_pick, search
+from pathfinder.policy.search import RandomPick, search
 from tests.support.searches import END, Script, Table, labelled, problem, run, settings
 
 
@@ -286,8 +286,10 @@ def test_random_pick_chooses_samples_not_steps() -> None:
     """Seven draws of one step and one draw of another: the first is chosen seven times out of eight."""
     picks = 0
     for i in range(2000):
-        common, rare = random_pick(7)({f"p{i}": Candidates("q", (), ("common", "rare"), (7, 1), 1)})[f"p{i}"]
+        common, rare = RandomPick(7).rounds()({f"p{i}": Candidates("q", (), ("common", "rare"), (7, 1), 1)})[f"p{i}"]
+        assert common is not None
+        assert rare is not None
         picks += common.reward > rare.reward
     assert abs(picks / 2000 - 7 / 8) < 0.03
     one = {"p": Candidates("q", (), ("a",), (1,), 1)}
-    assert random_pick(7)(one) != random_pick(8)(one)
+    assert RandomPick(7).rounds()(one) != RandomPick(8).rounds()(one)

@@ -281,6 +281,7 @@ def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend
         for key, one in asked.items():
             for step, score in zip(one.steps, scored[key], strict=True):
                 alone = scorer.score([Solution("x", one.problem, (*one.prefix, step))])[0][-1]
+                assert score is not None
                 assert score.reward == pytest.approx(alone.reward, abs=1e-5)
                 assert score.first == pytest.approx(alone.first, abs=1e-5)
         for key, steps in prefixes.items():
@@ -359,12 +360,27 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
     save_prm(tmp_path)
     with pytest.raises(DataError, match="preset"):
         Scorer(tmp_path, "best")
-    scorer = Scorer(tmp_path)
-    with pytest.raises(DataError, match="long-one, step 1"):
-        scorer.score([Solution("long-one", "P", ("a", "b " * 5000))])
     write_json(tmp_path / MODEL_FILE, {"variant": "other"})
     with pytest.raises(DataError, match="other"):
         Scorer(tmp_path)
+
+
+@pytest.mark.parametrize("stop", [None, lambda _, score: False])
+def test_a_solution_longer_than_the_context_has_no_scores(tmp_path: Path, stop: Stop | None) -> None:
+    """Fails if one long solution ends the evaluation of thousands."""
+    save_prm(tmp_path)
+    scorer, done = Scorer(tmp_path), list[int]()
+    short, long = Solution("short", "P", ("a", "b")), Solution("long", "P", ("a", "b " * 5000, "c"))
+    found = scorer.score([short, long, short], done.append, stop)
+    assert (len(found[0]), found[1], len(found[2])) == (2, [], 2)
+    assert sum(done) == 3
+    scored = scorer.rounds()(
+        {"1": Candidates("P", ("a",), ("b", "b " * 5000)), "2": Candidates("P", long.steps, ("d",))}
+    )
+    assert [score is None for score in scored["1"]] == [False, True]
+    assert scored["2"] == [None]
+    assert scored["1"][0] is not None
+    assert scored["1"][0].reward == pytest.approx(found[0][1].reward, abs=1e-6)
 
 
 def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:

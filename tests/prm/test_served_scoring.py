@@ -40,11 +40,16 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
 
 
-def largest_difference(mine: Sequence[Sequence[StepScore]], other: Sequence[Sequence[StepScore]]) -> float:
+Scores = Sequence[Sequence[StepScore | None]]
+
+
+def largest_difference(mine: Scores, other: Scores) -> float:
     """The largest difference between two scorers' probabilities; every decision must be equal."""
     found = 0.0
     for left, right in zip(mine, other, strict=True):
         for a, b in zip(left, right, strict=True):
+            assert a is not None
+            assert b is not None
             assert (a.labels, a.reward >= 0.5) == (b.labels, b.reward >= 0.5), "a decision differs"
             assert a.first.keys() == b.first.keys()
             found = max(found, abs(a.reward - b.reward), *(abs(p - b.first[label]) for label, p in a.first.items()))
@@ -124,15 +129,22 @@ def test_prompts_end_before_the_label_and_hold_no_foreign_label_token(tmp_path: 
         assert tokens == {"Math reasoning: ": 0, "Consistency: ": 1, "Correctness: ": 2}[end]
 
 
-def test_faults_are_retried_and_a_long_solution_is_named(tmp_path: Path) -> None:
+def test_faults_are_retried_and_a_long_solution_has_no_scores(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     with prm_server(PRMServer(model, fault=lambda n: {0: "429", 2: "503"}.get(n % 5, "none"))) as server:
         served = ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
     assert largest_difference(Scorer(tmp_path).score(SOLUTIONS), served) < 1e-5
     with prm_server(PRMServer(model, longest=300)) as server:
         long = Solution("long-one", "P", ("a", "b " * 500))
-        with pytest.raises(DataError, match=r"long-one, step 1.*maximum context length"):
-            ServedScorer(tmp_path, [server.url]).score([long])
+        scorer = ServedScorer(tmp_path, [server.url])
+        assert [len(scores) for scores in scorer.score([long, SOLUTIONS[0]])] == [0, len(SOLUTIONS[0].steps)]
+        asked = {"1": Candidates("P", ("a",), ("b", "b " * 500)), "2": Candidates("P", ("a",), ("b",))}
+        scored = scorer.rounds()(asked)
+        assert {key: [score is None for score in scores] for key, scores in scored.items()} == {
+            "1": [False, True],
+            "2": [False],
+        }
+        assert scored["1"][0] == scored["2"][0]
     with prm_server(PRMServer(model, fault=lambda _: "503")) as server, pytest.raises(TransientError):
         ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
     with prm_server(PRMServer(model, fault=lambda _: "401")) as server, pytest.raises(DataError, match="API_KEY"):
@@ -224,7 +236,7 @@ def score_settings(command: Sequence[str]) -> Score:
     """Parameters that make a stage start vLLM on a CPU."""
     options = ("--enforce-eager", "--enable-prefix-caching", "--block-size", "32")
     vllm = settings(*options, command=list(command), max_num_batched_tokens=4096, start_timeout_s=500.0)
-    return Score(engine="vllm", base_url="", concurrency=8, vllm=vllm, dtype="float32", token_budget=8192)
+    return Score(engine="vllm", processes=1, base_url="", concurrency=8, vllm=vllm, dtype="float32", token_budget=8192)
 
 
 @pytest.mark.slow
@@ -254,8 +266,7 @@ def test_vllm_returns_the_scores_of_the_trees(
             assert difference < 2e-5
         with pytest.raises(DataError, match="neither"):
             ServedScorer(Path("prm"), [server.url], "official-processbench").score(solutions)
-        with pytest.raises(DataError, match=r"long-one, step 0.*maximum context length"):
-            served.score([Solution("long-one", "P", ("word " * 5000,))])
+        assert served.score([Solution("long-one", "P", ("word " * 5000,))]) == [[]]
         asked = {s.id: Candidates(s.problem, s.steps[:2], WAYS) for s in solutions}
         mine, theirs = Scorer(Path("prm")).rounds()(asked), served.rounds()(asked)
         assert largest_difference([mine[key] for key in asked], [theirs[key] for key in asked]) < 2e-5

@@ -11,7 +11,8 @@ from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
 from pathfinder.core.steps import StepScore
 from pathfinder.models.tokens import label_ids
-from stages.processbench import is_correct, main, until_both
+from pathfinder.prm.rules import is_correct, until_both
+from stages.processbench import main
 from tests.prm.test_scoring import save_prm
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 

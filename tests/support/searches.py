@@ -67,6 +67,7 @@ def labelled(reward: float) -> StepScore:
 
 def settings(**changes: Any) -> Search:
     values: dict[str, Any] = {
+        "preset": "default",
         "engine": "transformers",
         "base_url": "",
         "vllm": SERVER,
