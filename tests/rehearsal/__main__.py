@@ -24,7 +24,7 @@ def main() -> None:
         try:
             run.run()
         except RehearsalError as error:
-            show(f"FAILED: {error}")
+            show(f"\nfailed: {error}")
             sys.exit(1)
     show(f"rehearsed {', '.join(run.names)} in {time.monotonic() - start:.0f} s")
     for line in NOT_REHEARSED:

@@ -63,7 +63,7 @@ def environment(target: Path, work: Path, hub: dict[str, str], cards: int) -> di
     temporary.mkdir(exist_ok=True)
     return kept | hub | {
         "PATH": f"{target / '.venv/bin'}{os.pathsep}{os.environ['PATH']}",
-        "PYTHONPATH": str(target),
+        "PYTHONPATH": f"{target}{os.pathsep}{ROOT / 'tests/rehearsal/site'}",
         "PYTHONHASHSEED": "0",
         "TMPDIR": str(temporary),
         "OMP_NUM_THREADS": "1",

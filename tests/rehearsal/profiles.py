@@ -106,9 +106,13 @@ def _without_digest(entry: Any) -> Any:
 
 def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]:
     yield "report.bootstrap_samples", 50
+    yield "validate.mix_tolerance", 0.0
+    runs = list(content["runs"])
+    yield "runs", runs if len(runs) < 3 or content["profile"] != profiles.BASE else [runs[0], runs[-1]]
+    yield "train.epochs", 2
     yield "train.save_every", 1
     yield "score.processes", 2
-    yield "search.max_rounds", min(content["search"]["max_rounds"], 14)
+    yield "search.max_rounds", min(content["search"]["max_rounds"], 11)
     if "label" in servers and content["label"]["engine"] == "openai":
         yield "label.base_urls", [servers["label"]]
     if "search" in servers and content["search"]["engine"] == "openai":
@@ -118,13 +122,12 @@ def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]
 
 
 def launch_overrides(root: Path, params: Params) -> list[str]:
-    """Give the profile's launcher two processes on the CPU; returns the changes."""
+    """Give the profile's launcher two processes in all; returns the changes."""
     if not params.train.launch:
         return []
     path = root / f"infra/accelerate/{params.train.launch}.yaml"
     content: Any = load_commented(path, "see infra/accelerate/machine.yaml")
     before = content["num_processes"]
     content["num_processes"] = 2
-    content["use_cpu"] = True
     path.write_text(dump_commented(content, 4096), encoding="utf-8")
-    return [f"{path.relative_to(root)}: num_processes: {before} -> 2, use_cpu: true (gloo)"]
+    return [f"{path.relative_to(root)}: num_processes: {before} -> 2"]

@@ -75,15 +75,18 @@ def _prm800k_line(rng: random.Random, phase: int, extra: str = "", filler: str =
 
 
 def _prm800k(rng: random.Random, phase: int, train: bool) -> Iterator[dict[str, Any]]:
-    for _ in range(16 if train else 4):
+    for _ in range(8 if train else 3):
         yield _prm800k_line(rng, phase)
     if train:
         for text in HOSTILE:
             yield _prm800k_line(rng, phase, f"{text} ", f" {text}")
-        yield _prm800k_line(rng, phase, filler=f" {_LONG * 40}")  # a tree of more than 4,096 tokens
-        if phase == 2:
+        if phase == 1:
+            yield _prm800k_line(rng, phase, filler=f" {_LONG * 40}")  # a tree of more than 4,096 tokens
+        else:
             yield _prm800k_line(rng, phase, _LONG * 500)  # more than 6,000 tokens, and more than the base's positions
-            yield _prm800k_line(rng, phase, "\ud800 a lone surrogate ")
+            line = _prm800k_line(rng, phase)
+            line["label"]["steps"][0]["completions"][-1]["text"] = "a lone surrogate: \ud800"
+            yield line
 
 
 def _conversation(rng: random.Random, extra: str = "") -> dict[str, Any]:
@@ -136,8 +139,8 @@ def _prmbench(rng: random.Random) -> Iterator[dict[str, Any]]:
 
 
 def _search(rng: random.Random, name: str) -> Iterator[dict[str, Any]]:
-    for number in range(3):
-        extra = f"{SLOW if number == 2 else HOSTILE[number]} " if name == "math" else ""
+    for number in range(2):
+        extra = f"{SLOW if number else HOSTILE[0]} " if name == "math" else ""
         problem, terms = _problem(rng, extra)
         answer, solution = str(sum(terms)), "\n".join(_steps(terms))
         rows: dict[str, dict[str, Any]] = {
@@ -161,7 +164,7 @@ def write_records(folder: Path) -> Path:
             path.parent.mkdir(parents=True, exist_ok=True)
             lines = (json.dumps(row) for row in _prm800k(rng, phase, part == "train"))
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")  # \ud800 as an escape
-    turns = [_conversation(rng, f"{text} ") for text in ("", *HOSTILE)] + [_conversation(rng) for _ in range(30)]
+    turns = [_conversation(rng, f"{text} ") for text in ("", *HOSTILE)] + [_conversation(rng) for _ in range(24)]
     target = folder / "mistral/data/train-00000-of-00001.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(turns), target)

@@ -48,15 +48,23 @@ class Rehearsal:
     verbose: bool = False
 
     def run(self) -> None:
-        """Rehearse every profile in turn; raises ``RehearsalError`` at the first failure."""
-        known = _known_times()
+        """Rehearse every profile in turn; raises ``RehearsalError`` with all failures at the end."""
+        known, failures = _known_times(), []
         for number, name in enumerate(self.names, start=1):
             left = sum(known.get(other, _DEFAULT_S) for other in self.names[number - 1 :])
             show(f"[{number}/{len(self.names)}] {name} (about {left / 60:.0f} min left)")
             start = time.monotonic()
-            self.profile(name)
-            self.took[name] = known[name] = time.monotonic() - start
-            _keep_times(known)
+            try:
+                self.profile(name)
+            except RehearsalError as error:
+                failures.append(f"{name}: {error}")
+                show(f"  FAILED {error}")
+            else:
+                known[name] = time.monotonic() - start
+            self.took[name] = time.monotonic() - start
+        _keep_times(known)
+        if failures:
+            raise RehearsalError("\n".join(failures))
 
     def profile(self, name: str) -> None:
         """Run the commands of one profile."""
