@@ -54,10 +54,10 @@ def adjusted_findings(compared: Sequence[Comparison]) -> list[Finding]:
     return [Finding(one.value, one.low, one.high, p) for one, p in zip(found, ps, strict=True)]
 
 
-def findings(evidence: Evidence) -> Findings:
-    """The findings for every claim that was tested; p-values are adjusted over all comparisons."""
+def findings(evidence: Evidence, compared: Sequence[Comparison]) -> Findings:
+    """The findings of ``compared`` for every claim that they test; p-values are adjusted over all of them."""
     known = {}
-    for one, test in zip(evidence.compared, adjusted_findings(evidence.compared), strict=True):
+    for one, test in zip(compared, adjusted_findings(compared), strict=True):
         known[one.benchmark, one.left, one.right] = test
         known[one.benchmark, one.right, one.left] = Finding(-test.value, -test.high, -test.low, test.p)
     tested: dict[str, dict[str, Finding]] = {}
@@ -85,6 +85,18 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         table,
         *map(Text, _about_seeds(evidence.compared)),
     ]
+
+
+def claims_as_published(evidence: Evidence) -> list[Block]:
+    """The claims about variants and mixes again, under the published decision rules."""
+    found = findings(evidence, evidence.compared_as_published)
+    titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
+    rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
+    caption = (
+        "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). The "
+        "p-values are adjusted over the comparisons of this table."
+    )
+    return [Table(caption, ("claim", *titles), rows, origin=str(TABLES))] if rows else []
 
 
 def _about_seeds(compared: Sequence[Comparison]) -> list[str]:

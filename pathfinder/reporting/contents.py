@@ -8,7 +8,7 @@ from typing import Any
 from pathfinder.pages.page import ROOT, Block, Listing, Page, Section, Table, Text
 from pathfinder.reporting import account, details, plots, record_flow, tables
 from pathfinder.reporting.answers import answers
-from pathfinder.reporting.claims import claims, findings
+from pathfinder.reporting.claims import claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
@@ -30,7 +30,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     lead += [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
     places = TEXTS["places"]
     links = {place: ROOT + place for place in places if " " not in place}
-    tested = findings(evidence)
+    tested = findings(evidence, evidence.compared)
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
     paper += map(Text, TEXTS["paper"].values())
@@ -38,7 +38,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     paper += [plots.paper_performance(results, is_comparable), plots.paper_scale(results, is_comparable)]
     sections: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
-        CLAIMS: [*claims(evidence, tested), *answers(evidence, tested)],
+        CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
         "ProcessBench": [
             *tables.by_part(results, PROCESSBENCH),
             *_compared(evidence, PROCESSBENCH),

@@ -100,15 +100,38 @@ class Evidence:
         The full variant is compared with each other variant on the same mix, with itself on the other mixes, with
         published PRMs, and on search with its rivals.
         """
-        pairs = []
-        for name, (run, *_) in self.systems.items():
-            full = spoken(replace(run, variant="full"))
-            pairs += [(full, name)] if run.variant != "full" else [(FULL, name)] if name != FULL else []
-        pairs += [(FULL, rival) for rival in (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values(), *self._published)]
+        pairs = self._pairs + [
+            (FULL, rival) for rival in (ONE_SAMPLE, RANDOM, MAJORITY, *BEST_OF_N.values(), *self._published)
+        ]
         found: list[Comparison] = []
         for bench, systems in self.measured.items():
             found += compare(systems, pairs, bench.title, self._report, self.spreads[bench])
         return found
+
+    @cached_property
+    def compared_as_published(self) -> list[Comparison]:
+        """The comparisons among our systems under the published rules, where the main rule is another one.
+
+        The search has no other rule, because another rule would lead to other steps.
+        """
+        measures = {PROCESSBENCH: partial(comparisons.on_processbench, self.processbench_items)}
+        measures |= {PRMBENCH: partial(comparisons.on_prmbench, self.prmbench_items)}
+        found: list[Comparison] = []
+        for bench in [bench for bench in measures if bench not in self.results.official]:
+            measure = partial(_as_published, measures[bench], _PUBLISHED[bench])
+            systems = _existing({name: self._trained(name, bench.key, measure) for name in self.systems})
+            spread = pooled(system.replicates for system in systems.values())
+            found += compare(systems, self._pairs, bench.title, self._report, spread)
+        return found
+
+    @property
+    def _pairs(self) -> list[tuple[str, str]]:
+        """The full variant and each other variant on the same mix, and the full variant on the main and other mixes."""
+        pairs = []
+        for name, (run, *_) in self.systems.items():
+            full = spoken(replace(run, variant="full"))
+            pairs += [(full, name)] if run.variant != "full" else [(FULL, name)] if name != FULL else []
+        return pairs
 
     @cached_property
     def rewards(self) -> dict[str, dict[str, Rewards]]:
@@ -147,6 +170,26 @@ class Evidence:
 
     def _untrained(self, measured: Measured) -> System | None:
         return gather({1: measured}, self._report, is_trained=False)
+
+
+def _published_prediction(row: Row) -> Row | None:
+    return row | {"prediction": row["prediction_pass1"]} if "prediction_pass1" in row else None
+
+
+def _published_labels(row: Row) -> Row | None:
+    labels = row["scores"].get("step_level_validity_labels_official")
+    return None if labels is None else row | {"scores": {"step_level_validity_labels": labels}}
+
+
+_PUBLISHED: dict[Benchmark, Callable[[Row], Row | None]] = {
+    PROCESSBENCH: _published_prediction,
+    PRMBENCH: _published_labels,
+}
+"""Per benchmark, a prediction row with the published rule's answer under the standard key; ``None`` without one."""
+
+
+def _as_published(measure: Measure, read: Callable[[Row], Row | None], rows: list[Row]) -> Measured:
+    return measure([found for row in rows if (found := read(row)) is not None])
 
 
 def _existing(systems: Mapping[str, System | None]) -> dict[str, System]:

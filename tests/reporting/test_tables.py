@@ -123,3 +123,23 @@ def test_the_main_table_names_the_benchmarks_under_published_rules(folder: Path,
     main([])
     caption = json.loads(Path("reports/tables.json").read_text())["tables"]["Results"][0]["caption"]
     assert caption.endswith("Our systems follow the published rules in PRMScore.")
+
+
+def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Path) -> None:
+    """In these inputs every system has the same answers under ProcessBench's published rule."""
+    write_project(root, "paper")
+    write_everything()
+    main([])
+    section = "The paper's claims, tested here"
+    ours, published = json.loads(Path("reports/tables.json").read_text())["tables"][section][:2]
+    assert published["headers"] == ["claim", "ProcessBench mean F1", "PRMScore"]
+    under = [{row[0]: row[1] for row in table["rows"]} for table in (ours, published)]
+    assert set(under[1]) == {"separate subtasks help", "separate error categories help"}
+    assert under[1]["separate subtasks help"] == "open: +0.0 [0.0, 0.0], p 1.000"
+    assert under[0]["separate subtasks help"] != under[1]["separate subtasks help"]
+    for benchmark in ("processbench", "prmbench"):
+        for path in Path("metrics", benchmark).glob("*.json"):
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"preset": "official"}))
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"][section]
+    assert not any("published decision rules" in table["caption"] for table in tables)

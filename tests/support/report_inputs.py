@@ -94,6 +94,7 @@ def write_evaluation(run: str) -> None:
         Path(f"artifacts/predictions/processbench/{run}.jsonl"),
         [
             {"subset": i.subset, "id": i.id, "prediction": predictions[i.subset, i.id], "label": i.label}
+            | {"prediction_pass1": first_step[i.subset, i.id]}
             | {"steps": step_scores(len(i.steps), predictions[i.subset, i.id])}
             for i in items
         ],
@@ -109,7 +110,13 @@ def write_evaluation(run: str) -> None:
     write_jsonl(
         Path(f"artifacts/predictions/prmbench/{run}.jsonl"),
         [
-            {"idx": idx, "scores": {"step_level_validity_labels": given}}
+            {"idx": idx}
+            | {
+                "scores": {
+                    "step_level_validity_labels": given,
+                    "step_level_validity_labels_official": flipped[idx],
+                }
+            }
             | {"steps": [{"reward": 0.9 if correct else 0.2} for correct in given]}
             for idx, given in labels.items()
         ],
