@@ -53,3 +53,11 @@ def save_adapter(model: Any, folder: Path) -> None:
         config.inference_mode = True
     model.save_pretrained(folder / FOLDER, safe_serialization=True, save_embedding_layers=False)
     (folder / FOLDER / "README.md").unlink(missing_ok=True)  # an empty model card
+
+
+def merge(model: Any) -> Any:
+    """The base model of a ``with_adapter`` model with its weights changed by the adapter, in float32.
+
+    A bfloat16 base is converted first, so that every weight is rounded once, when it is saved.
+    """
+    return model.float().merge_and_unload()

@@ -12,7 +12,7 @@ from pathfinder.core.io import atomic_folder, write_json
 from pathfinder.core.params import Train
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
-from pathfinder.training.adapter import save_adapter
+from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.examples import Example
 from pathfinder.tree.passes import Prompter
 
@@ -31,7 +31,7 @@ def save_model(
     with atomic_folder(path) as folder:
         if settings.lora.rank:
             save_adapter(network, folder)
-            network = network.merge_and_unload()
+            network = merge(network)
         network.config._attn_implementation = "sdpa"
         network.config.name_or_path = ""
         network.config.use_cache = True

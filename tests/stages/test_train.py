@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -50,8 +51,8 @@ def project(tmp_path: Path, root: Path) -> Callable[..., Path]:
     return make
 
 
-def start(folder: Path, root: Path) -> subprocess.Popen[bytes]:
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+def start(folder: Path, root: Path, **variables: str) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
     command = [sys.executable, "-m", "stages.train", "full"]
     return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
 
@@ -93,12 +94,21 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert 0 <= scorer.score([Solution("s", "P", ("a",))])[0][0].reward <= 1
 
 
-def test_an_adapter_trained_in_two_processes(project: Callable[..., Path], root: Path) -> None:
-    """The stage starts both processes. The merged folder scores as the base model with the adapter does."""
+def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: Path) -> None:
+    """The same command on each machine. The merged folder scores as the base model with the adapter does."""
     lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj", "down_proj"])
-    folder = project("adapted", lora=lora, launch="cpu", soft_labels=True, records_per_tree=2, epochs=2.0)
-    shutil.copytree(root / "infra/accelerate", folder / "infra/accelerate")
-    finish(start(folder, root))
+    folder = project("adapted", lora=lora, launch="pair", soft_labels=True, records_per_tree=2, epochs=2.0)
+    pair = yaml.safe_load((root / "infra/accelerate/cpu.yaml").read_text()) | {"num_machines": 2}
+    (folder / "infra/accelerate").mkdir(parents=True)
+    (folder / "infra/accelerate/pair.yaml").write_text(yaml.safe_dump(pair))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    machines = [
+        start(folder, root, NODE_RANK=number, MASTER_ADDR="127.0.0.1", MASTER_PORT=port) for number in ("1", "0")
+    ]
+    for machine in machines:
+        finish(machine)
     figures = json.loads((folder / "metrics/train/full.json").read_text())
     assert figures["train_records"] == 12 * 5 + 12 * 4
     assert figures["train_trees"] == 12 * 3 + 12 * 2

@@ -9,7 +9,7 @@ import torch
 
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Lora
-from pathfinder.training.adapter import with_adapter
+from pathfinder.training.adapter import merge, with_adapter
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.trainer import fit
 from tests.support.training import settings, small_setup
@@ -42,3 +42,23 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     assert set(changed.nonzero().flatten().tolist()) <= set(rows)
     with pytest.raises(DataError, match=r"train\.lora\.targets: the model has no module nowhere"):
         with_adapter(model, Lora(rank=4, alpha=8, base_dtype="float32", targets=["nowhere"]), prompter.ids)
+
+
+def test_a_frozen_base_in_bfloat16_learns_as_one_in_float32_does(tmp_path: Path) -> None:
+    """What is trained stays float32. Merging in float32 keeps the trained rows exactly."""
+    losses, merged = [], []
+    for base_dtype in (torch.float32, torch.bfloat16):
+        model, prompter, examples = small_setup()
+        torch.manual_seed(0)
+        lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"])
+        network = with_adapter(model.to(torch.bfloat16).to(base_dtype), lora, prompter.ids)
+        kinds = {parameter.dtype for parameter in network.parameters() if parameter.requires_grad}
+        assert kinds == {torch.float32}
+        rows = fit(network, prompter, examples, settings(dtype="bfloat16", epochs=4.0), tmp_path / str(base_dtype)).rows
+        losses.append([row["loss"] for row in rows])
+        merged.append(merge(network).state_dict())
+    assert losses[0] == pytest.approx(losses[1], rel=0.05)
+    assert losses[1][-1] < losses[1][0]
+    assert {tensor.dtype for tensor in merged[1].values()} == {torch.float32}
+    for name, tensor in merged[0].items():
+        assert torch.allclose(tensor, merged[1][name], atol=2e-3), name
