@@ -9,7 +9,14 @@ from pathlib import Path
 from pathfinder.core.io import DataError
 from pathfinder.lineage import expected, history
 from pathfinder.lineage.claims import Claims
-from pathfinder.lineage.evidence import entered_records, tampered_records, unreproducible, witness
+from pathfinder.lineage.evidence import (
+    around,
+    entered_records,
+    tampered_journals,
+    tampered_records,
+    unreproducible,
+    witness,
+)
 from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW, read_manifest
 from pathfinder.lineage.history import Locked
@@ -107,8 +114,10 @@ class _Checker:
         claims = Claims(self.workspace, self.folders, stage, defined, record)
         yield from claims.findings()
         yield from unreproducible(stage, records)
+        yield from tampered_journals(stage, records, self.root)
         if record is not None and record.made(stage):
             self.attested.add(stage.name)
+            yield from around(record, stage)
         elif record is None and stage.cmd:
             # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
             level: Level = "error" if self.strict and not claims.made_once else "note"

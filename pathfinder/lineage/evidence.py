@@ -10,7 +10,9 @@ from pathfinder.lineage.claims import differing
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_records
 from pathfinder.lineage.workspace import Workspace
+from pathfinder.provenance.identity import LOCKS
 from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
+from pathfinder.provenance.materials import state_of
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
@@ -46,14 +48,43 @@ def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
         differ = [path for path, md5 in stage.outs.items() if other.outputs.get(path) != md5]
         if not differ:
             continue
-        around = list(differing("", (attested.content["environment"], other.content["environment"])))
-        known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in around) or "the environments are the same"
+        parts = ("environment", "journals")
+        ours, theirs = ({part: record.content.get(part, {}) for part in parts} for record in (attested, other))
+        facts = list(differing("", (ours, theirs)))
+        known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in facts) or "nothing else differs"
         yield Finding(
             stage.name,
             f"not reproducible: records {attested.digest[:12]} and {other.digest[:12]} have the same inputs, but made "
             f"different {', '.join(differ)}; {known}",
-            "note" if around else "error",
+            "note" if facts else "error",
         )
+
+
+def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Iterator[Finding]:
+    """Journals that no longer begin with what a recorded run left, unless a later run began a new journal."""
+    started_anew: set[str] = set()
+    for record in records:  # newest first
+        for path, use in record.content.get("journals", {}).items() if record.is_intact else ():
+            after = use["after"]
+            is_kept = after is not None and path not in started_anew and (root / path).exists()
+            if is_kept and state_of(root / path, after["size"]) != after:
+                message = (
+                    f"its first {after['size']:,} bytes are not those that the run of record {record.digest[:12]} "
+                    "left: answers were changed after the run"
+                )
+                yield Finding(path, message, stages=(stage.name,), cause="journal")
+            if not use["before"] or not use["before"]["size"]:
+                started_anew.add(path)
+
+
+def around(record: Record, stage: Locked) -> Iterator[Finding]:
+    """What the attesting run used that no dependency of the stage covers: foreign modules and other packages."""
+    for name in record.content.get("unlisted_modules", {}):
+        message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
+        yield Finding(name, message, stages=(stage.name,))
+    for name, (installed, pinned) in record.content.get("unlocked_packages", {}).items():
+        message = f"the run had {name} {installed or 'not installed'}, the lock pins {pinned}"
+        yield Finding(LOCKS, message, "note", (stage.name,))
 
 
 def entered_records(root: Path, stage: str) -> list[Record]:

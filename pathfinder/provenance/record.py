@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,15 +21,25 @@ from typing import Any
 from pathfinder.core.io import DataError, write_text
 from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.closure import import_closure, module_of
-from pathfinder.provenance.environment import describe_commit, describe_environment, peak_rss_bytes
+from pathfinder.provenance.environment import (
+    describe_actor,
+    describe_commit,
+    describe_environment,
+    describe_tree,
+    peak_rss_bytes,
+)
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
 from pathfinder.provenance.ledger import RECORDS, enter
+from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked_packages
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
 from pathfinder.provenance.schema import SCHEMA
 
 _RECORDING = "PATHFINDER_RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
+
+_NOTES = "PATHFINDER_NOTES"
+"""A file of JSON objects, one a line, for this record."""
 
 
 @contextmanager
@@ -36,10 +47,11 @@ def recorded(cmd: str) -> Iterator[None]:
     """Record the work of the ``with`` block under the stage of dvc.yaml that has this command.
 
     Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
-    does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records.
+    does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records, and
+    of several machines only the first (``NODE_RANK`` 0).
     Raises ``DataError`` if an input is missing or the stage did not write a declared out.
     """
-    if _RECORDING in os.environ or int(os.environ.get("RANK", "0")) > 0:
+    if _RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
         yield
         return
     stages = read_pipelines() if MAIN.exists() else {}
@@ -48,24 +60,42 @@ def recorded(cmd: str) -> Iterator[None]:
         print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
         yield
         return
-    record = _before(stage)
+    record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
     os.environ[_RECORDING] = cmd
-    try:
-        yield
-    finally:
-        del os.environ[_RECORDING]
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals:
+        os.environ[_NOTES] = notes.name
+        try:
+            yield
+        finally:
+            del os.environ[_RECORDING], os.environ[_NOTES]
+        record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
     record["times"] = {
         "start": start.isoformat(timespec="seconds"),
         "end": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 3),
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    record |= {"outputs": _digests(stage, stage.all_outs), "environment": describe_environment()}
+    environment = describe_environment()
+    record |= {
+        "outputs": _digests(stage, stage.all_outs),
+        "environment": environment,
+        "actor": describe_actor(),
+        "journals": journals.states(),
+        "unlisted_modules": unlisted_modules(record["code"]),
+        "unlocked_packages": unlocked_packages(environment["packages"], Path(LOCKS)),
+    }
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_text(RECORDS / stage.name / f"{digest}.json", text)
     enter(stage.name, digest)
+
+
+def note(name: str, value: Any) -> None:
+    """Add a JSON value to the record of the stage that runs in this process or started it; ignored if none does."""
+    if _NOTES in os.environ:
+        with Path(os.environ[_NOTES]).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: value}, allow_nan=False) + "\n")
 
 
 def _before(stage: Stage) -> dict[str, Any]:
@@ -80,6 +110,7 @@ def _before(stage: Stage) -> dict[str, Any]:
         "params": _params(stage),
         "code": _digests(stage, code),
         "git": describe_commit([*code, LOCKS, stage.file, stage.params_file]),
+        "tree": describe_tree(),
         "rooms": _digests(stage, [path for path in stage.deps if is_code(path)]),
     }
 

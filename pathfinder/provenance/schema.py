@@ -45,6 +45,39 @@ class Commit(Form):
     changed: list[str] | None
 
 
+class Tree(Form):
+    """The whole tree when the stage started: its commit, and sha256 by path of the files that differed from it."""
+
+    commit: str | None
+    tree: str | None
+    changed: dict[str, Sha256 | None] | None
+    more: Count | None
+
+
+class Actor(Form):
+    """The user who ran the stage, and the place."""
+
+    user: str
+    host: str | None
+    container: str | None
+    image: str | None
+    flow_run: str | None
+
+
+class JournalState(Form):
+    """The size of a journal and the digest of that many bytes."""
+
+    size: Count
+    sha256: Sha256
+
+
+class JournalUse(Form):
+    """A journal before and after the run; ``None`` if it did not exist."""
+
+    before: JournalState | None
+    after: JournalState | None
+
+
 class Times(Form):
     """When the stage ran (ISO 8601, UTC), for how long, and its peak memory."""
 
@@ -68,6 +101,12 @@ class StageRecord(Form):
     git: Commit
     times: Times
     environment: dict[str, Any]
+    notes: dict[str, Any] = Field(default_factory=dict)
+    tree: Tree | None = None
+    actor: Actor | None = None
+    journals: dict[str, JournalUse] = Field(default_factory=dict)
+    unlisted_modules: dict[str, Sha256] = Field(default_factory=dict)
+    unlocked_packages: dict[str, list[str | None]] = Field(default_factory=dict)
 
 
 Document = TypeVar("Document", bound=BaseModel)

@@ -152,7 +152,7 @@ def test_runs_of_the_same_inputs_with_other_outputs_are_not_reproducible(
     (found,) = check(None, project).findings
     assert (found.where, found.level) == ("train@full", level)
     assert "have the same inputs, but made different models/full" in found.message
-    assert found.message.endswith(f"cpu {before!r} and 'another'" if cpu else "; the environments are the same")
+    assert found.message.endswith(f"cpu {before!r} and 'another'" if cpu else "; nothing else differs")
 
 
 def test_a_lock_without_an_own_record_is_compared_with_the_nearest_one(project: Path) -> None:

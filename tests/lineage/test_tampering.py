@@ -41,6 +41,23 @@ FILES = (
 )
 OUTS = ("models/full", "models/plain", "metrics/train/full.json", "artifacts/raw")
 STAGES = ("download", "train@full", "train@plain")
+REMEMBERED = '''
+import json
+from fractions import Fraction
+
+def answer(variant: str, rate: float, new: str) -> str:
+    """The answer in the journal or, if it has none, a new one."""
+    path = Path(f".pathfinder/train/{variant}-{rate}.jsonl")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+") as journal:
+        journal.seek(0)
+        known = [json.loads(line) for line in journal]
+        if not known:
+            journal.write(json.dumps({"sum": "0", "text": new}) + "\\n")
+    return known[0]["text"] if known else new * int(Fraction(1))
+
+'''
+"""A stage that keeps its answers, as labelling does."""
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +67,11 @@ def finished(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     dvc(project, "remote", "add", "-d", "-q", "storage", STORE)
     with (project / ".gitignore").open("a") as ignored:
         ignored.write(f"/{STORE}\n")
+    replace(
+        project / "stages/train.py", "mix(corpus, variant, rate)", "answer(variant, rate, mix(corpus, variant, rate))"
+    )
+    replace(project / "stages/train.py", "@stage", REMEMBERED + "@stage")
+    dvc(project, "repro", "-q")
     dvc(project, "push", "-q", "--run-cache")
     storage.publish(project, STORE)
     (project / "params.yaml").write_text("train: {rate: 0.25, note: x}\n")
@@ -411,7 +433,7 @@ def records() -> Iterator[tuple[str, Tampering]]:
 
     def twice(project: Path) -> str:
         path = record_of(project, "train@full")
-        text = path.read_text().replace('{\n "cmd"', '{\n "cmd": "x",\n "cmd"', 1)
+        text = path.read_text().replace("{\n", '{\n "cmd": "x",\n', 1)
         path.unlink()
         path = path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json")
         path.write_text(text)
@@ -586,6 +608,36 @@ def published() -> Iterator[tuple[str, Tampering]]:
     yield "a manifest of other outs", lying
 
 
+def journals() -> Iterator[tuple[str, Tampering]]:
+    journal = Path(".pathfinder/train/full-0.25.jsonl")
+    expected = f"{journal}: its first "
+
+    def rewrite_answers(project: Path) -> str:
+        replace(project / journal, '"text": "full', '"text": "fuller')
+        return expected
+
+    yield "rewrite a journal", rewrite_answers
+
+    def make_again(project: Path) -> str:
+        """The answers are replaced, then the stage and the lock are made from them as if nothing had happened."""
+        rewrite_answers(project)
+        dvc(project, "repro", "-f", "-q", "-s", "train@full")
+        assert (project / "models/full/weights.txt").read_text().startswith("fuller")
+        return expected
+
+    yield "rewrite a journal and run again", make_again
+    yield "truncate a journal", on_file(journal.as_posix(), truncate)
+    yield "empty a journal", on_file(journal.as_posix(), lambda path: path.write_text(""))
+
+    def module(project: Path) -> str:
+        """A module in the project's root takes the place of an installed one."""
+        (project / "fractions.py").write_text("Fraction = int\n")
+        dvc(project, "repro", "-f", "-q", "-s", "train@full")
+        return "fractions (fractions.py): the run loaded this module, which is neither in the code of the stage"
+
+    yield "a module instead of an installed one", module
+
+
 def documents() -> Iterator[tuple[str, Tampering]]:
     for name, text, expected in (
         ("params.yaml", "train: {rate: 0.25, note: x}\n", "params.yaml: not valid YAML (duplicate key 'train'"),
@@ -634,6 +686,7 @@ CAMPAIGN = [
     *ledger(),
     *pointers(),
     *published(),
+    *journals(),
     *documents(),
 ]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import yaml
 
 from pathfinder.core.io import DataError
 from pathfinder.lineage.history import read_lock, read_records
-from pathfinder.provenance.record import recorded
+from pathfinder.provenance.identity import PROJECT
+from pathfinder.provenance.record import note, recorded
 
 
 def only_record(project: Path, stage: str) -> dict[str, object]:
@@ -49,6 +52,8 @@ def test_record_names_files_code_parameters_and_environment(made: Path) -> None:
     assert record["params"] == {"train": {"rate": 0.5, "note": "Ünïcode <+>"}}
     assert record["git"]["dirty"] is False  # type: ignore[index]
     assert record["environment"]["packages"]["dvc"]  # type: ignore[index]
+    assert list(record["tree"]["changed"]) == ["dvc.lock"]  # type: ignore[index]
+    assert [record[key] for key in ("journals", "unlisted_modules", "unlocked_packages")] == [{}, {}, {}]
     assert set(record["times"]) == {"start", "end", "seconds", "peak_rss_bytes"}  # type: ignore[call-overload]
 
 
@@ -57,7 +62,7 @@ def test_records_hold_no_secret_and_no_path_of_the_machine(made: Path) -> None:
     assert len(texts) == 3
     for text in texts:
         assert str(made) not in text
-        assert os.uname().nodename not in text or len(os.uname().nodename) < 4
+        assert json.loads(text)["actor"]["host"] == os.uname().nodename
 
 
 def test_failed_work_leaves_no_record(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +90,31 @@ def test_stage_is_found_by_its_command_when_its_name_differs(project: Path, monk
     with recorded("python -m stages.train random"):
         pass
     assert only_record(project, "control")["cmd"] == "python -m stages.train random"
+
+
+def test_a_process_of_the_stage_adds_notes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    work = "from pathfinder.provenance.record import note; note('throughput', {'tokens': 3})"
+    before = {record.content["times"]["start"] for record in read_records(project, "train@full")}
+    with recorded("python -m stages.train full"):
+        subprocess.run([sys.executable, "-c", work], check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
+    notes = [record.content["notes"] for record in read_records(project, "train@full")]
+    assert {} in notes
+    assert {"throughput": {"tokens": 3}} in notes
+    assert len(notes) == len(before) + 1
+    note("ignored", 1)
+
+
+@pytest.mark.parametrize("variable", ["RANK", "NODE_RANK"])
+def test_only_the_first_process_of_the_first_machine_records(
+    project: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.chdir(project)
+    before = len(list(read_records(project, "train@full")))
+    monkeypatch.setenv(variable, "1")
+    with recorded("python -m stages.train full"):
+        pass
+    assert len(list(read_records(project, "train@full"))) == before
 
 
 def test_a_module_run_elsewhere_notes_that_nothing_is_recorded(

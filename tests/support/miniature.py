@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +80,7 @@ _FILES = {
     "pathfinder/__init__.py": "",
     "pathfinder/mixing/__init__.py": "",
     "pathfinder/mixing/mix.py": _MIX,
-    "infra/locks/cpu.lock": "package==1.0 --hash=sha256:0123\n",
+    "infra/locks/cpu.lock": f"pydantic=={metadata.version('pydantic')} --hash=sha256:0123\n",
     "dvc.yaml": _DVC_YAML,
     "params.yaml": "train: {rate: 0.5, note: 'Ünïcode <+>'}\n",
     "data/corpus/one.txt": "one\n",

@@ -1,0 +1,65 @@
+"""Inputs that dvc.yaml does not list: journals, modules from other places, packages that the lock does not pin."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from pathfinder.engines.journal import Journal
+from pathfinder.provenance import hashing
+from pathfinder.provenance.materials import Journals, state_of, unlisted_modules, unlocked_packages
+
+
+def test_a_journal_has_its_state_before_and_after_the_run(tmp_path: Path) -> None:
+    path = tmp_path / ".pathfinder/label/0/journal.jsonl"
+    with Journal(path) as journal:
+        journal.append({"one": 1})
+    before, first = path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "other.jsonl").touch()
+    with Journals(tmp_path) as journals:
+        for _ in range(2):
+            with Journal(path) as journal:
+                journal.append({str(len(journal)): 2})
+        with Journal(path.with_name("new.jsonl")) as journal:
+            journal.append({"one": 1})
+        (tmp_path / "other.jsonl").open().close()
+    states = journals.states()
+    path.open().close()
+    assert list(states) == [".pathfinder/label/0/journal.jsonl", ".pathfinder/label/0/new.jsonl"]
+    assert states[".pathfinder/label/0/journal.jsonl"]["before"] == {"size": before, "sha256": first}
+    assert states[".pathfinder/label/0/journal.jsonl"]["after"] == state_of(path)
+    assert state_of(path, before) == {"size": before, "sha256": first}
+    assert state_of(path, path.stat().st_size + 1) is None
+    assert (states[".pathfinder/label/0/new.jsonl"]["before"] or {"size": 0})["size"] == 0
+
+
+def test_modules_from_other_places_are_named_and_installed_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_module.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.import_module("planted_module")
+    digest = hashlib.sha256(b"x = 1\n").hexdigest()
+    try:
+        inside = unlisted_modules([], tmp_path)
+        assert inside["planted_module (planted_module.py)"] == digest
+        assert unlisted_modules([], tmp_path / "elsewhere")["planted_module"] == digest
+        assert "planted_module (planted_module.py)" not in unlisted_modules(["planted_module.py"], tmp_path)
+    finally:
+        del sys.modules["planted_module"]
+    assert hashing.__name__ in inside  # this project's own code is outside of that folder
+    assert not {"pytest", "polars", "hashlib", "json"} & inside.keys()
+
+
+def test_installed_packages_are_compared_with_the_nearest_lock(tmp_path: Path) -> None:
+    (tmp_path / "cpu.lock").write_text(
+        "One==1.0 \\\n    --hash=sha256:00\ntwo[extra]==2.0 ; python_version > '3'\nfour==4\n"
+    )
+    (tmp_path / "cuda.lock").write_text("one==9\ntwo==9\nthree==9\nfour==9\n")
+    installed = {"one": "1.0", "two": "2.1", "tool": "5"}
+    assert unlocked_packages(installed, tmp_path) == {"two": ["2.1", "2.0"], "four": [None, "4"]}
+    assert unlocked_packages(installed, tmp_path / "none") == {}
