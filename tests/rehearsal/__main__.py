@@ -1,4 +1,4 @@
-"""Rehearse the GPU profiles on a CPU: python -m tests.rehearsal [PROFILE …] [--committed] [--verbose]."""
+"""Rehearse the GPU profiles on a CPU: python -m tests.rehearsal [PROFILE …], or put faults back with --faults."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import sys
 import time
 
 from pathfinder.core.text import errors_without_traceback
-from tests.rehearsal.rehearse import RehearsalError, rehearsal, show
+from tests.rehearsal.faults import plant_all
+from tests.rehearsal.rehearse import rehearsal
+from tests.rehearsal.show import RehearsalError, show
 
 NOT_REHEARSED: tuple[str, ...] = ()
 
@@ -18,10 +20,14 @@ def main() -> None:
     parser.add_argument("profiles", nargs="*", help="GPU profiles (default: all)")
     parser.add_argument("--committed", action="store_true", help="leave uncommitted changes out")
     parser.add_argument("--verbose", action="store_true", help="show the output of every command")
+    parser.add_argument("--faults", nargs="*", type=int, help="instead: put the faults of these numbers (or all) back")
     given = parser.parse_args()
     start = time.monotonic()
     with errors_without_traceback(), rehearsal(given.profiles, given.committed, given.verbose) as run:
         try:
+            if given.faults is not None:
+                plant_all(run.clone, given.faults)
+                return
             run.run()
         except RehearsalError as error:
             show(f"\nfailed: {error}")

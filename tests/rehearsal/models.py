@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
 from tests.baselines.model_folders import FOLDERS
 from tests.rehearsal import material
@@ -22,7 +23,10 @@ from tests.rehearsal.tokenizers import tokenizer_folder
 
 _LAYERS, _INNER, _HEAD = 2, 48, 4
 _SHARD = "20MB"
-_VERSION = "1"  # part of the cache's folder names: raise it after a change of this module
+_LABELS = [151_665, 151_666]
+"""The ids that <+> and <-> get: the first after Qwen's own tokens."""
+_WITHOUT_TOKENIZER = ("math-shepherd", "llemma")
+_VERSION = "2"  # part of the cache's folder names: raise it after a change of this module
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,7 @@ _MATH = {"do_sample": False, "repetition_penalty": 1.0}
 _THINK = {"do_sample": True, "temperature": 0.6, "top_p": 0.95}
 PUBLISHED = {
     "Qwen/Qwen2.5-Math-7B-Instruct": Published(28, 4, 4096, tokenizer="qwen-math", sampling=_MATH),
+    "declare-lab/PathFinder-PRM-7B": Published(28, 4, 4096, tokenizer="pathfinder", sampling=_MATH),
     "Qwen/Qwen2.5-Math-1.5B-Instruct": Published(12, 2, 4096, 151_936, True, "qwen-math", _MATH),
     "Qwen/Qwen2.5-7B-Instruct": Published(28, 4, 32_768, sampling=_CHAT),
     "Qwen/Qwen2.5-1.5B-Instruct": Published(12, 2, 32_768, 151_936, True, sampling=_CHAT),
@@ -63,17 +68,57 @@ def model_folder(name: str, repository: str) -> Path:
     folder = material.cache() / f"models-{_VERSION}" / repository
     if folder.exists():
         return folder
+    system, _, part = name.partition("/")
     if repository in PUBLISHED:
-        with atomic_folder(folder) as temporary:
-            _write_qwen(temporary, PUBLISHED[repository])
-    elif name in SYSTEMS and name in FOLDERS:
-        with atomic_folder(folder) as temporary:
-            FOLDERS[name](temporary)
+        write = partial(_write_qwen, shape=PUBLISHED[repository])
+    elif name == "math-psa/lora":
+        write = partial(_write_lora, shape=PUBLISHED["Qwen/Qwen2.5-Math-7B-Instruct"])
+    elif system in FOLDERS and part in ("", "tokenizer"):
+        write = partial(_write_baseline, system=system, part=part)
     else:
         raise DataError(
             f"{repository}: its shape is unknown; add heads, positions and sampling to PUBLISHED in {__name__}"
         )
+    with atomic_folder(folder) as temporary:
+        write(temporary)
     return folder
+
+
+def _write_baseline(folder: Path, system: str, part: str) -> None:
+    """A published PRM, or its tokenizer: two of the authors publish none that can be read without SentencePiece."""
+    FOLDERS[system](folder)
+    tokenizer = [path for path in folder.iterdir() if "token" in path.name]
+    for path in folder.iterdir():
+        if (part == "tokenizer") != (path in tokenizer) and (part or system in _WITHOUT_TOKENIZER):
+            path.unlink()
+
+
+def _write_lora(folder: Path, shape: Published) -> None:
+    """Math-PSA's adapter, below its upstream folder."""
+    target = folder / "checkpoint-2127"
+    target.mkdir()
+    width = shape.heads * _HEAD
+    tensors = {}
+    for layer in range(_LAYERS):
+        for module, rows in (("q_proj", width), ("v_proj", shape.keys * _HEAD)):
+            stem = f"base_model.model.model.layers.{layer}.self_attn.{module}"
+            tensors[f"{stem}.lora_A.weight"] = torch.randn(8, width) * 0.1
+            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 8) * 0.1
+    save_file(tensors, target / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 8, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "bias": "none"}
+    settings |= {"task_type": "CAUSAL_LM", "base_model_name_or_path": None, "fan_in_fan_out": False}
+    write_json(target / "adapter_config.json", settings)
+
+
+@torch.no_grad()
+def _prefer_labels(network: Any) -> None:
+    """Make <+> and <-> the likeliest tokens everywhere, as in a trained PRM: the published rules expect one of them.
+
+    The first number of the residual stream becomes large and constant, and only the rows of the two labels, which are
+    spare rows of the base model, read it.
+    """
+    network.model.embed_tokens.weight[:, 0] = 1.0
+    network.lm_head.weight[_LABELS, 0] = 3.0
 
 
 def _write_qwen(folder: Path, shape: Published) -> None:
@@ -93,6 +138,7 @@ def _write_qwen(folder: Path, shape: Published) -> None:
         rms_norm_eps=1e-6,
     )
     network: Any = Qwen2ForCausalLM(config)
+    _prefer_labels(network)
     model = network.to(torch.bfloat16)
     tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": 151643}
     model.generation_config = GenerationConfig.from_dict(tokens | shape.sampling)

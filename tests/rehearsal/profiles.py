@@ -108,7 +108,7 @@ def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]
     yield "report.bootstrap_samples", 50
     yield "validate.mix_tolerance", 0.0
     runs = list(content["runs"])
-    yield "runs", runs if len(runs) < 3 or content["profile"] != profiles.BASE else [runs[0], runs[-1]]
+    yield "runs", runs[:1] + (runs[-1:] if content["profile"] == profiles.BASE else [])
     yield "train.epochs", 2
     yield "train.save_every", 1
     yield "score.processes", 2

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -21,16 +21,13 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import Params, load_params
 from tests.rehearsal import clone, material, profiles
 from tests.rehearsal.records import write_records
+from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
 CARDS = 8
 _TIMES = "times.json"
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
 _DEFAULT_S = 120.0  # of a profile that was never rehearsed here
-
-
-class RehearsalError(Exception):
-    """A command of the documentation failed, or a stand-in was sent something that the real server would not obey."""
 
 
 @dataclass
@@ -72,7 +69,9 @@ class Rehearsal:
         with ExitStack() as stack:
             servers = self.servers(params, stack)
             for command in profiles.commands(self.clone, name):
-                self.command(command.replace("BUILD=cuda", "BUILD=cpu"))
+                if "NODE_RANK=0" in command:
+                    stack.enter_context(self.second_machine())
+                self.command(_here(command))
                 if command.startswith("pathfinder profile "):
                     self.override(name, servers)
         self.check()
@@ -129,6 +128,33 @@ class Rehearsal:
             yield f"http://127.0.0.1:{port}/v1"
         finally:
             process.terminate()
+            process.wait()
+
+    @contextmanager
+    def second_machine(self) -> Iterator[None]:
+        """Join every training run, as the documentation's second machine does, once the training set exists."""
+        runs = " ".join(sorted(load_params(self.clone / "params.yaml").runs))
+        ready = "metrics/validate_train.json"
+        script = f"until [ -f {ready} ]; do sleep 0.2; done; for run in {runs}; do python -m stages.train $run; done"
+        environment = self.environment | {"NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
+        for stale in (self.clone / ready, *self.clone.glob("models/*/config.json")):
+            stale.unlink()
+        with (self.log / "second-machine.txt").open("ab") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", script],
+                cwd=self.clone,
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        try:
+            yield
+            if process.wait(60):
+                raise RehearsalError(f"the second machine failed:\n{_tail(self.log / 'second-machine.txt')}")
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
             process.wait()
 
     def command(self, command: str) -> None:
@@ -219,9 +245,11 @@ def _vllm_parent(python: Path, work: Path, log: Path, hub: dict[str, str]) -> It
         process.wait()
 
 
-def show(text: str) -> None:
-    """Print a line at once."""
-    print(text, flush=True)
+def _here(command: str) -> str:
+    """The command on this machine: no GPU, no second machine, and a plan for the cards that are simulated."""
+    if command == "pathfinder plan --gpu":
+        return f"{command} --memory 80 --gpus {CARDS}"
+    return command.replace("BUILD=cuda", "BUILD=cpu").replace("first-machine", "127.0.0.1")
 
 
 def _is_healthy(port: int) -> bool:

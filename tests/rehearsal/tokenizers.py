@@ -16,6 +16,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 from pathfinder.core.io import atomic_folder, write_json, write_text
+from pathfinder.core.prompts import LABEL_TOKENS
 from tests.rehearsal import material
 
 PIECES = (
@@ -47,27 +48,29 @@ _R1_TEMPLATE = (
 SYSTEMS = {
     "qwen": "You are a helpful assistant.",
     "qwen-math": "Please reason step by step, and put your final answer within \\boxed{}.",
+    "pathfinder": "Please reason step by step, and put your final answer within \\boxed{}.",
 }
 """The system turn that Qwen's templates add to a conversation without one."""
 
 
 @cache
 def tokenizer_folder(kind: str) -> Path:
-    """A folder with the tokenizer of ``kind`` (qwen, qwen-math, deepseek-r1), made once per cache folder."""
+    """A folder with the tokenizer of ``kind``: qwen, qwen-math, pathfinder or deepseek-r1. Made once."""
     folder = material.cache() / f"tokenizer-{kind}"
     if not folder.exists():
         with atomic_folder(folder) as temporary:
             if kind == "deepseek-r1":
                 _write_r1(temporary)
             else:
-                _write_qwen(temporary, SYSTEMS[kind])
+                _write_qwen(temporary, SYSTEMS[kind], LABEL_TOKENS if kind == "pathfinder" else ())
     return folder
 
 
-def _write_qwen(folder: Path, system: str) -> None:
+def _write_qwen(folder: Path, system: str, more: tuple[str, ...]) -> None:
     core = _core()
     core.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in _QWEN_SPECIAL])
     core.add_tokens([AddedToken(text, special=False, normalized=False) for text in _QWEN_PLAIN])
+    core.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in more])
     core.save(str(folder / "tokenizer.json"))
     _settings(
         folder,
@@ -76,7 +79,7 @@ def _write_qwen(folder: Path, system: str) -> None:
         eos_token="<|im_end|>",  # noqa: S106
         pad_token="<|endoftext|>",  # noqa: S106
         unk_token=None,
-        additional_special_tokens=list(_QWEN_SPECIAL[1:]),
+        additional_special_tokens=[*_QWEN_SPECIAL[1:], *more],
         tokenizer_class="Qwen2Tokenizer",
         chat_template=_QWEN_TEMPLATE.replace("SYSTEM", system.replace("\\", "\\\\")),
         model_max_length=131072,

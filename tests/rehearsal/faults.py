@@ -1,0 +1,216 @@
+"""Put each of the fifteen faults back, one at a time, and see a test fail: python -m tests.rehearsal --faults.
+
+A fault is a replacement of named lines in the clone. It is an error if the lines are not found, if the test fails
+without the fault, or if it passes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rehearsal.show import RehearsalError, show
+
+_LIMIT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What was wrong, the lines that mend it, what stood there, and the test that notices."""
+
+    number: int
+    words: str
+    file: str
+    mended: str
+    faulty: str
+    test: str
+
+
+FAULTS = (
+    Fault(
+        1,
+        "PyTorch's CPU build survives make BUILD=cuda",
+        "Makefile",
+        "infra/locks/$(BUILD).lock,$(if $(filter cudacpu,$(BUILD)$(INSTALLED)),torch))",
+        "infra/locks/$(BUILD).lock)",
+        "tests/infra/test_makefile.py::test_the_environment_ends_with_the_build_that_was_asked_for",
+    ),
+    Fault(
+        2,
+        "the weights of the base model are not fetched",
+        "pathfinder/sources/hub.py",
+        '_SUFFIXES = (WEIGHTS, ".json"',
+        '_SUFFIXES = (".json"',
+        "tests/sources/test_hub.py::test_weights_are_fetched_and_read_without_a_network",
+    ),
+    Fault(
+        3,
+        "the export of a Hub model reads a folder that has only a pointer",
+        "pathfinder/data/export.py",
+        '(model if pointer is None else cached_folder(model, pointer)) / "tokenizer.json"',
+        'model / "tokenizer.json"',
+        "tests/stages/test_export.py::test_the_special_tokens_of_a_hub_model_are_read_from_its_cache",
+    ),
+    Fault(
+        4,
+        "the search sets come from a mirror that nobody has",
+        "infra/profiles/paper.yaml",
+        "name: search\n    kind: https",
+        "name: search\n    kind: mirror",
+        "tests/sources/test_profiles.py::test_the_six_search_sets_arrive_under_the_names_of_the_reader",
+    ),
+    Fault(
+        5,
+        "every server takes GPU 0",
+        "pathfinder/engines/vllm_server.py",
+        "return os.environ | cards.environment(mine) |",
+        "return os.environ |",
+        "tests/engines/test_vllm_server.py::test_each_server_has_cards_of_its_own_and_plain_sampling",
+    ),
+    Fault(
+        5,
+        "the whole memory of a card counts as free",
+        "pathfinder/models/devices.py",
+        'Device("cuda", float(free), float(total)',
+        'Device("cuda", float(total), float(total)',
+        "tests/models/test_footprint.py::test_what_other_processes_use_is_not_free",
+    ),
+    Fault(
+        6,
+        "several visible GPUs wrap the model in DataParallel",
+        "pathfinder/training/trainer.py",
+        "return min(1, int(super().n_gpu))",
+        "return int(super().n_gpu)",
+        "tests/training/test_trainer.py::test_several_visible_gpus_never_split_a_row_of_trees",
+    ),
+    Fault(
+        7,
+        "a record over the token budget is refused",
+        "pathfinder/training/examples.py",
+        "if len(tree) > self.budget and len(records) > 1:",
+        "if len(tree) > self.budget:\n            raise DataError(name)\n        if False:",
+        "tests/training/test_examples.py::test_large_trees_are_split_and_one_large_record_is_an_example_by_itself",
+    ),
+    Fault(
+        7,
+        "a search path over the PRM's positions blocks the search",
+        "pathfinder/policy/search.py",
+        "or (candidates > 0 and not fitting)",
+        "",
+        "tests/policy/test_search.py",
+    ),
+    Fault(
+        8,
+        "the model's generation_config.json changes the policy's sampling",
+        "pathfinder/engines/vllm_server.py",
+        '"--generation-config": "vllm"',
+        '"--generation-config": "auto"',
+        "tests/engines/test_vllm_server.py::test_each_server_has_cards_of_its_own_and_plain_sampling",
+    ),
+    Fault(
+        9,
+        "training waits until a checkpoint is written",
+        "pathfinder/training/checkpoints.py",
+        "        self._thread.start()\n",
+        "        self._thread.start()\n        self._thread.join(60)\n        assert not self._thread.is_alive()\n",
+        "tests/training/test_checkpoints.py::test_training_goes_on_while_a_checkpoint_is_written",
+    ),
+    Fault(
+        10,
+        "every process tokenises the whole training set",
+        "pathfinder/training/stored.py",
+        "if is_first and not folder.exists():",
+        "if not folder.exists():",
+        "tests/training/test_stored.py::test_only_the_first_process_tokenises",
+    ),
+    Fault(
+        11,
+        "a model of the Hub is not pinned",
+        "infra/profiles/paper.yaml",
+        "revision: ef9926d75ab1d54532f6a30dd5e760355eb9aa4d",
+        "revision: main",
+        "tests/sources/test_profiles.py::test_branches_that_can_move_are_known[paper]",
+    ),
+    Fault(
+        12,
+        "the mixes hold all rated completions",
+        "infra/profiles/paper.yaml",
+        "prm800k_records: 345000 ",
+        "prm800k_records: 0 ",
+        "tests/flows/test_fidelity.py::test_the_page_has_the_values_of_the_profiles_and_the_code",
+    ),
+    Fault(
+        13,
+        "the paper's pass-1 figures are subtracted from those of another rule",
+        "pathfinder/reporting/tables.py",
+        "return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]",
+        "return [(AS_PUBLISHED, official, False), (REPAIRED, repaired(metrics), True)]",
+        "tests/reporting/test_tables.py",
+    ),
+    Fault(
+        14,
+        "PRMBench runs with the training prompt only",
+        "pathfinder/prm/on_prmbench.py",
+        'preset=preset_of("prmbench", "official"), mode=Mode.FIRST',
+        "mode=Mode.FIRST",
+        "tests/stages/test_prmbench.py",
+    ),
+    Fault(
+        15,
+        "nothing says which driver the CUDA wheels need",
+        "infra/doctor.py",
+        "DRIVER = 580",
+        "DRIVER = 0",
+        "tests/infra/test_doctor.py::test_an_old_driver_and_an_old_card_are_named",
+    ),
+)
+"""In the order of their discovery. Two of them had two sides."""
+
+
+def plant_all(clone: Path, numbers: Sequence[int] = ()) -> None:
+    """Put the faults ``numbers`` (default: all) back one at a time; raises ``RehearsalError`` for those unnoticed."""
+    chosen = [fault for fault in FAULTS if not numbers or fault.number in numbers]
+    failures = []
+    show("tests without a fault")
+    if _status(clone, sorted({fault.test for fault in chosen})):
+        failures.append("a test fails without a fault")
+    for place, fault in enumerate(chosen, start=1):
+        start = time.monotonic()
+        problem = plant(fault, clone)
+        seconds = time.monotonic() - start
+        show(f"[{place}/{len(chosen)}] {fault.number:>2} {fault.words}: {problem or 'noticed'} ({seconds:.0f} s)")
+        if problem:
+            failures.append(f"fault {fault.number}, {fault.words}: {problem}")
+    if failures:
+        raise RehearsalError("\n".join(failures))
+
+
+def plant(fault: Fault, clone: Path) -> str:
+    """Put one fault back, run its test, and mend it again; returns what is wrong, or nothing if the test noticed."""
+    path = clone / fault.file
+    before = path.read_text(encoding="utf-8")
+    if fault.mended not in before:
+        return f"{fault.file} has no {fault.mended!r}"
+    path.write_text(before.replace(fault.mended, fault.faulty), encoding="utf-8")
+    try:
+        status = _status(clone, [fault.test])
+    finally:
+        path.write_text(before, encoding="utf-8")
+    return {0: f"{fault.test} passes", 1: ""}.get(status, f"{fault.test} ends with status {status}")
+
+
+def _status(clone: Path, tests: Sequence[str]) -> int:
+    """pytest's exit status: 1 if a test failed."""
+    command = ["python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "HF_"))}
+    environment |= {"PATH": f"{clone / '.venv/bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(clone)}
+    log = clone.parent / "log/faults.txt"
+    limit = _LIMIT_S * len(tests)
+    with log.open("ab") as output:
+        return subprocess.run(
+            command, cwd=clone, env=environment, stdout=output, stderr=output, timeout=limit, check=False
+        ).returncode
