@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from pathfinder.core.prompts import FIRST_LABELS
@@ -31,10 +31,14 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN."""
+    """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN.
+
+    ``other`` names a first-pass label at which the likeliest token is neither ``<+>`` nor ``<->``, if there is one.
+    """
 
     first: Mapping[str, float]
     reward: float
+    other: str = field(default="", compare=False)
 
     @property
     def labels(self) -> dict[str, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -54,11 +54,11 @@ def candidate_queries(rounds: Mapping[str, Candidates]) -> dict[str, list[Query]
 
 
 def step_score(
-    prompter: Prompter, name: str, number: int, found: Mapping[Reading, Iterable[float]], mode: Mode = Mode.BOTH
+    prompter: Prompter, number: int, found: Mapping[Reading, Iterable[float]], mode: Mode = Mode.BOTH
 ) -> StepScore:
     """The score of query ``number`` from the log-probabilities of ``<+>``, ``<->`` and the likeliest token.
 
-    Raises ``DataError`` naming the query (``name``) if the preset is strict and another token is the likeliest.
+    ``found`` maps the readings of the queries to these three values.
     """
     preset, labels = prompter.preset, prompter.labels
 
@@ -66,17 +66,39 @@ def step_score(
         good, bad, _ = map(float, found[Reading(number, given, mark)])
         return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
 
+    other = ""
     predicted: list[bool] = []
     probabilities: dict[str, float] = {}
     for step in passes_for(mode, prompter.passes):
         given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
             good, bad, top = map(float, found[Reading(number, given, mark)])
-            if preset.strict and not step.given and top > max(good, bad):
-                raise DataError(
-                    f"{name}: the most likely token at {labels[mark]} is neither <+> nor <->; use preset default"
-                )
+            if not step.given and top > max(good, bad):
+                other = other or labels[mark]
             predicted.append(good >= bad)
             probabilities[labels[mark]] = positive(given, mark)
     reward = probabilities.pop("correctness", math.nan)
-    return StepScore(probabilities, expected_reward(prompter.passes, positive) if mode is Mode.ALL else reward)
+    if mode is Mode.ALL:
+        reward = expected_reward(prompter.passes, positive)
+    return StepScore(probabilities, reward, other)
+
+
+def refuse_other_tokens(
+    prompter: Prompter, solutions: Sequence[Solution], scores: Sequence[Sequence[StepScore]]
+) -> None:
+    """With a strict preset, raise where the published ProcessBench runner does.
+
+    That runner reads the steps of a solution up to the first one with an error label. Raises ``DataError`` naming the
+    first of these steps whose likeliest token at a label is neither ``<+>`` nor ``<->``.
+    """
+    if not prompter.preset.strict:
+        return
+    for solution, steps in zip(solutions, scores, strict=True):
+        for number, step in enumerate(steps):
+            if step.other:
+                raise DataError(
+                    f"{solution.id}, step {number}: the most likely token at {step.other} is neither <+> nor <->; "
+                    "use preset default"
+                )
+            if step.has_error:
+                break

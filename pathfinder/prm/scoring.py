@@ -14,7 +14,7 @@ import torch
 
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.models.model import DTYPES, load_model, resolve
-from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of
+from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, refuse_other_tokens
 from pathfinder.prm.tree_reader import Prompt, TreeReader
 from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
 from pathfinder.tree.passes import Mode, Query
@@ -52,6 +52,7 @@ class Scorer:
 
         With ``stop``, score the steps of a solution up to and including the first one that it holds for, in waves that
         grow and reuse the trunks of the wave before. A solution that is longer than the model's context has no scores.
+        Raises ``DataError`` as ``refuse_other_tokens`` does.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in chunks(solutions, stops=stop is not None):
@@ -59,6 +60,7 @@ class Scorer:
             for count in self._whole(queries, out) if stop is None else self._waves(queries, out, stop):
                 if on_done is not None:
                     on_done(count)
+        refuse_other_tokens(self._reader.prompter, solutions, out)
         return out
 
     def _whole(self, queries: Mapping[int, list[Query]], out: list[list[StepScore]]) -> Iterator[int]:

@@ -15,7 +15,15 @@ from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
-from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, step_score
+from pathfinder.prm.readings import (
+    WAVE,
+    Stop,
+    candidate_queries,
+    open_prompter,
+    queries_of,
+    refuse_other_tokens,
+    step_score,
+)
 from pathfinder.tree.passes import Mode, Query, Reading, passes_for
 
 
@@ -42,10 +50,13 @@ class ServedScorer:
     ) -> list[list[StepScore]]:
         """Like ``Scorer.score``, but every solution advances from wave to wave by itself.
 
-        Raises ``DataError`` if the server refuses a prompt and ``TransientError`` if it is down.
+        Raises ``DataError`` if the server refuses a prompt, or as ``refuse_other_tokens`` does, and ``TransientError``
+        if it is down.
         """
         groups = {str(number): queries_of(solution) for number, solution in enumerate(solutions)}
-        return [scores or [] for scores in self._score(groups, on_done, stop).values()]
+        out = [scores or [] for scores in self._score(groups, on_done, stop).values()]
+        refuse_other_tokens(self._prompter, solutions, out)
+        return out
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search; the server's prefix cache holds the trunks."""
@@ -122,4 +133,4 @@ class ServedScorer:
             for reading in wanted:
                 good, bad, _ = found[reading]
                 predicted[reading.query] += (good >= bad,)
-        return [step_score(prompter, query.name, number, found, mode) for number, query in enumerate(queries)]
+        return [step_score(prompter, number, found, mode) for number in range(len(queries))]

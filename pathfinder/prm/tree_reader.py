@@ -97,8 +97,7 @@ class TreeReader:
         if trunks is not None:
             trunks[:] = layout.extend_trunks(plain, trunks, batch, cache)
         return [
-            [step_score(self.prompter, name, i, tree.found, self._mode) for i, (name, _) in enumerate(tree.prompts)]
-            for tree in trees
+            [step_score(self.prompter, i, tree.found, self._mode) for i in range(len(tree.prompts))] for tree in trees
         ]
 
     def _second_pass(

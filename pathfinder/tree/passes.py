@@ -32,7 +32,7 @@ class Preset:
     full_softmax: bool = False
     """Take P(<+>) over the whole vocabulary rather than over the two label tokens."""
     strict: bool = False
-    """Refuse a first-pass label whose most likely token is neither ``<+>`` nor ``<->``."""
+    """Refuse a first-pass label whose most likely token is neither ``<+>`` nor ``<->``, up to the first error."""
 
 
 PRESETS: dict[str, Preset] = {

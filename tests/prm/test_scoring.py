@@ -19,7 +19,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
-from pathfinder.prm.readings import Stop
+from pathfinder.prm.readings import Stop, refuse_other_tokens
 from pathfinder.prm.scoring import Scorer, split
 from pathfinder.tree.attention import BinPlan, read_logits, use_trees
 from pathfinder.tree.layout import TreeBatch, batch_trees
@@ -387,6 +387,21 @@ def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
     save_prm(tmp_path)  # a label token is hardly ever the likeliest of a random model
     with pytest.raises(DataError, match="neither"):
         Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
+
+
+def test_other_tokens_are_refused_up_to_the_first_error_as_published() -> None:
+    tokenizer = plain_tokenizer()
+    add_label_tokens(tokenizer)
+    strict, default = (
+        Prompter(tokenizer, VARIANTS["full"], PRESETS[name]) for name in ("official-processbench", "default")
+    )
+    sound, wrong = StepScore({"math": 0.9, "consistency": 0.9}, 0.9), StepScore({"math": 0.1, "consistency": 0.9}, 0.1)
+    other = StepScore({"math": 0.1, "consistency": 0.9}, 0.1, other="math")
+    solution = Solution("s", "P", ("a", "b", "c"))
+    refuse_other_tokens(strict, [solution], [[sound, wrong, other]])
+    refuse_other_tokens(default, [solution], [[other, wrong, other]])
+    with pytest.raises(DataError, match="s, step 1: the most likely token at math is neither"):
+        refuse_other_tokens(strict, [solution], [[sound, other, wrong]])
 
 
 def test_parts_fit_into_the_budget_and_keep_the_order() -> None:
