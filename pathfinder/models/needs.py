@@ -39,6 +39,8 @@ Shapes = Callable[[str], Shape]
 STAGES = ("label", "train", "sample", "control", "processbench", "prmbench", "search", "baseline", "baseline_search")
 """The stages that may load a model or start a server."""
 _SEARCHES = ("search", "baseline_search")
+_POLICY_STAGES = ("sample", "control", *_SEARCHES)
+"""The stages that draw from the policy."""
 _SCORES = ("processbench", "prmbench", "baseline", *_SEARCHES)
 
 
@@ -178,7 +180,7 @@ def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes, gpus: i
         room = label.max_model_len - label.max_tokens
         return [generate_need(stage, shape_of("judge"), label.batch_size, room, label.max_tokens, kind)]
     needs = []
-    if stage in ("sample", "control", *_SEARCHES):
+    if stage in _POLICY_STAGES:
         needs += _policy_needs(stage, search, kind, shape_of)
     if stage in _SCORES and (score.engine == "local" or stage.startswith("baseline")):
         cached = search.batch_size * (_PROMPT + search.solution_tokens) if stage in _SEARCHES else 0

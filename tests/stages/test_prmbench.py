@@ -9,7 +9,8 @@ import pytest
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.io import read_json
 from pathfinder.core.steps import StepScore
-from stages.prmbench import is_correct, main
+from pathfinder.prm.on_prmbench import is_correct
+from stages.prmbench import main
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 
 
