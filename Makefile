@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor run world results test rehearse check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -97,6 +97,12 @@ $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 doctor: $(STAMP)  ## check what a GPU needs: driver, C compiler, Python headers, vLLM
 	@python -m infra.doctor
 
+gpu-day:  ## on a machine with a card: measure what no other can show, within 30 minutes, and write docs/gpu.md
+	@$(MAKE) --no-print-directory BUILD=cuda $(DEV_STAMP) data
+	@python -m infra.doctor
+	-@$(MAKE) --no-print-directory BUILD=cuda vllm
+	@python -m infra.gpu_day
+
 $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
 	@$(call install,$(VENV),$<)
 	@touch $@
@@ -119,7 +125,7 @@ test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
 	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks and not rehearsal"
 
-rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against stand-ins of Hub and servers (15 minutes)
+rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers (15 minutes)
 	@python -m tests.rehearsal
 
 check: $(DEV_STAMP)  ## run style and type checks only
