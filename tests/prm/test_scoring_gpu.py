@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -34,9 +33,18 @@ def prm(tmp_path: Path) -> Path:
     """A random PRM with seven query heads per key head and heads of 32, which Triton's kernels accept."""
     tokenizer = plain_tokenizer()
     add_label_tokens(tokenizer)
-    shape: dict[str, Any] = {"hidden_size": 224, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 7}
-    shape |= {"num_key_value_heads": 1, "max_position_embeddings": 4096, "initializer_range": 0.2}
-    random_qwen(qwen_config(tokenizer, len(tokenizer), **shape)).save_pretrained(tmp_path)
+    config = qwen_config(
+        tokenizer,
+        len(tokenizer),
+        hidden_size=224,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=7,
+        num_key_value_heads=1,
+        max_position_embeddings=4096,
+        initializer_range=0.2,
+    )
+    random_qwen(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     write_json(tmp_path / MODEL_FILE, {"variant": "full"})
     return tmp_path
