@@ -11,7 +11,18 @@ from tests.rehearsal.faults import plant_all
 from tests.rehearsal.rehearse import rehearsal
 from tests.rehearsal.show import RehearsalError, show
 
-NOT_REHEARSED: tuple[str, ...] = ()
+NOT_REHEARSED = (
+    "CUDA kernels: FlexAttention and vLLM on a card, their rounding and their speed (make gpu-day)",
+    "NCCL between cards and machines; gloo takes its place",
+    "memory at full size: peaks of training, vLLM's cache; `pathfinder plan --gpu` estimates it",
+    "hours and cost of each stage; `pathfinder plan --gpu` estimates them",
+    "the CUDA build of PyTorch and the driver; `make doctor` checks a machine",
+    "vLLM's engine: loading and quantising 32B weights, batching, its random numbers",
+    "the real Hub and raw-file hosts: rate limits, restricted repositories, hours of transfer",
+    "answers of the real judge and policy: how many parse, agree and finish",
+    "a file system that several machines share",
+)
+"""What remains unknown without a card; at most ten lines."""
 
 
 def main() -> None:

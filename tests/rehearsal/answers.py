@@ -16,7 +16,7 @@ SLOW = "Explain at length."
 """A problem with these words gets long steps that never end, so that its path outgrows the PRM's positions."""
 _SUM = re.compile(r"(\d+) \+ (\d+) = (\d+)")
 _PROBLEM = re.compile(r"Compute (\d+(?: \+ \d+)+)\.")
-_LINE = "We look at every term once more before we go on, because a slip here would spoil the sum. "
+_LINE = "We look at every term once more before the next step, because a slip here would spoil the sum. "
 
 
 def chat_answer(turns: Sequence[dict[str, Any]], seed: int) -> str:

@@ -1,4 +1,4 @@
-"""A fresh clone of the working tree, with this environment as its ``.venv`` and vLLM's stand-in as ``.venv-vllm``."""
+"""A fresh clone of the working tree, with this environment as its ``.venv`` and vLLM's substitute as ``.venv-vllm``."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ _LIMIT_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What was wrong, the lines that mend it, what stood there, and the test that notices."""
+    """A fault: the lines that fix it, what they replaced, and the test that notices."""
 
     number: int
     words: str
     file: str
-    mended: str
+    fixed: str
     faulty: str
     test: str
 
@@ -190,12 +190,12 @@ def plant_all(clone: Path, numbers: Sequence[int] = ()) -> None:
 
 
 def plant(fault: Fault, clone: Path) -> str:
-    """Put one fault back, run its test, and mend it again; returns what is wrong, or nothing if the test noticed."""
+    """Put one fault back, run its test and restore the file; returns what is wrong, or nothing if the test noticed."""
     path = clone / fault.file
     before = path.read_text(encoding="utf-8")
-    if fault.mended not in before:
-        return f"{fault.file} has no {fault.mended!r}"
-    path.write_text(before.replace(fault.mended, fault.faulty), encoding="utf-8")
+    if fault.fixed not in before:
+        return f"{fault.file} has no {fault.fixed!r}"
+    path.write_text(before.replace(fault.fixed, fault.faulty), encoding="utf-8")
     try:
         status = _status(clone, [fault.test])
     finally:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+from transformers.utils import logging
 
 from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
 from tests.baselines.model_folders import FOLDERS
@@ -27,6 +28,8 @@ _LABELS = [151_665, 151_666]
 """The ids that <+> and <-> get: the first after Qwen's own tokens."""
 _WITHOUT_TOKENIZER = ("math-shepherd", "llemma")
 _VERSION = "2"  # part of the cache's folder names: raise it after a change of this module
+
+logging.disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def commands(root: Path, profile: str) -> list[str]:
     return found or [f"pathfinder profile {profile}", "make run"]
 
 
-def stand_in(params: Params, hub: HubServer, records: Path) -> None:
+def serve_sources(params: Params, hub: HubServer, records: Path) -> None:
     """Serve every source of a profile: tiny models and a few records, under the revisions that the profile names."""
     for source in params.download.sources:
         if source.kind == "hub":
@@ -111,6 +111,7 @@ def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]
     yield "runs", runs[:1] + (runs[-1:] if content["profile"] == profiles.BASE else [])
     yield "train.epochs", 2
     yield "train.save_every", 1
+    yield "train.token_budget", 4096
     yield "score.processes", 2
     yield "search.max_rounds", min(content["search"]["max_rounds"], 11)
     if "label" in servers and content["label"]["engine"] == "openai":

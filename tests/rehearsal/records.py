@@ -1,6 +1,6 @@
 """A few records in the upstream formats, hostile ones and over-long ones among them.
 
-Every problem is a sum, and every step adds one term, so the judge's stand-in can check a step and the policy's stand-in
+Every problem is a sum, and every step adds one term, so the judge's substitute can check a step and the policy's substitute
 can write one.
 """
 

@@ -1,4 +1,4 @@
-"""Run the documentation's commands for every GPU profile in a fresh clone, against stand-ins of Hub and servers."""
+"""Run the documentation's commands for every GPU profile in a fresh clone, against substitutes of Hub and servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DEFAULT_S = 120.0  # of a profile that was never rehearsed here
 
 @dataclass
 class Rehearsal:
-    """A clone, its stand-ins and what was found."""
+    """A clone, its substitutes and what was found."""
 
     work: Path
     clone: Path
@@ -77,11 +77,11 @@ class Rehearsal:
         self.check()
 
     def serve(self, name: str) -> Params:
-        """Make the stand-ins of a profile's sources available."""
+        """Make the substitutes of a profile's sources available."""
         path = self.work / "profile.yaml"
         path.write_text(render(self.clone, name), encoding="utf-8")
         params = load_params(path)
-        profiles.stand_in(params, self.hub, write_records(self.work / "records"))
+        profiles.serve_sources(params, self.hub, write_records(self.work / "records"))
         (self.clone / "params.yaml").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
         return params
 
@@ -193,7 +193,7 @@ class Rehearsal:
         return "\n".join(f"--- {name}\n{_tail(path)}" for name, path in logs.items() if path.exists())
 
     def check(self) -> None:
-        """Raise ``RehearsalError`` if a stand-in noted a violation."""
+        """Raise ``RehearsalError`` if a substitute noted a violation."""
         file = self.log / "violations.jsonl"
         if file.exists():
             lines = list(dict.fromkeys(json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()))
@@ -202,7 +202,7 @@ class Rehearsal:
 
 @contextmanager
 def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool = False) -> Iterator[Rehearsal]:
-    """A clone with running stand-ins, for the profiles ``names`` (default: every GPU profile)."""
+    """A clone with running substitutes, for the profiles ``names`` (default: every GPU profile)."""
     start = time.monotonic()
     python = material.vllm_python()
     with ExitStack() as stack:
@@ -223,7 +223,7 @@ def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool 
         if unknown := [name for name in names if name not in known]:
             raise DataError(f"{', '.join(unknown)}: not a GPU profile; expected one of {', '.join(known)}")
         environment = clone.environment(project, work, hub.environment(work / "hf"), CARDS)
-        show(f"clone and stand-ins: {time.monotonic() - start:.0f} s in {work}")
+        show(f"clone and substitutes: {time.monotonic() - start:.0f} s in {work}")
         yield Rehearsal(work, project, hub, environment, log, list(names) or known, verbose=verbose)
 
 
@@ -249,6 +249,8 @@ def _here(command: str) -> str:
     """The command on this machine: no GPU, no second machine, and a plan for the cards that are simulated."""
     if command == "pathfinder plan --gpu":
         return f"{command} --memory 80 --gpus {CARDS}"
+    if command == "make run":  # which starts as many stages as there are GPUs
+        return "make data && pathfinder run --jobs 2"
     return command.replace("BUILD=cuda", "BUILD=cpu").replace("first-machine", "127.0.0.1")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class RehearsalError(Exception):
-    """A command of the documentation failed, a stand-in noticed a violation, or a fault went unnoticed."""
+    """A command of the documentation failed, a substitute noticed a violation, or a fault went unnoticed."""
 
 
 def show(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The stand-in of the ``vllm`` command: it hands its arguments to the running ``tests.rehearsal.vllm_parent``.
+"""The substitute of the ``vllm`` command: it hands its arguments to the running ``tests.rehearsal.vllm_parent``.
 
 ``import vllm`` takes ten seconds, so one process imports it and forks a server for every command. This process lasts as
 long as the server: each ends when the other does.

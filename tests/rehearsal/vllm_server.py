@@ -1,7 +1,7 @@
-"""``vllm serve`` without kernels: vLLM's own parser, model checks, tokenizer and request protocol, scripted answers.
+"""``vllm serve`` without kernels: vLLM's own parser, model checks, tokenizer and request protocol, and scripted answers.
 
 The command line goes through vLLM's parser and ``create_engine_config``, a request through the request class, its
-length checks and ``to_sampling_params``. What vLLM would refuse is refused with its own message. What vLLM would ignore
+length checks and ``to_sampling_params``. It refuses what vLLM refuses, with the same message. What vLLM would ignore
 or add silently is refused here: unknown fields, penalties or ``top_k`` that the request does not ask for, and two
 servers on one card. Every check appends a line to the log folder.
 """
@@ -40,7 +40,7 @@ class RefusedError(Exception):
 def serve(arguments: list[str], log: Path) -> None:
     """Run ``vllm <arguments>`` until the process ends."""
     if arguments[:1] != ["serve"]:
-        raise SystemExit(f"vllm {' '.join(arguments)}: the stand-in knows only `vllm serve`")
+        raise SystemExit(f"vllm {' '.join(arguments)}: the substitute knows only `vllm serve`")
     args = make_arg_parser(FlexibleArgumentParser(prog="vllm serve")).parse_args(arguments[1:])
     validate_parsed_serve_args(args)
     args.model = args.model_tag or args.model
