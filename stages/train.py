@@ -29,6 +29,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
 from pathfinder.models import cards, footprint, launch, model, tokens
 from pathfinder.provenance.identity import code_digest
+from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
 from pathfinder.training import outcome, stored, trainer
 from pathfinder.training.examples import read_examples
@@ -94,6 +95,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         outcome.save_model(network, tokenizer, prompter, settings, added, Path("models") / run.name)
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
         io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
+        note("throughput", fitted.throughput)
         shutil.rmtree(progress, ignore_errors=True)
     processes.destroy_process_group()
 

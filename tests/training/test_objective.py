@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.training.examples import Example, read_examples
+from pathfinder.training.examples import Example, plan_steps, read_examples
 from pathfinder.training.objective import area_under_curve, batches, evaluate, summed_loss
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.passes import Prompter
@@ -139,3 +139,48 @@ def test_the_loss_of_a_label_is_its_cross_entropy_between_two_tokens() -> None:
             losses.setdefault(int(mark), []).append(-float(pair[place, int(positive)]))
     for mark, label in enumerate(prompter.labels):
         assert found[label]["loss"] == pytest.approx(np.mean(losses[mark]), rel=1e-6)
+
+
+def test_an_epoch_has_the_expected_gradient_of_the_published_batches(request: pytest.FixtureRequest) -> None:
+    """Steps of whole trees and steps of single samples, each counted by its labels, have the same mean gradient.
+
+    It is the gradient of the mean loss over all labels. Equal weights of problems have another one.
+    """
+    request.getfixturevalue("exact_norms")
+    tokenizer = plain_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    model = small_model(tokenizer, torch.float64)
+    samples = list(published_samples(tokenizer, prompter, frame(5)))
+    order = np.random.default_rng(3).permutation(len(samples)).tolist()
+
+    def published(chosen: list[int]) -> tuple[torch.Tensor, float]:
+        total = sum(label != IGNORED for i in chosen for label in samples[i][1])
+        sums = [
+            torch.nn.functional.cross_entropy(
+                model(input_ids=torch.tensor([ids])).logits[0, :-1],
+                torch.tensor(labels[1:]),
+                ignore_index=IGNORED,
+                reduction="sum",
+            )
+            for ids, labels in (samples[i] for i in chosen)
+        ]
+        return gradient(model, torch.stack(sums).sum() / total), float(total)
+
+    wanted = mean_of([published(order[start : start + 12]) for start in range(0, len(order), 12)])
+    use_trees(model)
+    for weighting, is_equal in (("sample", True), ("problem", False)):
+        examples = read_examples(frame(5), prompter, 10**6, weighting, records_per_tree=3)
+        plan = plan_steps([example.samples for example in examples], 12, 1.0, 5)
+        assert len({sum(examples[i].samples for i in step) for step in plan}) > 1
+        steps = []
+        for step in plan:
+            chosen = [examples[i] for i in step]
+            total = float(sum(example.targets.weights.sum() for example in chosen))
+            steps.append((gradient(model, tree_loss(model, prompter, chosen, 300) / total), total))
+        gap = float((mean_of(steps) - wanted).norm() / wanted.norm())
+        assert (gap < 1e-12) == is_equal, weighting
+
+
+def mean_of(steps: list[tuple[torch.Tensor, float]]) -> torch.Tensor:
+    """The mean of gradients, each weighted by the second number."""
+    return sum((vector * weight for vector, weight in steps), torch.zeros(())) / sum(weight for _, weight in steps)
