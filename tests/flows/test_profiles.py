@@ -120,3 +120,17 @@ def test_a_wrong_overlay_is_named_and_writes_nothing(copy: Path, overlay: str, m
         profiles.write(copy, "bad", force=True)
     assert (copy / "params.yaml").read_bytes() == before
     assert not list(copy.glob(".params*"))
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_a_source_that_is_not_pinned_says_so(root: Path, copy: Path, name: str) -> None:
+    profiles.write(copy, name)
+    lines = [
+        line
+        for path in (root / "infra/profiles").glob("*.yaml")
+        for line in path.read_text(encoding="utf-8").splitlines()
+    ]
+    for source in load_params(copy / "params.yaml").download.sources:
+        if not source.is_pinned:
+            told = [line for line in lines if source.location in line and "not pinned" in line]
+            assert told, f"{source.name}: no comment says that it is not pinned"
