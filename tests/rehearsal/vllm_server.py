@@ -1,4 +1,4 @@
-"""``vllm serve`` without kernels: vLLM's own parser, model checks, tokenizer and request protocol, and scripted answers.
+"""``vllm serve`` without kernels: vLLM's parser, model checks, tokenizer and request protocol, and scripted answers.
 
 The command line goes through vLLM's parser and ``create_engine_config``, a request through the request class, its
 length checks and ``to_sampling_params``. It refuses what vLLM refuses, with the same message. What vLLM would ignore
