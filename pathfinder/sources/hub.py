@@ -271,7 +271,7 @@ def _refuse(error: Exception, where: str) -> None:
 
     origin = _origin(error)
     if isinstance(origin, OfflineModeIsEnabled):
-        raise DataError(f"{where}: HF_HUB_OFFLINE is set and the cache lacks a file; unset it to fetch") from error
+        raise DataError(f"{where}: HF_HUB_OFFLINE forbids to ask the Hub; unset it for the download") from error
     if isinstance(origin, GatedRepoError):
         raise DataError(
             f"{where}: access is restricted; accept the terms on the repository's page and set HF_TOKEN to a token of "

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -80,3 +81,10 @@ def test_a_server_that_does_not_answer_is_transient(tmp_path: Path, waits: list[
 def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
     with pytest.raises(DataError, match=r"; correct download\.sources"):
         fetch(url, tmp_path, retries=1)
+
+
+def test_a_full_disk_is_named_before_the_transfer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=(1 << 30) + len(BODY) - 1))
+    with file_server(FileServer({"/a.bin": BODY})) as server, pytest.raises(DataError, match=r"has 1\.0 GiB free"):
+        fetch(f"{server.url}/a.bin", tmp_path, retries=1)
+    assert not list((tmp_path / ".partial").glob("*.part"))
