@@ -12,6 +12,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+from pathfinder.core.io import read_json
+from tests.support.models import plain_tokenizer, qwen_config, random_qwen
+from tests.support.processes import in_processes
+from tests.training.load_cost import load
 
 pytestmark = pytest.mark.benchmarks
 _MIB = 2**20
@@ -68,5 +74,48 @@ def test_estimated_and_measured_peaks(root: Path, mirror: Path) -> None:
         print(
             f"\n{way}, longest pass {found['longest_pass']:.0f} tokens: estimated {found['estimate'] / _MIB:.0f} MiB, "
             f"measured {found['peak'] / _MIB:.0f} MiB, ratio {found['estimate'] / found['peak']:.2f}",
+            end="",
+        )
+
+
+def test_memory_of_loading_in_several_processes(root: Path, tmp_path: Path) -> None:
+    """A model of 66 million parameters, stored in bfloat16 and loaded in float32 by processes that share it."""
+    tokenizer = plain_tokenizer()
+    shape = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 8}
+    heads = {"num_attention_heads": 8, "num_key_value_heads": 8, "max_position_embeddings": 4096}
+    config = qwen_config(tokenizer, 32_000, **shape, **heads, tie_word_embeddings=False)
+    random_qwen(config).to(torch.bfloat16).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    for count in (2, 4):
+        for way in ("whole", "rows"):
+            out = tmp_path / f"{way}-{count}"
+            out.mkdir()
+            in_processes(count, load, tmp_path / "base", way, out, folder=tmp_path)
+            found = [read_json(path) for path in out.glob("*.json")]
+            assert len(found) == count
+            worst = {key: max(figures[key] for figures in found) for key in found[0]}
+            print(
+                f"\nloading {4 * worst['parameters'] / _MIB:.0f} MiB in {count} processes, {way}: peak "
+                f"{worst['peak'] / _MIB:.0f} MiB and {worst['anonymous'] / _MIB:.0f} MiB afterwards in each, "
+                f"{worst['seconds']:.2f} s",
+                end="",
+            )
+
+
+def test_examples_are_tokenised_once(root: Path, mirror: Path, tmp_path: Path) -> None:
+    """20,000 records of PRM800K. PATHFINDER_TOKENIZER names a folder with a tokenizer (default: a small one)."""
+    tokenizer = os.environ.get("PATHFINDER_TOKENIZER")
+    if tokenizer is None:
+        plain_tokenizer().save_pretrained(tmp_path / "tokenizer")
+    file = mirror / "prm800k/phase1_train.jsonl"
+    command = [sys.executable, "-m", "tests.training.read_cost"]
+    for way in ("keep", "tokenise", "map"):
+        words = [way, tokenizer or str(tmp_path / "tokenizer"), str(file), "20000", str(tmp_path / "examples")]
+        done = subprocess.run([*command, *words], cwd=root, capture_output=True, text=True, check=True)
+        found = json.loads(done.stdout.splitlines()[-1])
+        print(
+            f"\n{found['records']} records, {found['tokens']} tokens, longest {found['longest']}, {way}: "
+            f"{found['seconds']:.3f} s, {found['anonymous'] / _MIB:.0f} MiB of its own, peak "
+            f"{found['peak'] / _MIB:.0f} MiB; files {found['files'] / _MIB:.0f} MiB",
             end="",
         )
