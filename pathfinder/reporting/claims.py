@@ -93,7 +93,8 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
     titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
     rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
     caption = (
-        "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). The "
+        "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). On "
+        "PRMBench the published prompt differs from the training prompt, which a small model may not understand. The "
         "p-values are adjusted over the comparisons of this table."
     )
     return [Table(caption, ("claim", *titles), rows, origin=str(TABLES))] if rows else []
