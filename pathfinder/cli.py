@@ -74,6 +74,7 @@ def score(
     """Score every step of the solutions in a file: probabilities of the labels, and the reward."""
     from pathfinder.baselines.opening import open_prm
     from pathfinder.core.progress import Progress
+    from pathfinder.models.cards import confined
     from pathfinder.prm.opening import DEFAULTS
     from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
     from pathfinder.tree.passes import Mode
@@ -82,6 +83,7 @@ def score(
     settings = DEFAULTS.model_copy(update={"dtype": dtype, **server})
     solutions = read_solutions(file)
     with (
+        confined(0 if url else 1),
         open_prm(model, settings, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
@@ -108,7 +110,7 @@ def evaluate(
     from pathfinder.core.params import load_params
 
     published, params, folder = system_named(system), load_params(), _folder(data, benchmark)
-    typer.echo(evaluate(published, model, benchmark, folder, params.score, params.report, limit))
+    typer.echo(evaluate(published, model, benchmark, folder, params, limit))
 
 
 @app.command(rich_help_panel=BENCHMARKS)

@@ -4,7 +4,8 @@ Reads   artifacts/raw/<benchmark>, artifacts/raw/models/<system>
 Writes  artifacts/predictions/<benchmark>/<system>.jsonl, metrics/<benchmark>/<system>.json (percent)
 Run     python -m stages.baseline math-shepherd processbench
 
-A profile lists the systems to evaluate under ``baselines``.
+A profile lists the systems to evaluate under ``baselines``. The authors' checkpoint ``pathfinder-prm-7b`` is evaluated
+as the runs are (``stages.processbench``, ``stages.prmbench``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathfinder.baselines.evaluate import evaluate
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.core.params import load_params
+from pathfinder.prm import on_prmbench, on_processbench
+from pathfinder.prm.checkpoints import CHECKPOINTS
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
@@ -24,11 +27,15 @@ RAW = Path("artifacts/raw")
 @stage
 def main(system: Annotated[str, "a published PRM of docs/baselines.md"], benchmark: BenchmarkName) -> None:
     """Run the stage."""
-    published = system_named(system)
     params = load_params()
+    if system in CHECKPOINTS:
+        ours = {"processbench": on_processbench.evaluate, "prmbench": on_prmbench.evaluate}
+        print(ours[benchmark](system, params))
+        return
+    published = system_named(system)
     limit = {"processbench": params.processbench.limit, "prmbench": params.prmbench.limit}[benchmark]
     model = RAW / "models" / published.name
-    print(evaluate(published, model, benchmark, RAW / benchmark, params.score, params.report, limit))
+    print(evaluate(published, model, benchmark, RAW / benchmark, params, limit))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers
+from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import SearchJob, search_all
 from pathfinder.policy.search import RandomPick
 from pathfinder.policy.serving import POLICY, policy_cards, policy_servers
@@ -28,10 +29,10 @@ METRICS = Path("metrics/search/random.json")
 def main() -> None:
     """Run the stage."""
     params = load_params()
-    each = policy_cards(params.search)
-    with policy_servers(params.search, params.score.processes if each else 1, each) as (urls, count):
+    each, check = policy_cards(params.search), partial(require, "control", params, {"policy": POLICY})
+    with policy_servers(params.search, params.score.processes if each else 1, each, check) as (urls, count):
         pick = partial(nullcontext, RandomPick(params.search.seed))
-        job = SearchJob(params, ("sample", {"policy": POLICY}), pick, urls, rejects=False)
+        job = SearchJob(params, pick, urls, rejects=False)
         with Workers(job, count, each) as workers:
             rows, metrics = search_all("control", workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)

@@ -11,6 +11,7 @@ server that was down (exit status 75: try again) or a spent budget (69: raise it
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 
 from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
@@ -18,9 +19,11 @@ from pathfinder.core.params import load_params
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
+from pathfinder.engines.vllm_server import gpus_of
 from pathfinder.judge.judge import journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
+from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require
 from pathfinder.provenance.stage import stage
 
@@ -42,9 +45,11 @@ def main() -> None:
             f"label.max_tokens {params.max_tokens} leaves no room for a prompt in label.max_model_len "
             f"{params.max_model_len}; lower the first or raise the second"
         )
-    require("label", profile, {"judge": JUDGE_FOLDER})
     steps, trajectories = read_parquet(STEPS_FILE, STEPS), read_parquet(TRAJECTORIES_FILE, TRAJECTORIES)
-    with open_judge(JUDGE_FOLDER, params, STATE) as judge:
+    gpus = {"openai": 0, "vllm": gpus_of(params.vllm), "transformers": 1}[params.engine]
+    with confined(gpus), ExitStack() as stack:
+        require("label", profile, {"judge": JUDGE_FOLDER})
+        judge = stack.enter_context(open_judge(JUDGE_FOLDER, params, STATE))
         verdicts = choose(steps, params)
         prompts = Prompts(steps, trajectories, verdicts, judge, params.preset)
         folder = journal_folder(STATE, judge, params, [STEPS_FILE, TRAJECTORIES_FILE])

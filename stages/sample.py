@@ -9,6 +9,7 @@ Temperature and top-p are those of the search, so that the results are comparabl
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from pathfinder.benchmarks.accuracy import metrics
@@ -17,6 +18,7 @@ from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import RAW, identity_of
 from pathfinder.policy.samples import SampleJob, figures, graded
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
@@ -34,9 +36,9 @@ def main() -> None:
     loaded = read_search(RAW, settings.sets, settings.limit)
     content = deciding(settings) | {"problems": identity_of(loaded.items)}
     folder = chunk_folder("sample", content, [POLICY])
-    each = policy_cards(settings)
+    each, check = policy_cards(settings), partial(require, "sample", params, {"policy": POLICY})
     with (
-        policy_servers(settings, params.score.processes if each else 1, each) as (urls, count),
+        policy_servers(settings, params.score.processes if each else 1, each, check) as (urls, count),
         Workers(SampleJob(params, urls), count, each) as workers,
     ):
         found = workers.run(cut(loaded.items, settings.batch_size), folder, "sample")

@@ -20,17 +20,17 @@ from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
-from pathfinder.core.runs import parse_run
 from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, search_all, search_preset
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
+from pathfinder.prm.checkpoints import FETCHED, model_of, titles_of
 from pathfinder.prm.opening import cards_needed
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import decisive
 from pathfinder.provenance.stage import stage
 
-MODELS = Path("artifacts/raw/models")
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")
 CHOSEN = Path("artifacts/predictions/best_of_n")
@@ -41,24 +41,22 @@ METRICS = Path("metrics/search")
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/baselines.md"]) -> None:
     """Run the stage."""
     system = SYSTEMS.get(run)
-    if system is None:
-        parse_run(run)
+    folder = FETCHED / run if system else model_of(run)
     params = load_params()
-    folder = MODELS / run if system else Path("models") / run
     search_preset(params)  # fails early: loading the models takes minutes
     prompt = preset_of("search", params.search.preset)
     identity, models = {"run": run, "score": decisive(params.score)}, [POLICY, folder]
     is_served = system is None and params.score.engine == "vllm"
     processes, each = (1, cards_needed(params.score)) if is_served else (params.score.processes, 1)
     guide = partial(open_prm, folder, params.score, run if system else None, preset=prompt)
-    needs = ("search", {"policy": POLICY, "base": folder})
+    check = partial(require, "baseline_search" if system else "search", params, {"policy": POLICY, "base": folder})
     with (
-        policy_servers(params.search, processes, each) as (urls, count),
-        Workers(SearchJob(params, needs, guide, urls, rejects=system is None), count, each) as workers,
+        policy_servers(params.search, processes, each, check) as (urls, count),
+        Workers(SearchJob(params, guide, urls, rejects=system is None), count, each) as workers,
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
         rows, metrics = search_all("search", workers, identity, models, params)
-    metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else {})
+    metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else titles_of(run))
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_json(METRICS / f"{run}.json", metrics)
     averages = {f"prm@{params.search.n}": metrics["average"]} | figures["average"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,11 @@ from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.io import digest_of
-from pathfinder.core.params import Report, Score
+from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.steps import Solution
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
+from pathfinder.models.footprint import require
 from pathfinder.prm.run_scores import decisive, forget, score_chunks, scores_to_json, workers_of
 
 Rewards = list[list[float] | None]
@@ -52,21 +54,21 @@ class BaselineJob:
         yield work
 
 
-def evaluate(
-    system: System, model: Path, benchmark: BenchmarkName, data: Path, settings: Score, report: Report, limit: int = 0
-) -> str:
+def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, params: Params, limit: int = 0) -> str:
     """Evaluate the system in ``model`` on the benchmark in ``data``, ``limit`` items per subset or class (0: all).
 
     Writes ``artifacts/predictions/<benchmark>/<system>.jsonl`` and ``metrics/<benchmark>/<system>.json`` and returns
     the result as one line. Raises ``DataError`` if ``model`` is not a folder of this system.
     """
+    settings = params.score
     evaluation = read_evaluation(benchmark, data, limit)
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     methods = _methods(system, benchmark)
     identity = {"score": decisive(settings), "solutions": digest_of([asdict(solution) for solution in solutions])}
     folder = chunk_folder(f"{benchmark}/{system.name}", identity, [model])
     rewards: dict[Convention, Rewards] = {}
-    with workers_of(BaselineJob(system, model, benchmark, settings), settings, served=False) as workers:
+    check = partial(require, "baseline", params, {"base": model})
+    with workers_of(BaselineJob(system, model, benchmark, settings), settings, check, served=False) as workers:
         for convention in methods:
             title = f"{benchmark} {system.name}, {convention}"
             found = score_chunks(workers, folder, solutions, title, f"{convention}-")
@@ -78,7 +80,7 @@ def evaluate(
         for convention, found in rewards.items()
     }
     rows = evaluation.rows(answers, [{"steps": _step_rows(rewards, place)} for place in range(len(solutions))])
-    metrics = evaluation.metrics(answers, report)
+    metrics = evaluation.metrics(answers, params.report)
     metrics |= {"system": system.name, "titles": list(system.titles)}
     metrics["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
     metrics["too_long"] = {convention: found.count(None) for convention, found in rewards.items()}

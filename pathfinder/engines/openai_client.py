@@ -31,6 +31,9 @@ _LONGEST_WAIT_S = 60.0
 _FAILED_IN_A_ROW = 8  # after this many calls without a success between them, the server counts as down
 _TOP_LOGPROBS = 20  # vLLM's default limit
 _MINUS_INFINITY = -9999.0  # as vLLM writes it
+_NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""Sampling settings that vLLM takes from the model's generation_config.json unless a call or the server's command names
+them (``--generation-config vllm``). Other servers refuse them."""
 
 T = TypeVar("T")
 Sink = Callable[[str, T | Failure], None]
@@ -52,14 +55,18 @@ class ServerClient:
         self._replicas = Replicas(base_urls, concurrency)
         self._most = concurrency * len(base_urls)
         self._timeout_s, self._retries = timeout_s, retries
+        self._are_vllm = False
         self._failed = 0
 
     async def offers(self) -> dict[str, list[str]]:
         """The models that each reachable server offers; raises ``TransientError`` if none answers."""
+        owners = set[str]()
 
         async def ask(url: str, _attempt: int) -> list[str]:
             async with self._open(url) as client:
-                return [model.id async for model in await client.models.list()] or ["(no model)"]
+                models = [model async for model in await client.models.list()]
+            owners.update(getattr(model, "owned_by", "") or "" for model in models)
+            return [model.id for model in models] or ["(no model)"]
 
         replicas = self._replicas.all
         retries = self._retries if len(replicas) == 1 else min(self._retries, 2)  # a dead one must not delay the others
@@ -76,6 +83,7 @@ class ServerClient:
                 found[replica.url] = result
         if not found:
             raise next(error for error in results if isinstance(error, TransientError))
+        self._are_vllm = owners == {"vllm"}
         return found
 
     def chat(
@@ -147,7 +155,9 @@ class ServerClient:
         if sampling.stop:
             settings["stop"] = list(sampling.stop)
         extensions = {"include_stop_str_in_output": sampling.include_stop, "top_k": sampling.top_k}  # of vLLM
-        body = {name: value for name, value in extensions.items() if value}
+        body: dict[str, float] = {name: value for name, value in extensions.items() if value}
+        if self._are_vllm:
+            body = _NEUTRAL | body
         return settings | ({"extra_body": body} if body else {})
 
     def _open(self, url: str) -> openai.AsyncOpenAI:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import httpx
 
-from pathfinder.core.hub import read_hub_model
+from pathfinder.core.hub import cached_folder, read_hub_model
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Vllm
 from pathfinder.core.progress import Progress
@@ -93,13 +93,13 @@ def vllm_servers(
 
 
 def _model_flags(folder: Path, logs: Path) -> list[str]:
-    """The model to serve: a pinned repository or a folder.
+    """The model to serve: its folder, or its commit in the Hub's cache. A server never fetches anything by itself.
 
     Next to a qwen2 configuration, vLLM's ``AutoTokenizer`` uses ``Qwen2Tokenizer`` whatever class the folder names, and
     that class splits digits differently. From a folder without a configuration it reads tokenizer.json unchanged.
     """
     if (model := read_hub_model(folder)) is not None:
-        return [model.repo, "--revision", model.revision, "--tokenizer-revision", model.revision]
+        folder = cached_folder(folder, model)
     tokenizer = logs / "tokenizer"
     shutil.rmtree(tokenizer, ignore_errors=True)
     tokenizer.mkdir()

@@ -77,11 +77,12 @@ def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) ->
 class Workers:
     """The processes of a job with ``each`` GPUs: ``processes`` of them, or with 0 as many as GPUs are left for.
 
-    Without a GPU, 0 is one process. They start when the first chunk is missing and end with the block.
+    Without a GPU, 0 is one process. They start when the first chunk is missing and end with the block. ``check`` is
+    called before, while this process holds the GPUs of all of them.
     """
 
-    def __init__(self, job: Job, processes: int = 1, each: int = 1) -> None:
-        self._job, self._each = job, each
+    def __init__(self, job: Job, processes: int = 1, each: int = 1, check: Callable[[], None] | None = None) -> None:
+        self._job, self._each, self._check = job, each, check or (lambda: None)
         self._count = processes or len(cards.available()) // max(each, 1) or 1
         self._stack = ExitStack()
         self._work: Work | None = None
@@ -115,12 +116,14 @@ class Workers:
     def _here(self) -> Work:
         if self._work is None:
             self._stack.enter_context(cards.confined(self._each))
+            self._check()
             self._work = self._stack.enter_context(self._job.open())
         return self._work
 
     def _there(self, missing: Sequence[Chunk], folder: Path, progress: Progress) -> None:
         if not self._workers:
             mine = self._stack.enter_context(cards.lease(self._count * self._each))
+            self._check()
             parts = (mine[number * self._each :][: self._each] for number in range(self._count))
             self._workers += [self._stack.enter_context(_Worker(self._job, part)) for part in parts]
         waiting = list(missing)

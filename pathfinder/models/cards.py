@@ -36,6 +36,8 @@ _POLL_S = 0.5
 _SHOW_S = 60.0
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total", "--format=csv,noheader,nounits")
 _MIB = 2**20
+# Whether there is a GPU, torch shall ask the driver's library. Asking CUDA would fix the visible cards of this process.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +154,14 @@ def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
 def confined(count: int = 1) -> Iterator[list[Card]]:
     """Like ``lease``, and the only GPUs that this process sees from now on are these.
 
-    Call it before anything asks CUDA: a process that has seen its GPUs keeps them.
+    Raises ``DataError`` as ``lease`` does, and if this process uses CUDA already: it would keep the cards it has seen.
     """
     with lease(count) as cards:
-        os.environ.update({name: value for name, value in environment(cards).items() if name != _LEASED})
+        wanted = {name: value for name, value in environment(cards).items() if name != _LEASED}
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized() and wanted.get(_VISIBLE) != os.environ.get(_VISIBLE):
+            raise DataError(f"{_title()}: CUDA was in use before GPUs were leased; set {_VISIBLE} before the start")
+        os.environ.update(wanted)
         yield cards
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,7 +17,6 @@ from pathfinder.core.params import Params
 from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, chunk_folder, cut
-from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import score_samples
 from pathfinder.policy.policy import KeptPolicy, Policy, open_policy
 from pathfinder.policy.search import search
@@ -39,12 +38,10 @@ class Guide(Protocol):
 class SearchJob:
     """Searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
 
-    ``needs`` are a stage and its models for ``footprint.require``; ``guide`` opens the PRM; ``urls`` are the policy's
-    servers, if it has any; ``rejects`` is as in ``search``.
+    ``guide`` opens the PRM; ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``.
     """
 
     params: Params
-    needs: tuple[str, Mapping[str, Path]]
     guide: Callable[[], AbstractContextManager[Any]]
     urls: tuple[str, ...]
     rejects: bool
@@ -52,8 +49,6 @@ class SearchJob:
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the PRM, and the policy with the first problem."""
-        stage, models = self.needs
-        require(stage, self.params, models)
         policy = cache(lambda: open_policy(self.params.search, POLICY, self.urls))
         with self.guide() as guide:
 

@@ -12,7 +12,6 @@ from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Params, Search
 from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Chunk, OnDone, Work
-from pathfinder.models.footprint import require
 from pathfinder.policy.policy import Policy, open_policy, safe_prompt
 from pathfinder.policy.serving import POLICY
 
@@ -27,7 +26,6 @@ class SampleJob:
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the policy or connect to its servers."""
-        require("sample", self.params, {"policy": POLICY})
         policy = open_policy(self.params.search, POLICY, self.urls)
 
         def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ memory, the PRM needs the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,11 +34,14 @@ def deciding(search: Search) -> dict[str, Any]:
 
 
 @contextmanager
-def policy_servers(search: Search, workers: int, each: int) -> Iterator[tuple[tuple[str, ...], int]]:
+def policy_servers(
+    search: Search, workers: int, each: int, check: Callable[[], None]
+) -> Iterator[tuple[tuple[str, ...], int]]:
     """Start the policy's servers if the parameters ask for them, and lease every GPU of the stage.
 
     The stage has ``workers`` (0: as many as GPUs are left for, or one) with ``each`` GPUs. Yields the servers' URLs,
-    none if the policy runs in the workers, and the number of workers. Raises ``DataError`` if there are too few GPUs.
+    none if the policy runs in the workers, and the number of workers. ``check`` is called before anything starts, while
+    this process holds the GPUs. Raises ``DataError`` if there are too few GPUs.
     """
     servers = gpus_of(search.vllm) if search.engine == "vllm" else 0
     visible = len(cards.visible())
@@ -51,6 +54,7 @@ def policy_servers(search: Search, workers: int, each: int) -> Iterator[tuple[tu
             "search.vllm.tensor_parallel or score.processes, or let them share: search.shared_card true"
         )
     with cards.lease(needed):
+        check()
         if search.engine == "transformers":
             yield (), workers
             return

@@ -7,15 +7,16 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import digest_of
 from pathfinder.core.params import Params, Score
-from pathfinder.core.runs import parse_run
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder
 from pathfinder.models.footprint import require
+from pathfinder.prm.checkpoints import model_of
 from pathfinder.prm.opening import cards_needed, open_pathfinder
 from pathfinder.prm.readings import Stop
 from pathfinder.prm.scoring import chunks
@@ -39,7 +40,6 @@ class ScoreJob:
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the PRM or connect to its servers."""
-        require(self.benchmark, self.params, {"base": self.model})
         with open_pathfinder(self.model, self.params.score, self.mode, self.preset) as scorer:
 
             def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
@@ -58,18 +58,19 @@ def run_scores(
     preset: str = "default",
     mode: Mode = Mode.BOTH,
 ) -> list[list[StepScore]]:
-    """Score every step of ``solutions`` with the model in ``models/<run>`` and show the progress.
+    """Score every step of ``solutions`` with the model of a run or an authors' checkpoint and show the progress.
 
     ``preset`` is a name in ``PRESETS``. A solution that is longer than the model's context has no scores. Finished
-    chunks are kept until ``forget``. Raises ``DataError`` if ``run`` is not the name of a run, or if the model does not
-    fit into memory.
+    chunks are kept until ``forget``. Raises ``DataError`` if ``run`` is neither, or if the model does not fit into
+    memory.
     """
-    model = Path("models") / parse_run(run).name
+    model = model_of(run)
     job = ScoreJob(benchmark, model, params, preset, mode, stop_of)
     identity = {"preset": preset, "mode": mode, "stops": stop_of is not None, "score": decisive(params.score)}
     identity["solutions"] = digest_of([asdict(solution) for solution in solutions])
     folder = chunk_folder(f"{benchmark}/{run}", identity, [model])
-    with workers_of(job, params.score) as workers:
+    check = partial(require, benchmark, params, {"base": model})
+    with workers_of(job, params.score, check) as workers:
         return score_chunks(workers, folder, solutions, f"{benchmark} {run}", stops=stop_of is not None)
 
 
@@ -92,11 +93,11 @@ def score_chunks(
     return out
 
 
-def workers_of(job: Job, settings: Score, served: bool = True) -> Workers:
+def workers_of(job: Job, settings: Score, check: Callable[[], None], served: bool = True) -> Workers:
     """The processes of a job that opens a PRM; those with a server (``served``) need only one."""
     if served and settings.engine == "vllm":
-        return Workers(job, 1, cards_needed(settings))
-    return Workers(job, settings.processes)
+        return Workers(job, 1, cards_needed(settings), check)
+    return Workers(job, settings.processes, 1, check)
 
 
 def decisive(settings: Score) -> dict[str, Any]:

@@ -17,9 +17,7 @@ def echo(prompt: str, seed: int) -> str:
     return f"{prompt} / {seed}"
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
+pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def ask(server: JudgeServer, retries: int = 6, timeout_s: float = 10.0) -> dict[str, Reply | Failure]:
@@ -173,3 +171,16 @@ def test_a_server_that_dies_during_the_work_costs_no_answer() -> None:
         client.chat(REQUESTS, SAMPLING, found.__setitem__)
     assert len(found) == len(REQUESTS)
     assert all(isinstance(reply, Reply) for reply in found.values())
+
+
+@pytest.mark.parametrize("owner", ["vllm", "someone"])
+def test_a_vllm_server_of_somebody_else_is_told_to_sample_plainly(owner: str) -> None:
+    """Fails if a server adds the top_k and repetition_penalty of the model's generation_config.json."""
+    with judge_server(JudgeServer(echo, owner=owner, seen=[])) as server:
+        client = connect([server.url], 1, 10.0, 0)
+        client.complete([("k", "p")], SAMPLING, lambda *_: None)
+        client.chat([("k", "p")], ServerSampling(1.0, 0.95, 50, top_k=20), lambda *_: None)
+        plain, chosen = server.seen or []
+    neutral = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0} if owner == "vllm" else {}
+    assert {name: plain[name] for name in ("top_k", "min_p", "repetition_penalty") if name in plain} == neutral
+    assert chosen["top_k"] == 20

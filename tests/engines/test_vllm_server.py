@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,15 @@ import pytest
 import yaml
 
 from flows.profiles import render
+from pathfinder.core.hub import HubModel, write_hub_model
 from pathfinder.core.io import DataError, TransientError, read_json, read_parquet, write_json
 from pathfinder.core.params import Vllm
 from pathfinder.core.records import ANSWERS
 from pathfinder.engines.vllm_server import vllm_servers
+from pathfinder.models import cards
 
 FAKE_SERVER = """
-import http.server, signal, sys, time
+import http.server, os, signal, sys, time
 if "--fail" in sys.argv:
     print("no such GPU \\x1b[31m", flush=True)
     sys.exit(3)
@@ -35,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if "--never" not in sys.argv else 503)
         self.end_headers()
-        self.wfile.write(" ".join(sys.argv[1:]).encode())
+        self.wfile.write(" ".join([*sys.argv[1:], os.environ.get("CUDA_VISIBLE_DEVICES", "")]).encode())
     def log_message(self, *_):
         pass
 if "--stubborn" in sys.argv:
@@ -84,7 +87,7 @@ def is_gone(url: str) -> bool:
 def test_replicas_start_with_the_profiles_flags_and_stop_with_the_block(folder: Path, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     with vllm_servers(folder, "judge", 8096, settings(replicas=2), logs) as urls:
-        words = [shlex.split(arguments(url)) for url in urls]
+        words = [shlex.split(arguments(url).rpartition(" ")[0]) for url in urls]
         assert len(set(urls)) == 2
     assert all(is_gone(url) for url in urls)
     for given in words:
@@ -97,10 +100,47 @@ def test_replicas_start_with_the_profiles_flags_and_stop_with_the_block(folder: 
     assert not any("trust" in word for given in words for word in given)
 
 
-def test_a_pinned_repository_is_served_at_its_revision(folder: Path, tmp_path: Path) -> None:
-    write_json(folder / "hub.json", {"repo": "o/n", "revision": "c" * 40})
+def test_a_repository_is_served_from_the_cache_at_its_commit(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server fetches nothing, and an emptied cache is an error before anything starts."""
+    commit = tmp_path / "hub" / "models--o--n" / "snapshots" / ("c" * 40)
+    write_hub_model(folder, HubModel("o/n", "c" * 40))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    with (
+        pytest.raises(DataError, match="is not in the Hub cache"),
+        vllm_servers(folder, "o/n", 100, settings(), tmp_path),
+    ):
+        pass
+    commit.mkdir(parents=True)
+    (commit / "config.json").write_text("{}")
+    (commit / "tokenizer.json").write_text("{}")
     with vllm_servers(folder, "o/n", 100, settings(), tmp_path / "logs") as (url,):
-        assert arguments(url).startswith(f"o/n --revision {'c' * 40} --tokenizer-revision {'c' * 40} ")
+        assert arguments(url).startswith(f"{commit} --tokenizer {tmp_path}/logs/tokenizer ")
+
+
+def test_each_server_has_cards_of_its_own_and_plain_sampling(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fails if two servers take GPU 0, or if the model's generation_config.json changes the sampling."""
+    monkeypatch.setenv(cards.SIMULATED, "6")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,4,3,2,1")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    chosen = settings(replicas=2, tensor_parallel=2)
+    with (
+        cards.lease(5),
+        cards.lease(4) as mine,
+        vllm_servers(folder, "policy", 100, chosen, tmp_path / "logs", mine) as urls,
+    ):
+        found = [arguments(url) for url in urls]
+    assert [text.rpartition(" ")[2] for text in found] == ["5,4", "3,2"]
+    assert all(" --generation-config vllm " in text for text in found)
+    too_many = settings(replicas=3, tensor_parallel=2)
+    with (
+        pytest.raises(DataError, match="need 6 GPUs, 5 are there"),
+        vllm_servers(folder, "policy", 100, too_many, tmp_path / "logs"),
+    ):
+        pass
 
 
 def test_a_missing_command_a_failed_start_and_a_timeout_are_distinct_errors(folder: Path, tmp_path: Path) -> None:

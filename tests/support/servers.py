@@ -25,6 +25,7 @@ class JudgeServer:
     reply: Callable[[str, int], str]
     fault: Faults = lambda _: "none"
     model: str = "tiny-judge"
+    owner: str = "me"
     url: str = ""
     calls: int = 0
     answered: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -80,7 +81,9 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
 
     class Handler(JSONHandler):
         def do_GET(self) -> None:
-            self.send(200, {"object": "list", "data": [{"id": judge.model, "object": "model"}]})
+            self.send(
+                200, {"object": "list", "data": [{"id": judge.model, "object": "model", "owned_by": judge.owner}]}
+            )
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
