@@ -69,21 +69,18 @@ def plan(
 
 def _gpu_plan(name: str, gpus: int, memory: float, every: bool) -> None:
     from flows import gpu_plan
-    from pathfinder.core.params import load_params
 
     root = Path.cwd()
     if every:
         _print_table(gpu_plan.OVERVIEW, gpu_plan.overview(root))
         return
-    params = gpu_plan.load(root, name) if name else load_params()
-    device = gpu_plan.machine_of(root, name) if name and not memory else gpu_plan.device_of(gpus, memory)
-    found = gpu_plan.Plan(params, device)
-    _print_table(gpu_plan.memory_header(device), found.memory_rows())
+    found = gpu_plan.plan_of(root, name, gpus, memory)
+    _print_table(gpu_plan.memory_header(found.device), found.memory_rows())
     if found.is_estimated:
         _print_table(gpu_plan.HOURS, found.hour_rows())
     for line in found.lines():
         typer.echo(line)
-    if not found.fits:
+    if not (found.fits and found.has_room):
         raise typer.Exit(1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +14,7 @@ import yaml
 from flows import estimates, profiles
 from flows.estimates import Estimate, card_of, is_estimated
 from pathfinder.core.io import DataError
-from pathfinder.core.params import Params
+from pathfinder.core.params import PARAMS_FILE, Params, load_params
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, describe, verdict
@@ -38,10 +39,14 @@ _GB = 1e9
 
 @dataclass(frozen=True)
 class Plan:
-    """A profile on a device. Nothing is loaded or fetched."""
+    """A profile on a device. Nothing is loaded or fetched.
+
+    ``free`` are the free bytes of main memory and disk of the machine, None if it is not this one.
+    """
 
     params: Params
     device: Device
+    free: tuple[float, float] | None = None
 
     def shape_of(self, name: str) -> Shape:
         """The shape of a model of the source catalogue; without a base, "base" is the largest published PRM."""
@@ -73,6 +78,14 @@ class Plan:
     def fits(self) -> bool:
         """Whether every stage fits on the device."""
         return all(each is None or each.fits for each in self.verdicts.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether main memory and disk suffice as well, as far as they are known."""
+        if self.free is None or not is_estimated(self.params):
+            return True
+        needed = max(self.main_memory().values()), sum(self.disk().values())
+        return all(need <= free for need, free in zip(needed, self.free, strict=True))
 
     @cached_property
     def estimates(self) -> list[Estimate]:
@@ -171,11 +184,18 @@ class Plan:
         if not is_estimated(self.params):
             return
         memory, disk = self.main_memory(), self.disk()
-        here = f"; free here: {main_memory()[0] / GIB:.0f} GiB" if self.device.kind == "cuda" else ""
         largest = max(memory, key=memory.__getitem__)
-        yield f"main memory: {memory[largest] / GIB:.0f} GiB ({largest}){here}"
         parts = ", ".join(f"{name} {size / _GB:.0f}" for name, size in disk.items())
-        yield f"disk: {sum(disk.values()) / _GB:.0f} GB ({parts})"
+        told = [
+            (f"main memory: {memory[largest] / GIB:.0f} GiB ({largest})", memory[largest], GIB, "GiB"),
+            (f"disk: {sum(disk.values()) / _GB:.0f} GB ({parts})", sum(disk.values()), _GB, "GB"),
+        ]
+        for place, (words, needed, unit, name) in enumerate(told):
+            if self.free is None:
+                yield words
+            else:
+                enough = "" if needed <= self.free[place] else ", which is too little"
+                yield f"{words}; free here: {self.free[place] / unit:.0f} {name}{enough}"
         if self.is_estimated:
             card = card_of(self.device)
             yield (
@@ -216,9 +236,20 @@ def memory_header(device: Device) -> tuple[str, ...]:
     return "stage", "GPUs", "GiB on each", "of which", f"on {cards} with {free}", "model"
 
 
-def device_of(count: int, memory: float) -> Device:
-    """The machine that was asked about, or this one."""
-    return gpus(memory, max(1, count)) if memory else this_device()
+def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
+    """The plan of profile ``name``, or else of params.yaml.
+
+    The machine has ``count`` GPUs of ``memory`` GiB. Without a memory it is that of the profile's head or, without a
+    name, this one. Raises ``DataError`` if the profile or the number of GPUs is not valid.
+    """
+    params = load(root, name) if name else load_params(root / PARAMS_FILE)
+    if memory:
+        return Plan(params, gpus(memory, count))
+    if count > 1:
+        raise DataError("--gpus needs --memory, the GiB of each GPU")
+    if name:
+        return Plan(params, machine_of(root, name))
+    return Plan(params, this_device(), (main_memory()[0], float(shutil.disk_usage(root).free)))
 
 
 def overview(root: Path) -> list[tuple[str, ...]]:

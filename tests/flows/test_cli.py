@@ -43,7 +43,9 @@ def test_profile_lists_and_writes(root: Path, tmp_path: Path, monkeypatch: pytes
     shutil.copytree(root / "infra/profiles", tmp_path / "infra/profiles")
     monkeypatch.chdir(tmp_path)
     assert "now holds profile quickstart" in cli.invoke(app, ["profile", "quickstart"]).output
-    assert "* quickstart" in cli.invoke(app, ["profile"]).output
+    listed = cli.invoke(app, ["profile"]).output
+    assert "* quickstart" in listed
+    assert "8 x 80 GB" in listed
     assert "already held" in (told := cli.invoke(app, ["profile", "quickstart"]).output)
     assert "not pinned" not in told
     assert "not pinned: models/math-shepherd, " in cli.invoke(app, ["profile", "evaluate-published"]).output
@@ -66,3 +68,4 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     assert "does not fit" in one.output
     assert "machine needs" not in one.output  # a single GPU was asked about
     assert cli.invoke(app, ["plan", "--gpu", "--profile", "one-gpu-24"]).exit_code == 0
+    assert "--gpus needs --memory" in cli.invoke(app, ["plan", "--gpu", "--gpus", "8"]).output

@@ -11,7 +11,7 @@ from flows import gpu_plan, profiles
 from flows.estimates import CARDS, records_of, written_per_second
 from flows.gpu_plan import Plan
 from pathfinder.core.runs import parse_run
-from pathfinder.models.devices import gpus
+from pathfinder.models.devices import GIB, gpus
 from tests.flows.test_profiles import GPU_PROFILES
 
 
@@ -28,7 +28,7 @@ def test_a_profile_fits_its_machine(root: Path, name: str) -> None:
     hours = re.search(r"# hours: about (\d+)", head)
     assert hours is not None
     assert int(hours[1]) == round(plan.hours)
-    smaller = Plan(plan.params, gpus(plan.device.total / 2**30 / 4, 1))
+    smaller = Plan(plan.params, gpus(plan.device.total / GIB / 4, 1))
     assert not smaller.fits
 
 
@@ -89,3 +89,12 @@ def test_every_gpu_profile_has_a_line(root: Path) -> None:
     assert {row[2] for row in rows} == {"fits"}
     assert list(CARDS) == sorted(CARDS, reverse=True)
     assert set(GPU_PROFILES) <= set(profiles.names(root))
+
+
+def test_too_little_main_memory_or_disk_is_said(root: Path) -> None:
+    params, device = gpu_plan.load(root, "paper"), gpus(80, 8)
+    assert Plan(params, device, (256 * GIB, 1e12)).has_room
+    small = Plan(params, device, (64 * GIB, 500e9))
+    assert small.fits
+    assert not small.has_room
+    assert [line.endswith("which is too little") for line in small.lines()] == [True, True, False]
