@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
+from pathfinder.core.hub import HubModel, write_hub_model
 from pathfinder.core.steps import Candidates, Solution
 from tests.baselines.authors_scripts import METHODS, PAIRS
 
@@ -36,6 +38,36 @@ def test_as_the_authors_script(name: str, method: str, folders: dict[str, Path])
     assert flat[0] >= 0
     assert flat[-1] <= 1
     assert flat[-1] > 1.05 * flat[0], "scores that hardly differ would compare nothing"
+
+
+PARTS = [("math-psa", "lora", "lora/*", "checkpoint-9"), ("llemma", "tokenizer", "tokenizer*", ".")]
+
+
+@pytest.mark.parametrize(("name", "part", "files", "place"), PARTS)
+def test_a_part_from_another_repository_changes_nothing(
+    name: str,
+    part: str,
+    files: str,
+    place: str,
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The authors publish Math-PSA without its base model, and Llemma without a tokenizer."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    commit, pointers = "a" * 40, tmp_path / "models"
+    model, other = (tmp_path / f"models--owner--{kind}" / "snapshots" / commit for kind in ("model", "part"))
+    shutil.copytree(folders[name], model)
+    (other / place).mkdir(parents=True)
+    for file in model.glob(files):
+        file.rename(other / place / file.name)
+    for repository, cached, pointer in (("model", model, pointers), ("part", other, pointers / part)):
+        found = [path for path in cached.rglob("*") if path.is_file()]
+        sizes = {path.relative_to(cached).as_posix(): {"bytes": path.stat().st_size} for path in found}
+        write_hub_model(pointer, HubModel(f"owner/{repository}", commit, sizes))
+    method = SYSTEMS[name].methods[AUTHORS]
+    whole, parts = (BaselineScorer(folder, method).score(SOLUTIONS) for folder in (folders[name], pointers))
+    assert parts == whole
 
 
 def test_batches_and_budgets_change_nothing(folders: dict[str, Path]) -> None:
