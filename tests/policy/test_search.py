@@ -131,6 +131,25 @@ def test_all_problems_advance_together_and_drop_out() -> None:
     assert [row["id"] for row in rows] == ["0", "1", "2", "3"]
 
 
+def test_a_path_over_the_context_of_the_prm_ends_and_the_others_continue() -> None:
+    """Fails if one long path is asked again until the last round, or ends the search of every problem."""
+
+    def say(name: str, number: int, _: int) -> tuple[str, str]:
+        return (f"{name} continues {number}\n\n", "stop") if name == "0" or number < 3 else (END, "stop")
+
+    def half(rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore | None]]:
+        return {
+            name: [None if name == "math/0" and one.prefix else StepScore({}, 0.5) for _ in one.steps]
+            for name, one in rounds.items()
+        }
+
+    policy = Script(say)
+    long, short = search([problem("0"), problem("1")], policy, half, settings(), "repaired")
+    assert (long["too_long"], long["finished"], long["final_steps"]) == (True, False, ["0 continues 1"])
+    assert ("too_long" in short, short["finished"], short["pred_answer"]) == (False, True, "7")
+    assert policy.calls == [8, 8, 4], "the long path is not asked again"
+
+
 def test_the_scorer_gets_every_open_path_in_one_call_per_round() -> None:
     def say(name: str, number: int, draw: int) -> tuple[str, str]:
         return (("good\n\n", "doubtful\n\n")[draw % 3 == 0], "stop") if number == 1 else (END, "stop")

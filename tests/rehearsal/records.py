@@ -1,6 +1,7 @@
 """A few records in the upstream formats, hostile ones and over-long ones among them.
 
-Every problem is a sum, and every step adds one term, so a scripted judge can check a step and a scripted policy can write one.
+Every problem is a sum, and every step adds one term. So a scripted judge can check a step, and a
+scripted policy can write one.
 """
 
 from __future__ import annotations
