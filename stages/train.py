@@ -43,6 +43,9 @@ PROGRESS = Path(".pathfinder/train")
 _CURVE_TREES = 40
 """Held-out trees of the learning curve, evenly spaced. The figures after training cover all held-out trees."""
 
+_NAMED = 100
+"""Records that the metrics name if they are left out."""
+
 
 @stage
 def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
@@ -123,9 +126,15 @@ def _examples(
     sources = {
         str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
     }
-    for name, length in too_long.items():
-        print(f"record {name}: {length} tokens, over the model's {limit} positions; left out", file=sys.stderr)
-    return {"learn": learn, "test": test}, {"sources": sources, "too_long": too_long}
+    about = {"sources": sources, "too_long_records": len(too_long), "too_long": dict(list(too_long.items())[:_NAMED])}
+    if too_long:
+        longest = max(too_long, key=lambda name: too_long[name])
+        print(
+            f"{len(too_long)} records are longer than the model's {limit} positions and left out; the longest is "
+            f"{longest} with {too_long[longest]} tokens, metrics/train names the first {_NAMED}",
+            file=sys.stderr,
+        )
+    return {"learn": learn, "test": test}, about
 
 
 def _identity(run: Run, settings: Train, mix: list[float]) -> str:
