@@ -31,7 +31,7 @@ JUDGE_READS, JUDGE_WRITES = 900, 1500
 """Tokens per call of the judge: the published prompt with a solution, and an assumed length of its reasoning."""
 TREE_TOKENS = 126
 """Tokens per training record in trees of whole solutions (400,000 records: 50 million tokens)."""
-PRM800K_RECORDS = 750_000
+PRM800K_RECORDS = 800_000
 """Rated completions of PRM800K that have labels, rounded; what a profile takes if build.prm800k_records is 0."""
 BOTH_PASSES = {"processbench": 5.5e6, "prmbench": 7.2e6}
 FIRST_PASS = {"processbench": 5.2e6, "prmbench": 6.2e6}
