@@ -6,15 +6,19 @@ They are written to ``.dvc/config.local``, which git ignores; credentials stay i
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from pathlib import Path
+from typing import Any
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
-from pathfinder.core.settings import read_yaml
+from pathfinder.lineage.publication import publication
+from pathfinder.lineage.published import ENTRY_TYPE, FOLDER, SEEN, SENT
+from pathfinder.provenance.signing import sign
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
-_SENT = Path(".pathfinder/sent.json")
 _DEFAULT = Path(".pathfinder/storage")
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
@@ -48,30 +52,36 @@ def configure(root: Path) -> str:
 
 
 def publish(root: Path, address: str) -> Commit:
-    """Append the current outs of ``dvc.lock`` (md5, size) and its sha256 to the log of manifests in the store.
+    """Append a manifest of the current ``dvc.lock`` to the store's log, sign the entry, and add the records.
 
-    With the manifest, anyone who has only the bucket can tell which objects belong together.
+    With them, anyone who has only the bucket can tell which objects belong together and how they were made.
     """
-    lock = root / "dvc.lock"
-    outs = {
-        out["path"]: {"md5": out["md5"], "size": out["size"], "stage": name}
-        for name, stage in read_yaml(lock).get("stages", {}).items()
-        for out in stage.get("outs", ())
-    }
-    digest = sha256_file(lock)
+    manifest, evidence = publication(root)
     base = address if "://" in address else str(root / address)
-    store = open_store(f"{base.rstrip('/')}/pathfinder")
-    commit = commit_manifest(store, {"schema": 1, "dvc_lock": digest, "outs": outs})
-    write_json(root / _SENT, {**_sent(root), address: digest})
+    store = open_store(f"{base.rstrip('/')}/{FOLDER}")
+    known = {*store.keys("records/"), *store.keys("patches/"), *store.keys("keys/")}
+    for key, content in evidence.items():
+        if key not in known:
+            store.put(key, content)
+    commit = commit_manifest(store, manifest)
+    entry = store.read(f"log/{commit.number:08d}.json")
+    name = hashlib.sha256(entry).hexdigest()
+    if manifest["key"] is not None:
+        store.put(f"signatures/{name}.dsse", json.dumps(sign(entry, ENTRY_TYPE), sort_keys=True).encode())
+    _remember(root / SEEN, address, {"number": commit.number, "entry": name})
+    _remember(root / SENT, address, manifest["dvc_lock"])
     return commit
 
 
 def is_pending(root: Path, address: str) -> bool:
     """Whether dvc.lock has changed since all its outs were last pushed to ``address``."""
     lock = root / "dvc.lock"
-    return lock.exists() and _sent(root).get(address) != sha256_file(lock)
+    return lock.exists() and _remembered(root / SENT).get(address) != sha256_file(lock)
 
 
-def _sent(root: Path) -> dict[str, str]:
-    path = root / _SENT
+def _remember(path: Path, address: str, value: Any) -> None:
+    write_json(path, {**_remembered(path), address: value})
+
+
+def _remembered(path: Path) -> dict[str, Any]:
     return dict(read_json(path)) if path.exists() else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")
+os.environ.setdefault("PATHFINDER_SIGNING_KEY", f"{tempfile.gettempdir()}/pathfinder-tests-{os.getuid()}/signing.pem")
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -36,6 +38,12 @@ def world() -> Path:
     if not (folder / "world.json").exists():
         pytest.skip("data/ is not here; fetch it with `dvc pull`")
     return folder
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of OpenAI-compatible servers repeats a failed call after hundredths of a second."""
+    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,13 +36,16 @@ def up(path: Annotated[str, typer.Argument(help="An output, such as models/full.
 @app.command()
 def check(
     path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Treat a stage without a record as an error.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Treat a stage without a signed record as an error.")
+    ] = False,
+    key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
 ) -> None:
     """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
     from pathfinder.lineage import check
 
     try:
-        report = check.check(path, strict=strict)
+        report = check.check(path, strict=strict, keys=key or ())
     except (PathfinderError, OSError) as error:
         print(f"error: {printable(str(error))}\ncould not check", file=sys.stderr)
         raise typer.Exit(2) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,16 +12,18 @@ from pathfinder.lineage.claims import Claims
 from pathfinder.lineage.evidence import (
     around,
     entered_records,
+    signers_of,
     tampered_journals,
     tampered_records,
+    trusted_keys,
     unreproducible,
     witness,
 )
 from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW, read_manifest
-from pathfinder.lineage.history import Locked
+from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import check_log
+from pathfinder.lineage.published import Published
 from pathfinder.lineage.stores import Store, stores
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.ledger import RECORDS
@@ -35,6 +37,7 @@ class Report:
     findings: list[Finding]
     stages: int
     attested: int
+    signers: list[list[str]]
     read: list[str]
     not_read: list[str]
     commit: str
@@ -48,26 +51,38 @@ class Report:
         """One line about what was checked."""
         parts = [
             *([f"{len(self.errors)} difference{'s' * (len(self.errors) > 1)}"] if self.errors else []),
-            f"{self.attested} of {self.stages} stages attested",
+            f"{self.attested} of {self.stages} stages attested{self._signed()}",
             f"{', '.join(self.read)} read",
             *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
             self.commit,
         ]
         return "; ".join(parts)
 
+    def _signed(self) -> str:
+        """How many of the attesting records are signed, and by how many keys."""
+        keys = len({key for names in self.signers for key in names})
+        by = f"by {keys} key{'s' * (keys > 1)}"
+        if len(self.signers) == self.attested:
+            return f" {by}" if keys else ""
+        return f" ({len(self.signers)} signed {by})" if keys else " (none signed by a trusted key)"
 
-def check(path: str | Path | None = None, root: Path = Path("."), strict: bool = False) -> Report:
+
+def check(
+    path: str | Path | None = None, root: Path = Path("."), strict: bool = False, keys: Iterable[Path] = ()
+) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
     Compares the workspace, DVC's cache and the remotes on this machine with the md5 in dvc.lock and the ``.dvc`` files;
     dvc.lock with itself, dvc.yaml, params.yaml and the records; records with their names and the ledger; source files
-    with the sha256 in the manifest; the log of each remote with itself. With ``strict``, a stage without a record is an
-    error. Raises ``DataError`` if a file that defines the history is missing or broken, or does not contain ``path``.
+    with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys, to which
+    ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error. Raises
+    ``DataError`` if a file that defines the history is missing or broken, or does not contain ``path``.
     """
     locked, pipeline = history.read_lock(root), read_pipelines(root)
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
-    checker = _Checker(root, {name: stage for name, stage in chosen.items() if name in locked}, locked, strict)
+    present = {name: stage for name, stage in chosen.items() if name in locked}
+    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys))
     findings = [*expected.missing(chosen, locked, pipeline)]
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
@@ -75,7 +90,8 @@ def check(path: str | Path | None = None, root: Path = Path("."), strict: bool =
     return Report(
         merged(findings),
         len(main),
-        len(checker.attested.intersection(main)),
+        len(checker.attested.keys() & main),
+        [checker.attested[name] for name in main if checker.attested.get(name)],
         ["workspace", *(_title(store) for store in checker.stores if store.folder is not None)],
         [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None],
         checker.workspace.state_of_commit(),
@@ -83,19 +99,33 @@ def check(path: str | Path | None = None, root: Path = Path("."), strict: bool =
 
 
 class _Checker:
-    def __init__(self, root: Path, chosen: dict[str, Locked], locked: dict[str, Locked], strict: bool) -> None:
-        self.root, self.chosen, self.locked, self.strict = root, chosen, locked, strict
+    def __init__(
+        self,
+        root: Path,
+        chosen: dict[str, Locked],
+        locked: dict[str, Locked],
+        strict: bool,
+        keys: dict[str, bytes],
+    ) -> None:
+        self.root, self.chosen, self.locked, self.strict, self.keys = root, chosen, locked, strict, keys
         self.workspace = Workspace(root)
         self.pipeline = read_pipelines(root)
         self.stores = stores(root)
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
         self.folders = [folder for _, folder in here]
         self.objects = [Objects(store, folder, root) for store, folder in here]
-        self.records = {name: entered_records(root, name) for name in chosen}
-        self.attested: set[str] = set()
+        self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
+        self.records: dict[str, list[Record]] = {}
+        self.attested: dict[str, list[str]] = {}
+        """The trusted keys that signed the record of each attested stage."""
 
     def findings(self) -> Iterator[Finding]:
         """Every difference in the chosen stages, several for one cause."""
+        evidence = [finding for published in self.published for finding in published.findings(self.locked)]
+        for name in self.chosen:
+            found = entered_records(self.root, name)
+            found += [record for published in self.published for record in published.records.get(name, ())]
+            self.records[name] = list({record.digest: record for record in found[::-1]}.values())[::-1]
         claims = [finding for stage in self.chosen.values() for finding in self._stage(stage)]
         yield from claims
         blamed = {finding.subject for finding in claims}
@@ -106,6 +136,7 @@ class _Checker:
         yield from tampered_records(self.root)
         for objects in self.objects:
             yield from self._objects(objects)
+        yield from evidence
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]
@@ -116,12 +147,23 @@ class _Checker:
         yield from unreproducible(stage, records)
         yield from tampered_journals(stage, records, self.root)
         if record is not None and record.made(stage):
-            self.attested.add(stage.name)
             yield from around(record, stage)
+            yield from self._signed(stage, record)
         elif record is None and stage.cmd:
             # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
             level: Level = "error" if self.strict and not claims.made_once else "note"
             yield Finding(RECORDS.as_posix(), "no record of the run in dvc.lock", level, (stage.name,))
+
+    def _signed(self, stage: Locked, record: Record) -> Iterator[Finding]:
+        self.attested[stage.name] = []
+        try:
+            self.attested[stage.name] = signers_of(record, self.keys)
+        except DataError as error:
+            yield Finding(RECORDS.as_posix(), str(error), stages=(stage.name,))
+            return
+        if not self.attested[stage.name]:
+            level: Level = "error" if self.strict else "note"
+            yield Finding(RECORDS.as_posix(), "the record is not signed by a trusted key", level, (stage.name,))
 
     def _against_producers(self, stage: Locked, blamed: set[str]) -> Iterator[Finding]:
         """Digests on which two stages of the locks differ, unless an edit of the path explains it."""
@@ -142,8 +184,6 @@ class _Checker:
                 if stage.remotes.get(path) == objects.store.name:
                     yield from objects.missing(md5, path, stage.file)
         yield from objects.runs(self.chosen, self.records)
-        if objects.store.name != "cache":
-            yield from check_log(self.root, objects, self.locked)
 
     def _sources(self) -> Iterator[Finding]:
         """Compare every source file, and the origin of shipped ones, with the manifest."""

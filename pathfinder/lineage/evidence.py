@@ -1,11 +1,12 @@
-"""The records as evidence: which of them attests a stage, which contradicts it, and whether any was tampered with."""
+"""The records as evidence: which of them attests a stage, which contradicts it, who signed it, and which were edited."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, parse_json
 from pathfinder.lineage.claims import differing
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_records
@@ -13,6 +14,19 @@ from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.identity import LOCKS
 from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
 from pathfinder.provenance.materials import state_of
+from pathfinder.provenance.record import SIGNED
+from pathfinder.provenance.schema import parsed
+from pathfinder.provenance.signing import (
+    TRUSTED,
+    Envelope,
+    key_file,
+    key_id,
+    own_key,
+    public_pem,
+    read_public_keys,
+    verify,
+)
+from pathfinder.provenance.statement import recorded_digest
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
@@ -123,9 +137,53 @@ def tampered_records(root: Path) -> Iterator[Finding]:
         if newer := [name for (name, _), record in found.items() if record.content.get("schema", 1) > 1]:
             yield Finding(LEDGER.as_posix(), "is missing although records of its time are here", stages=tuple(newer))
         return
+    for entry in ledger:
+        path = root / RECORDS / entry.stage / f"{entry.record}.json"
+        if entry.statement is not None and (signed := statement_digest(path)) != entry.statement:
+            where = path.with_suffix(SIGNED).relative_to(root).as_posix()
+            yield Finding(where, f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement")
     entered = {(entry.stage, entry.record) for entry in ledger}
     for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
         if (name, digest) not in found:
             yield Finding(f"{RECORDS}/{name}/{digest}.json", "was deleted; the ledger names this record")
     for name, digest in found.keys() - entered:
         yield Finding(f"{RECORDS}/{name}/{digest}.json", "was not written by a run here; the ledger does not name it")
+
+
+def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
+    """PEM by name of the keys in ``infra/keys``, of this user's own key if there is one, and of those in ``files``.
+
+    Raises ``DataError`` if a file cannot be read.
+    """
+    keys = read_public_keys(root / TRUSTED)
+    if key_file().exists():
+        own = public_pem(own_key().public_key())
+        keys[key_id(own)] = own
+    for file in files:
+        try:
+            pem = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
+        keys[key_id(pem)] = pem
+    return keys
+
+
+def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
+    """The names of the trusted keys that signed a record; empty if its statement is missing or by other keys.
+
+    Raises ``DataError`` if the statement was edited or is about another record.
+    """
+    path = record.path.with_suffix(SIGNED)
+    if not path.is_file():
+        return []
+    name = f"{path.parent.name}/{path.name}"
+    payload, signers = verify(parsed(Envelope, path.read_bytes(), name), keys, name)
+    if recorded_digest(parse_json(payload, name)) != record.digest:
+        raise DataError(f"{name}: is a statement about another record")
+    return signers
+
+
+def statement_digest(record: Path) -> str | None:
+    """The sha256 of the statement about the record in a file; ``None`` if it has none."""
+    path = record.with_suffix(SIGNED)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None

@@ -23,6 +23,7 @@ from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import PIPELINES
 from pathfinder.provenance.schema import Count, Form, Md5, StageRecord, validated
 
+MAIN_LOCK = "dvc.lock"
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
 PRETRAINED = "artifacts/pretraining"
 SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
@@ -84,7 +85,7 @@ class Locked:
     deps: dict[str, str]
     outs: dict[str, str]
     params: dict[str, Any] = field(default_factory=dict)
-    file: str = "dvc.lock"
+    file: str = MAIN_LOCK
     sizes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     remotes: dict[str, str] = field(default_factory=dict)
 

@@ -118,7 +118,7 @@ def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
     if commit is None:
         return {"commit": None, "dirty": None, "changed": None}
     status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
-    changed = sorted(entry[3:] for entry in (status or "").split("\0") if entry)
+    changed = sorted(_printable(entry[3:]) for entry in (status or "").split("\0") if entry)
     return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
 
 
@@ -133,17 +133,28 @@ def describe_tree() -> dict[str, Any]:
         return {"commit": None, "tree": None, "changed": None, "more": None}
     status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all") or ""
     paths = sorted(entry[3:] for entry in status.split("\0") if entry)
-    changed = {path: _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
+    changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
     return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
 
 
 def git(*words: str, root: Path = Path(".")) -> str | None:
     """Run a git command in ``root`` and return its output; ``None`` if it fails or git is not installed."""
     try:
-        result = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+        result = subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
     except FileNotFoundError:
         return None
     return result.stdout if result.returncode == 0 else None
+
+
+def _printable(name: str) -> str:
+    """A file name that is not valid UTF-8, with escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _sha256(path: Path) -> str | None:
@@ -169,7 +180,7 @@ def _cpu(key: str) -> str | None:
 
 
 def _torch() -> dict[str, Any] | None:
-    """What decides PyTorch's kernels on a CPU; ``None`` if the stage has not imported it."""
+    """The settings that choose PyTorch's kernels on a CPU; ``None`` if the stage has not imported it."""
     torch = sys.modules.get("torch")  # never import it here: a stage that has not done so does not use it
     if torch is None:
         return None

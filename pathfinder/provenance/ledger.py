@@ -20,16 +20,17 @@ LEDGER = RECORDS / "ledger.jsonl"
 
 
 class Entry(Form):
-    """One line: its number from 1, the record that it adds, and the digest of the line before it."""
+    """One line: its number from 1, the record that it adds with its signed statement, and the line before it."""
 
     number: Count
     stage: str
     record: Sha256
+    statement: Sha256 | None = None
     previous: Sha256 | None
 
 
-def enter(stage: str, record: str, root: Path = Path(".")) -> None:
-    """Add a record, named by its sha256, to the ledger; stages that end at the same time wait for one another.
+def enter(stage: str, record: str, statement: str | None = None, root: Path = Path(".")) -> None:
+    """Add a record and its signed statement, named by their sha256; stages that end at once wait for one another.
 
     A new ledger begins with the records that exist already, because older versions kept no ledger.
     """
@@ -40,10 +41,16 @@ def enter(stage: str, record: str, root: Path = Path(".")) -> None:
         handle.seek(0)
         lines = handle.read().splitlines(keepends=True)
         older = [] if lines else sorted(root.glob(f"{RECORDS}/*/*.json"), key=lambda file: file.stat().st_mtime_ns)
-        added = [(file.parent.name, file.stem) for file in older if file.stem != record]
-        for name, digest in [*added, (stage, record)]:
+        added = [(file.parent.name, file.stem, None) for file in older if file.stem != record]
+        for name, digest, signed in [*added, (stage, record, statement)]:
             previous = hashlib.sha256(lines[-1]).hexdigest() if lines else None
-            entry = {"number": len(lines) + 1, "stage": name, "record": digest, "previous": previous}
+            entry = {
+                "number": len(lines) + 1,
+                "stage": name,
+                "record": digest,
+                "statement": signed,
+                "previous": previous,
+            }
             lines.append(json.dumps(entry, sort_keys=True).encode() + b"\n")
             handle.write(lines[-1])
         handle.flush()

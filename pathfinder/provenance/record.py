@@ -1,7 +1,8 @@
 """The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
-It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, and entered in the
-ledger. The name reveals any later edit. It is not a DVC out because it contains times.
+It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
+statement (``.dsse``), and entered in the ledger. The name reveals any later edit. It is not a DVC out because it
+contains times.
 """
 
 from __future__ import annotations
@@ -34,12 +35,16 @@ from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked_packages
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
 from pathfinder.provenance.schema import SCHEMA
+from pathfinder.provenance.signing import sign
+from pathfinder.provenance.statement import PAYLOAD_TYPE, statement_of
 
+SIGNED = ".dsse"
+"""Ending of the signed statement about a record; the rest of its name is that of the record."""
 _RECORDING = "PATHFINDER_RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
 
 _NOTES = "PATHFINDER_NOTES"
-"""A file of JSON objects, one a line, for this record."""
+"""A file of JSON objects, one per line, for this record."""
 
 
 @contextmanager
@@ -88,7 +93,20 @@ def recorded(cmd: str) -> Iterator[None]:
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_text(RECORDS / stage.name / f"{digest}.json", text)
-    enter(stage.name, digest)
+    statement = _sign(record, RECORDS / stage.name / f"{digest}{SIGNED}", digest)
+    enter(stage.name, digest, statement)
+
+
+def _sign(record: dict[str, Any], path: Path, digest: str) -> str | None:
+    """Write the signed statement about a record and return its sha256; without a usable key the run is not lost."""
+    try:
+        envelope = sign(json.dumps(statement_of(record, digest), sort_keys=True).encode(), PAYLOAD_TYPE)
+    except DataError as error:
+        print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)
+        return None
+    text = json.dumps(envelope, sort_keys=True) + "\n"
+    write_text(path, text)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def note(name: str, value: Any) -> None:

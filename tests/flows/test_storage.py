@@ -63,7 +63,7 @@ def test_an_address_cannot_add_settings(folder: Path, monkeypatch: pytest.Monkey
 
 def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert not storage.is_pending(folder, "store")
-    lock = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {path: out, hash: md5, md5: abc, size: 3}\n"
+    lock = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {path: out, hash: md5, md5: 0123456789abcdef0123456789abcdef, size: 3}\n"
     (folder / "dvc.lock").write_text(lock)
     assert storage.is_pending(folder, "store")
     commit = storage.publish(folder, "store")
@@ -71,4 +71,4 @@ def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert not storage.is_pending(folder, "store")
     assert storage.is_pending(folder, "elsewhere")
     manifest = open_store(str(folder / "store/pathfinder")).read(f"manifests/{commit.manifest}.json")
-    assert b'"out":{"md5":"abc","size":3,"stage":"a"}' in manifest
+    assert b'"out":{"md5":"0123456789abcdef0123456789abcdef","sha256":null,"size":3,"stage":"a"}' in manifest

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from pathfinder.core.io import DataError
 from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.check import check
 from pathfinder.lineage.findings import Finding, listed, merged
 from pathfinder.lineage.history import read_records
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.ledger import LEDGER, enter
+from pathfinder.provenance.signing import KEY_FILE, TRUSTED, own_key, public_pem
 from tests.support.miniature import dvc
 
 
@@ -33,14 +35,14 @@ def rewritten(project: Path, stage: str, **changes: object) -> None:
     text = json.dumps(record.content | changes)
     digest = hashlib.sha256(text.encode()).hexdigest()
     record.path.with_name(f"{digest}.json").write_text(text)
-    enter(stage, digest, project)
+    enter(stage, digest, root=project)
 
 
 def test_a_sound_run_ends_with_what_was_read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = command(made, monkeypatch)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
-    assert line.startswith("3 of 3 stages attested; workspace, cache read; commit ")
+    assert line.startswith("3 of 3 stages attested by 1 key; workspace, cache read; commit ")
 
 
 def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
@@ -49,7 +51,7 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     (project / "models/full/weights.txt").write_text("better weights")
     result = command(project, monkeypatch)
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("1 difference; 3 of 3 stages attested; ")
+    assert result.output.splitlines()[-1].startswith("1 difference; 3 of 3 stages attested by 1 key; ")
     assert command(project, monkeypatch, "models/plain").exit_code == 0
     (project / "dvc.lock").unlink()
     result = command(project, monkeypatch)
@@ -181,7 +183,31 @@ def test_records_from_before_the_ledger_are_accepted(project: Path) -> None:
         text = json.dumps(content)
         path.unlink()
         path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
-    assert check(None, project).findings == []
+    report = check(None, project)
+    assert (report.attested, [finding.message for finding in report.findings]) == (
+        3,
+        ["the record is not signed by a trusted key"],
+    )
+    assert report.summary().startswith("3 of 3 stages attested (none signed by a trusted key); ")
     (record,) = read_records(project, "train@full")
     rewritten(project, "train@full", cmd=record.content["cmd"], git=record.content["git"] | {"commit": "0" * 40})
-    assert check(None, project).findings == []
+    assert check(None, project).errors == []
+    assert [finding.level for finding in check(None, project, strict=True).findings] == ["error"]
+
+
+def test_records_of_another_key_are_attested_when_it_is_named(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = tmp_path / "runner.pem"
+    public.write_bytes(public_pem(own_key().public_key()))
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "reader.pem"))
+    assert "3 of 3 stages attested (none signed by a trusted key); " in check(None, project).summary()
+    assert not (tmp_path / "reader.pem").exists()
+    report = check(None, project, strict=True, keys=[public])
+    assert report.findings == []
+    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    (project / TRUSTED).mkdir(parents=True)
+    (project / TRUSTED / "runner.pem").write_bytes(public.read_bytes())
+    assert "3 of 3 stages attested by 1 key" in check(None, project).summary()
+    with pytest.raises(DataError, match=r"none\.pem: cannot be read"):
+        check(None, project, keys=[tmp_path / "none.pem"])

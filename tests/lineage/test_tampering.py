@@ -6,6 +6,7 @@ The opposite is tested too: what people do every day gives no alarm.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -25,8 +26,10 @@ from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import Report, check
 from pathfinder.lineage.history import read_lock, read_records
+from pathfinder.lineage.published import FOLDER, SEEN, SENT
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.ledger import LEDGER, RECORDS
+from pathfinder.provenance.record import SIGNED
 from tests.support.miniature import dvc, run_in
 
 Tampering = Callable[[Path], str]
@@ -582,7 +585,7 @@ def published() -> Iterator[tuple[str, Tampering]]:
 
     yield "remove the log and all manifests", remove
     for name, harm, expected in (
-        ("edit", lambda path: replace(path, '"schema":1', '"schema":1 '), ": sha256 is"),
+        ("edit", lambda path: replace(path, '"schema":2', '"schema":2 '), ": sha256 is"),
         ("delete", Path.unlink, f"{last}: names manifest"),
     ):
 
@@ -606,6 +609,85 @@ def published() -> Iterator[tuple[str, Tampering]]:
         return f"{log}: the newest manifest differs from the dvc.lock that it names: models/full"
 
     yield "a manifest of other outs", lying
+
+
+def signatures() -> Iterator[tuple[str, Tampering]]:
+    for name, harm, word in (
+        ("delete", Path.unlink, "deleted"),
+        ("edit", lambda path: replace(path, '"sig": "', '"sig": "A'), "edited"),
+    ):
+
+        def local(project: Path, harm: Callable[[Path], object] = harm, word: str = word) -> str:
+            path = record_of(project, "train@full").with_suffix(SIGNED)
+            harm(path)
+            return f"{path.relative_to(project)}: was {word}; the ledger names this signed statement"
+
+        yield f"{name} a signed statement", local
+
+    def other_statement(project: Path) -> str:
+        path, other = (record_of(project, stage).with_suffix(SIGNED) for stage in ("train@full", "train@plain"))
+        rewrite(path, other.read_text())
+        return "is a statement about another record (train@full)"
+
+    yield "exchange a signed statement", other_statement
+
+    def other_content(project: Path) -> str:
+        path = record_of(project, "train@full").with_suffix(SIGNED)
+        envelope = json.loads(path.read_text())
+        payload = base64.b64decode(envelope["payload"]).replace(b"stages.train", b"stages.trial")
+        rewrite(path, json.dumps(envelope | {"payload": base64.b64encode(payload).decode()}))
+        return "the signature is wrong: the content was edited after it was signed (train@full)"
+
+    yield "edit the content of a signed statement", other_content
+    folder = Path(STORE, FOLDER)
+    for name, kind, harm, expected in (
+        ("delete", "records/train@full/*.json", Path.unlink, "names record"),
+        ("edit", "records/train@full/*.json", flip, "edited"),
+        ("delete", "signatures/*.dsse", Path.unlink, "its signature by key"),
+        ("break", "signatures/*.dsse", flip, "signatures/"),
+        ("delete", "patches/*.patch", Path.unlink, "is missing or was edited; a manifest names it"),
+        ("edit", "patches/*.patch", flip, "is missing or was edited; a manifest names it"),
+    ):
+
+        def remote(
+            project: Path, kind: str = kind, harm: Callable[[Path], object] = harm, expected: str = expected
+        ) -> str:
+            for path in sorted((project / folder).glob(kind)):
+                path.chmod(0o644)
+                harm(path)
+            return expected
+
+        yield f"{name} {kind} of the remote", remote
+
+    def exchanged(project: Path) -> str:
+        one, other = sorted((project / folder / "signatures").glob("*.dsse"))
+        rewrite(one, other.read_text())
+        return f"{one.relative_to(project)}: signs another entry than the one in its name"
+
+    yield "exchange two signatures of the log", exchanged
+
+    def rolled_back(project: Path) -> str:
+        """The newest entry, its manifest and this machine's memory of the last publication are taken back."""
+        last = project / folder / "log/00000002.json"
+        manifest = json.loads(last.read_text())["manifest"]
+        before = json.loads((last.with_name("00000001.json")).read_text())["manifest"]
+        lock = json.loads((project / folder / f"manifests/{before}.json").read_text())["dvc_lock"]
+        last.unlink()
+        (project / folder / f"manifests/{manifest}.json").unlink()
+        rewrite(project / SENT, json.dumps({STORE: lock}))
+        return "entry 2 is not the one that this machine has seen: the log was cut or written anew"
+
+    yield "roll the log back", rolled_back
+
+    def written_anew(project: Path) -> str:
+        """Another log with proper digests takes the place of the published one."""
+        shutil.rmtree(project / folder / "log")
+        seen = (project / SEEN).read_text()
+        storage.publish(project, STORE)
+        rewrite(project / SEEN, seen)
+        return "entry 2 is not the one that this machine has seen: the log was cut or written anew"
+
+    yield "write the log anew", written_anew
 
 
 def journals() -> Iterator[tuple[str, Tampering]]:
@@ -686,6 +768,7 @@ CAMPAIGN = [
     *ledger(),
     *pointers(),
     *published(),
+    *signatures(),
     *journals(),
     *documents(),
 ]
@@ -708,7 +791,9 @@ def test_an_untouched_run_is_sound(finished: Path) -> None:
     assert errors == []
     assert report is not None
     assert report.findings == []
-    assert report.summary().startswith("3 of 3 stages attested; workspace, cache, remote storage read; commit ")
+    assert report.summary().startswith(
+        "3 of 3 stages attested by 1 key; workspace, cache, remote storage read; commit "
+    )
     assert report.summary().endswith(" clean")
 
 
@@ -761,14 +846,16 @@ def test_a_moved_folder_gives_no_alarm(tree: Path) -> None:
     assert report.attested == 3
 
 
-def test_a_clone_restored_from_the_remote_gives_no_alarm(finished: Path, tmp_path: Path) -> None:
+def test_a_clone_restored_from_the_remote_gives_no_alarm(tree: Path, tmp_path: Path) -> None:
     clone = tmp_path / "clone"
-    subprocess.run(["git", "clone", "-q", str(finished), str(clone)], check=True)
-    (clone / ".dvc/config.local").write_text(f"['remote \"storage\"']\n    url = {finished / STORE}\n")
+    subprocess.run(["git", "clone", "-q", str(tree), str(clone)], check=True)
+    (clone / ".dvc/config.local").write_text(f"['remote \"storage\"']\n    url = {tree / STORE}\n")
     dvc(clone, "pull", "-q")
     report, errors = audited(clone)
     assert errors == []
     assert report is not None
     assert "remote storage read" in report.summary()
-    assert [(finding.level, finding.stages) for finding in report.findings] == [("note", STAGES)]
+    assert report.findings == check(None, clone, strict=True).findings == []
+    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    shutil.rmtree(tree / STORE / FOLDER)
     assert [finding.level for finding in check(None, clone, strict=True).findings] == ["error"]

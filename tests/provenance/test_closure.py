@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, write_text
 from pathfinder.provenance.closure import import_closure, module_of
 
 FILES = {
@@ -23,8 +23,7 @@ FILES = {
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        write_text(tmp_path / name, text)
     return tmp_path
 
 

@@ -18,7 +18,7 @@ DIGESTS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(12)]
 def test_entries_keep_their_order_and_name_the_line_before_them(tmp_path: Path) -> None:
     assert read_ledger(tmp_path) is None
     for digest in DIGESTS:
-        enter("train@full", digest, tmp_path)
+        enter("train@full", digest, root=tmp_path)
     lines = (tmp_path / LEDGER).read_bytes().splitlines(keepends=True)
     entries = read_ledger(tmp_path)
     assert entries is not None
@@ -36,7 +36,7 @@ def test_a_new_ledger_begins_with_the_records_that_exist(tmp_path: Path) -> None
     folder = tmp_path / RECORDS / "download"
     folder.mkdir(parents=True)
     (folder / f"{DIGESTS[0]}.json").touch()
-    enter("train@full", DIGESTS[1], tmp_path)
+    enter("train@full", DIGESTS[1], root=tmp_path)
     entries = read_ledger(tmp_path)
     assert [(entry.stage, entry.record) for entry in entries or ()] == [
         ("download", DIGESTS[0]),
@@ -49,7 +49,7 @@ def test_a_new_ledger_begins_with_the_records_that_exist(tmp_path: Path) -> None
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     for digest in DIGESTS[:3]:
-        enter("train@full", digest, tmp_path)
+        enter("train@full", digest, root=tmp_path)
     lines = (tmp_path / LEDGER).read_text().splitlines(keepends=True)
     (tmp_path / LEDGER).write_text("".join([lines[0], line, lines[2]]))
     with pytest.raises(DataError, match=message):

@@ -13,6 +13,8 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
+from pathfinder.provenance.signing import KEY_FILE
+
 ROOT = Path(__file__).resolve().parents[2]
 _DOWNLOAD = """
 from pathlib import Path
@@ -92,7 +94,8 @@ _FILES = {
 
 def run_in(project: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run Python there with these arguments, on the project's own code."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PATHFINDER_")} | {
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PATHFINDER_") or name == KEY_FILE}
+    environment = kept | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "DVC_NO_ANALYTICS": "1",
     }

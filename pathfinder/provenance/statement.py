@@ -1,0 +1,71 @@
+"""A record as an in-toto Statement v1 with SLSA provenance v1, which public tools can verify.
+
+Every file is a subject or a dependency of its own, because a folder has no standard digest.
+Formats: https://in-toto.io/Statement/v1, https://slsa.dev/provenance/v1
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://slsa.dev/provenance/v1"
+PAYLOAD_TYPE = "application/vnd.in-toto+json"
+BUILD_TYPE = "urn:pathfinder-prm:stage:v1"
+BUILDER = "urn:pathfinder-prm:recorder:v2"
+
+
+def statement_of(record: Mapping[str, Any], digest: str) -> dict[str, Any]:
+    """The statement about a record, which it names by its sha256, ``digest``."""
+    commit = record["git"]["commit"]
+    dependencies = [
+        *(file for kind in ("inputs", "rooms", "code") for file in _files(record[kind])),
+        *({"name": name, "digest": {"sha256": use["before"]["sha256"]}} for name, use in _journals(record)),
+    ]
+    unique = {json.dumps(each, sort_keys=True): each for each in dependencies}
+    source = [{"name": "commit", "digest": {"gitCommit": commit}}] if commit else []
+    return {
+        "_type": STATEMENT,
+        "subject": list(_files(record["outputs"])),
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"stage": record["stage"], "cmd": record["cmd"], "params": record["params"]},
+                "internalParameters": {"environment": record["environment"], "actor": record["actor"]},
+                "resolvedDependencies": [*source, *unique.values()],
+            },
+            "runDetails": {
+                "builder": {"id": BUILDER},
+                "metadata": {
+                    "invocationId": digest,
+                    "startedOn": record["times"]["start"].replace("+00:00", "Z"),
+                    "finishedOn": record["times"]["end"].replace("+00:00", "Z"),
+                },
+                "byproducts": [{"name": "record", "digest": {"sha256": digest}}],
+            },
+        },
+    }
+
+
+def recorded_digest(statement: Any) -> str | None:
+    """The sha256 of the record that a statement is about; ``None`` if it is no such statement."""
+    try:
+        (record,) = statement["predicate"]["runDetails"]["byproducts"]
+        return str(record["digest"]["sha256"]) if statement["predicateType"] == PREDICATE else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _files(entries: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for path, entry in entries.items():
+        inner = (
+            {f"{path}/{name}": file for name, file in entry["files"].items()} if entry.get("files") else {path: entry}
+        )
+        yield from ({"name": name, "digest": {"sha256": file["sha256"]}} for name, file in inner.items())
+
+
+def _journals(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, use) for name, use in record.get("journals", {}).items() if use["before"])
