@@ -142,7 +142,8 @@ def _words(results: Results, benchmark: Benchmark) -> str:
 def _scale(results: Results) -> Table:
     theirs = {mix: row.values for mix, row in zip(("prm800k", "400k", "550k"), paper.SCALE, strict=True)}
     ours = []
-    for reading, words in ((as_published, AS_PUBLISHED), (repaired, REPAIRED)):
+    words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
+    for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
         for run, records, others, values in cells.scale_points(results, reading):
             if known := _known(values):
                 compared = theirs.get(run.mix) if reading is as_published else None

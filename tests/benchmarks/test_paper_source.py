@@ -5,6 +5,7 @@ PATHFINDER_PAPER names the source; by default it is shared/paper/paper.tex next 
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathfinder.benchmarks.paper import (
     SEARCH,
     PaperTable,
 )
+from pathfinder.core.prompts import JUDGE_PROMPT
 
 SOURCE = Path(os.environ.get("PATHFINDER_PAPER", Path(__file__).resolve().parents[3] / "shared/paper/paper.tex"))
 TABLES = [PROCESSBENCH, PROCESSBENCH_FULL, PRMBENCH, SEARCH]
@@ -77,3 +79,17 @@ def test_the_scale_table_is_the_printed_one() -> None:
     printed = [cells for cells in rows_of(f"\\label{{{SCALE_LABEL}}}") if re.fullmatch(r"[\d.]+", cells[-1])]
     ours = [[row.name, row.samples, row.mistral_samples, *(f"{value:g}" for value in row.values)] for row in SCALE]
     assert ours == [[*cells[:3], *(f"{float(value):g}" for value in cells[3:])] for cells in printed]
+
+
+@needs_source
+def test_the_published_judge_prompt_is_the_printed_one_but_for_two_articles() -> None:
+    """The copy follows the published code (``DIGESTS``)."""
+    box = source().partition("\\begin{promptbox}")[2].partition("]")[2].partition("\\end{promptbox}")[0]
+    printed = re.sub(r"\\([{}])", r"\1", box.replace("\\\\", "")).split()
+    ours = JUDGE_PROMPT.split()
+    changes = [
+        (printed[a:b], ours[c:d], printed[b])
+        for kind, a, b, c, d in difflib.SequenceMatcher(None, printed, ours, autojunk=False).get_opcodes()
+        if kind != "equal"
+    ]
+    assert changes == [(["the"], [], "previous"), (["the"], [], "current")]

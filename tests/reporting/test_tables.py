@@ -89,7 +89,7 @@ def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: P
             assert rows[found + 2][:: len(rows[0]) - 1] == ["ours: PathFinder-PRM, repaired", f"{ours:.1f}"]
             assert rows[found + 3][0] != "difference", "our own rule has no counterpart in the paper"
     scale = tables[4]["rows"]
-    found = [row[0] for row in scale].index("ours: PathFinder-PRM, as published")
+    found = [row[0] for row in scale].index("ours: PathFinder-PRM, as published (search: graded as published)")
     gaps = [f"{published_of(bench, key) - printed[bench]:+.1f}" for bench, key in figures.items()]
     assert scale[found + 1][3:] == gaps
     assert [row[0] for row in scale].count("difference") == 1
