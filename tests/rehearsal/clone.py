@@ -56,7 +56,7 @@ def add_vllm(target: Path, address: Path) -> None:
     command.chmod(0o755)
 
 
-def environment(target: Path, work: Path, hub: dict[str, str], cards: int) -> dict[str, str]:
+def environment(target: Path, work: Path, hub: dict[str, str]) -> dict[str, str]:
     """The variables of every command in the clone."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "HF_", "MAKE"))}
     temporary = work / "tmp"
@@ -68,7 +68,6 @@ def environment(target: Path, work: Path, hub: dict[str, str], cards: int) -> di
         "TMPDIR": str(temporary),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
-        "PATHFINDER_SIMULATED_CARDS": str(cards),
         "DO_NOT_TRACK": "1",
         "DVC_NO_ANALYTICS": "1",
         "COLUMNS": "160",

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from flows import profiles
 from pathfinder.core.commented_yaml import dump_commented, load_commented
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Params, Source
 from pathfinder.core.settings import read_settings
 from tests.rehearsal.models import model_folder
@@ -30,6 +31,22 @@ def gpu_profiles(root: Path) -> list[str]:
         if any(source["kind"] in _REMOTE for source in content["download"]["sources"]):
             found.append(name)
     return sorted(found, key=lambda name: (name != profiles.BASE, name))
+
+
+class Machine(NamedTuple):
+    """A machine that a profile is for: its cards and the memory of each in GB."""
+
+    cards: int
+    gigabytes: int
+
+
+def machine(root: Path, name: str) -> Machine:
+    """The machine that the head of a profile names, as ``8 x 80 GB``; of several equal machines, the first."""
+    stated = profiles.summary(root, name).machine
+    found = re.match(r"(\d+) x (\d+) GB(?: \(\w+ machines of (\d+)\))?", stated)
+    if found is None:
+        raise DataError(f"infra/profiles/{name}.yaml: its head names no machine; expected `# machine: 8 x 80 GB`")
+    return Machine(int(found[3] or found[1]), int(found[2]))
 
 
 def commands(root: Path, profile: str) -> list[str]:

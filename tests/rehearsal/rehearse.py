@@ -25,7 +25,6 @@ from tests.rehearsal.records import write_records
 from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
-CARDS = 8
 _TIMES = "times.json"
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
 _DEFAULT_S = 120.0  # of a profile that was never rehearsed here
@@ -68,13 +67,14 @@ class Rehearsal:
 
     def profile(self, name: str) -> None:
         """Run the commands of one profile."""
-        params = self.serve(name)
+        params, machine = self.serve(name), profiles.machine(self.clone, name)
+        self.environment["PATHFINDER_SIMULATED_CARDS"] = str(machine.cards)
         with ExitStack() as stack:
             servers = self.servers(params, stack)
             for command in profiles.commands(self.clone, name):
                 if "NODE_RANK=0" in command:
                     stack.enter_context(self.second_machine())
-                self.command(_here(command))
+                self.command(_here(command, machine))
                 if command.startswith("pathfinder profile "):
                     self.override(name, servers)
         self.check()
@@ -225,7 +225,7 @@ def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool 
         known = profiles.gpu_profiles(project)
         if unknown := [name for name in names if name not in known]:
             raise DataError(f"{', '.join(unknown)}: not a GPU profile; expected one of {', '.join(known)}")
-        environment = clone.environment(project, work, hub.environment(work / "hf"), CARDS)
+        environment = clone.environment(project, work, hub.environment(work / "hf"))
         show(f"clone and substitutes: {time.monotonic() - start:.0f} s in {work}")
         yield Rehearsal(work, project, hub, environment, log, list(names) or known, verbose=verbose)
 
@@ -254,10 +254,10 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _here(command: str) -> str:
+def _here(command: str, machine: profiles.Machine) -> str:
     """The command on this machine: no GPU, no second machine, and a plan for the cards that are simulated."""
     if command == "pathfinder plan --gpu":
-        return f"{command} --memory 80 --gpus {CARDS}"
+        return f"{command} --memory {machine.gigabytes} --gpus {machine.cards}"
     if command == "make run":  # which starts as many stages as there are GPUs
         return "make data && pathfinder run --jobs 2"
     return command.replace("BUILD=cuda", "BUILD=cpu").replace("first-machine", "127.0.0.1")
