@@ -222,7 +222,7 @@ def _messages(connection: Connection[Any, Any]) -> Iterator[Any]:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()
+    os.read(0, 1)  # not through sys.stdin, whose lock this thread would hold when the process ends
     os._exit(1)
 
 
