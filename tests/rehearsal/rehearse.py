@@ -26,6 +26,7 @@ from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
 _TIMES = "times.json"
+_CRASH = re.compile(r"^.*(?:Fatal Python error|Traceback \(most recent call last\)).*$", re.MULTILINE)
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
 _DEFAULT_S = 120.0  # of a profile that was never rehearsed here
 
@@ -187,11 +188,17 @@ class Rehearsal:
             self.check()  # a violation explains the failure
             raise RehearsalError(f"`{command}` ended with status {status}:\n{self.failures() or _tail(log)}")
         self.check()
+        if crashes := sorted(set(_CRASH.findall(self.output()))):
+            raise RehearsalError(f"`{command}` succeeded, but processes crashed:\n" + "\n".join(crashes))
+
+    def output(self) -> str:
+        """The output of the last command."""
+        text = (self.log / "output.txt").read_text(encoding="utf-8", errors="replace")
+        return text.rpartition("\n$ ")[2]
 
     def failures(self) -> str:
         """The end of the log of every stage that failed in the last command."""
-        _, _, output = (self.log / "output.txt").read_text(encoding="utf-8", errors="replace").rpartition("\n$ ")
-        names = list(dict.fromkeys(_FAILED.findall(output)))
+        names = list(dict.fromkeys(_FAILED.findall(self.output())))
         logs = {name: self.clone / ".pathfinder/logs" / f"{name}.log" for name in names}
         return "\n".join(f"--- {name}\n{_tail(path)}" for name, path in logs.items() if path.exists())
 
