@@ -173,7 +173,8 @@ def _draw(
 
 def _ends(drawn: Sequence[Completion], candidates: int, fitting: int) -> bool:
     """Whether a path is too long: for the policy, or with each of its candidates for the PRM."""
-    return all(completion.finish == "too_long" for completion in drawn) or (candidates > 0 and not fitting)
+    finishes = {completion.finish for completion in drawn}
+    return finishes == {"too_long"} or (candidates > 0 and not fitting)
 
 
 def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: GradingPreset) -> Counter[_Candidate]:

@@ -139,3 +139,12 @@ def test_bad_calls_are_refused(generator: Generator) -> None:
         generator.generate([""], ["k"], Sampling(0.0, 1.0, 1))
     assert generator.generate([], [], Sampling(0.0, 1.0, 1)) == []
     assert isinstance(generator.generate(["a"], ["k"], Sampling(0.0, 1.0, 1))[0], Completion)
+
+
+def test_a_prompt_without_room_for_its_answer_is_too_long_and_disturbs_no_other(folder: Path) -> None:
+    generator = Generator(folder)
+    sampling = Sampling(1.0, 0.95, 8)
+    alone = generator.generate(PROMPTS[:2], KEYS[:2], sampling)
+    generator._longest = len(generator.encode(PROMPTS[1])) + 8
+    found = generator.generate([*PROMPTS[:2], PROMPTS[1] + " x"], KEYS[:3], sampling)
+    assert found == [*alone, Completion("", 0, "too_long")]

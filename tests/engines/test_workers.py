@@ -57,15 +57,19 @@ CHUNKS = cut(range(7), 2)
 
 
 def run(job: Squares, folder: Path, processes: int) -> list[object]:
+    """The values of all chunks, as a stage computes them."""
     with Workers(job, processes) as workers:
         return workers.run(CHUNKS, folder, "t")
 
 
-def test_any_number_of_processes_gives_the_same_values(job: Squares, tmp_path: Path) -> None:
+def test_any_number_of_processes_gives_the_same_values(
+    job: Squares, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     found = [run(job, tmp_path / str(count), count) for count in (1, 3)]
     assert found[0] == found[1] == [[[n**2, 0.1 * n] for n in chunk.content] for chunk in CHUNKS]
     files = [{p.name: p.read_bytes() for p in (tmp_path / str(count)).iterdir()} for count in (1, 3)]
     assert files[0] == files[1]
+    assert "Fatal" not in capfd.readouterr().err, "workers end in peace"
     assert sorted(files[0]) == ["000000.json", "000002.json", "000004.json", "000006.json"]
 
 

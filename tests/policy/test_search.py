@@ -301,6 +301,45 @@ def test_a_finished_path_waits_for_the_others() -> None:
     assert worse["final_steps"] == [f"{END}<|im_end|>"]
 
 
+@pytest.mark.parametrize("preset", ["official", "repaired"])
+def test_a_path_that_reaches_the_policys_context_ends_as_too_long(preset: GradingPreset) -> None:
+    """Fails if one long path blocks the search: the other problem is finished and no further round is drawn."""
+
+    def say(name: str, number: int, _: int) -> tuple[str, str]:
+        if name == "0":
+            return ("", "too_long") if number == 3 else (f"step {number}\n\n", "stop")
+        return (END, "stop") if number == 2 else ("so\n\n", "stop")
+
+    policy, rewards = Script(say), {"step 1": 0.5, "step 2": 0.5, "so": 0.5, END: 0.9}
+    long, short = search([problem("0"), problem("1")], policy, Table(rewards), settings(), preset)
+    assert (long["too_long"], long["finished"], long["rounds"], long["pred_answer"]) == (True, False, 3, None)
+    assert long["final_steps"] == ["step 1", "step 2"]
+    assert (short["finished"], short["pred_answer"]) == (True, "7")
+    assert "too_long" not in short
+    assert policy.calls == [8, 8, 4]
+
+
+def test_a_path_that_reaches_the_prms_context_ends_as_too_long() -> None:
+    """A candidate that the PRM cannot read is none; a path without any other ends, and a finished path wins."""
+
+    def score(rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore | None]]:
+        def one(prefix: tuple[str, ...], step: str) -> StepScore | None:
+            return None if len(prefix) > 1 or step == "long" else labelled(0.4 if step == END else 0.9)
+
+        return {name: [one(of.prefix, step) for step in of.steps] for name, of in rounds.items()}
+
+    says = ["long\n\n", "a\n\n", END, "b\n\n"]
+    policy = Script(lambda _n, _r, draw: (says[draw], "stop"))
+    (row,) = search([problem()], policy, score, settings(), "repaired")
+    assert (row["final_steps"], row["too_long"], row["rounds"]) == (["a", "a"], True, 3)
+    assert not any(
+        info["candidate_step"] == "long" for entry in row["iteration_history"] for info in entry["candidates_info"]
+    )
+    beam = settings(strategy="beam", width=3)
+    (row,) = search([problem()], Script(lambda _n, _r, draw: (says[draw], "stop")), score, beam, "repaired")
+    assert row["finished"], "the beam's finished path is kept beside those that became too long"
+
+
 def test_random_pick_chooses_samples_not_steps() -> None:
     """Seven draws of one step and one draw of another: the first is chosen seven times out of eight."""
     picks = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SearchProblem
@@ -44,7 +44,7 @@ class Script:
         for key in keys:
             _, _, name, number, draw = key.split("/")
             text, finish = self.say(name, int(number), int(draw))
-            out.append(Completion(text, len(text), "length" if finish == "length" else "stop"))
+            out.append(Completion(text, len(text), cast(Literal["stop", "length", "too_long"], finish)))
         return out
 
 
