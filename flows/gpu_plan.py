@@ -150,10 +150,15 @@ class Plan:
         if "train" in self.stages:
             train, shape = self.params.train, self.shape_of("base")
             machines = int(launch.configuration(train.launch)["num_machines"]) if train.launch else 1
-            processes = launch.division(train.launch, self.device.cards)[0] / machines
-            # checkpoints are copied to main memory while they are written; the result is gathered on the first machine
-            copied = max(12.0 * self._learned / machines, 4.0 * shape.parameters)
-            found["train"] = processes * _PROCESS_GIB * GIB + copied
+            all_processes, shards = launch.division(train.launch, self.device.cards)
+            processes = all_processes / machines
+            copied = 12.0 * self._learned / machines  # of a checkpoint, while it is written
+            if shards > 1:  # rows go to the GPUs as they are read; the first process gathers the result
+                whole = 4.0 * shape.parameters
+            else:
+                half = train.lora.rank and train.lora.base_dtype == "bfloat16"
+                whole = processes * (2.0 if half else 4.0) * shape.parameters
+            found["train"] = processes * _PROCESS_GIB * GIB + copied + whole
         return found
 
     def disk(self) -> dict[str, float]:

@@ -97,6 +97,9 @@ def train_need(shape: Shape, settings: Train, kind: str, longest: int = 0, gpus:
         "activations": _SLACK * activations,
         "logits": tokens / _TOKENS_PER_LABEL * shape.vocabulary * (16.0 if half else 12.0),
     }
+    if rank:  # at the end the adapter is merged in float32, when activations and logits are gone
+        kept = parts["weights"] + parts["activations"] + parts["logits"]
+        parts["merge"] = max(0.0, 4.0 * (shape.parameters + learned) - kept)
     here = 1 if launch.launched() or not settings.launch else launch.local_processes(settings.launch, gpus)
     return Need("train", shape.name, parts, cards=here)
 
