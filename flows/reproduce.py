@@ -27,6 +27,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows import server, storage
@@ -37,6 +38,7 @@ from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
+from pathfinder.provenance.environment import FLOW_RUN
 
 _SETTLE_S = 20.0
 _PUSH_EVERY_S = 60.0
@@ -86,7 +88,8 @@ class Run:
         self.unpushed: list[str] = []
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes dvc.lock
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
-        self.dvc = Dvc(root, {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))})
+        omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
+        self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
         self._stage = _stage_task(self.dvc, graph, self.terminal, pull)
         self._pushes = Pushes(_push_task(self.dvc, self.terminal))
 
