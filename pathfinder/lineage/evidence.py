@@ -1,4 +1,4 @@
-"""The records as evidence: which of them attests a stage, which contradicts it, who signed it, and which were edited."""
+"""The records as evidence: which of them attests a stage, which contradicts it, who signed it, which were edited."""
 
 from __future__ import annotations
 
