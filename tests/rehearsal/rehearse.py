@@ -54,7 +54,7 @@ class Rehearsal:
             start, cpu = time.monotonic(), _cpu_seconds()
             try:
                 self.profile(name)
-            except RehearsalError as error:
+            except (RehearsalError, DataError) as error:
                 failures.append(f"{name}: {error}")
                 show(f"  FAILED {error}")
             else:
