@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 
 from pathfinder.core.io import write_json
 from pathfinder.models.model import load_model
-from pathfinder.models.sharding import cut, load_sharded
+from pathfinder.models.sharding import cut
+from pathfinder.training.network import load_network
 from pathfinder.training.trainer import Fitted, _TreeTrainer, fit
 from pathfinder.tree.attention import use_trees
 from tests.support.models import exact_rms_norms, plain_tokenizer
@@ -50,9 +51,14 @@ def whole_model(base: Path) -> Any:
 
 
 def sharded_model(base: Path) -> Any:
-    """The model saved in ``base``, of which each process reads its own rows."""
-    network, _ = load_sharded(base, plain_tokenizer(), "float32")
-    use_trees(network)
+    """The model saved in ``base``, of which each process reads its own rows and none loads the whole."""
+
+    def whole(*_: Any, **__: Any) -> None:
+        raise AssertionError("a process loaded the whole model")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pathfinder.models.model.load_model", whole)
+        network, _ = load_network(base, plain_tokenizer(), settings())
     return network
 
 
