@@ -2,6 +2,7 @@
 
 Run     python -m pathfinder.lineage up models/full     trace a path to the source files
         python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference, 2 if unable
+        python -m pathfinder.lineage fetch              copy the records of remotes on other machines
         python -m pathfinder.lineage record ID [--json] trace one record from its upstream line to its training example
 """
 
@@ -53,6 +54,15 @@ def check(
     print(printable(report.summary()))
     if report.errors:
         raise typer.Exit(1)
+
+
+@app.command()
+def fetch() -> None:
+    """Copy the records and the log of remotes on other machines, so that check can use them."""
+    from pathfinder.lineage import published
+
+    for line in published.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]:
+        print(printable(line))
 
 
 @app.command()

@@ -23,7 +23,7 @@ from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW, read_manifest
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import Published
+from pathfinder.lineage.published import EVIDENCE, Published
 from pathfinder.lineage.stores import Store, stores
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.ledger import RECORDS
@@ -92,7 +92,7 @@ def check(
         len(main),
         len(checker.attested.keys() & main),
         [checker.attested[name] for name in main if checker.attested.get(name)],
-        ["workspace", *(_title(store) for store in checker.stores if store.folder is not None)],
+        checker.read,
         [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None],
         checker.workspace.state_of_commit(),
     )
@@ -114,7 +114,12 @@ class _Checker:
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
         self.folders = [folder for _, folder in here]
         self.objects = [Objects(store, folder, root) for store, folder in here]
-        self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
+        copies = [(store, root / EVIDENCE / store.name) for store in self.stores if store.folder is None]
+        fetched = [Objects(store, folder, root) for store, folder in copies if folder.is_dir()]
+        remotes = [each for each in self.objects if each.store.name != "cache"]
+        self.published = [Published(root, each, keys) for each in (*remotes, *fetched)]
+        self.read = ["workspace", *(_title(store) for store, _ in here)]
+        self.read += [f"evidence of {_title(each.store)}" for each in fetched]
         self.records: dict[str, list[Record]] = {}
         self.attested: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each attested stage."""

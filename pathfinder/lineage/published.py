@@ -19,14 +19,19 @@ from pathfinder.core.io import DataError, parse_json, sha256_file
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_record
 from pathfinder.lineage.objects import Objects
+from pathfinder.lineage.stores import stores
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
 from pathfinder.provenance.signing import Envelope, verify
+from pathfinder.sources.remote import open_store
 
 SENT = Path(".pathfinder/sent.json")
 """The sha256 of the dvc.lock that this machine last published, by address."""
 SEEN = Path(".pathfinder/seen.json")
 """The newest entry of a log that this machine has seen, by address."""
 FOLDER = "pathfinder"
+EVIDENCE = Path(".pathfinder/evidence")
+"""Copies of what remotes on other machines published, by the name of the remote."""
+_KINDS = ("log", "manifests", "signatures", "records", "patches", "keys")
 ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
 
 
@@ -76,6 +81,7 @@ class Published:
 
     def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
         self.root, self.objects, self.keys = root, objects, keys
+        self.has_objects = objects.store.folder is not None  # else this is a copy of the evidence alone
         self.folder = objects.folder / FOLDER
         self.records: dict[str, list[Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
@@ -194,7 +200,8 @@ class Published:
         return [
             value
             for address, value in content.items()
-            if (self.root / str(address).removeprefix("file://")).resolve() == self.objects.folder.resolve()
+            if str(address) == self.objects.store.address
+            or (self.root / str(address).removeprefix("file://")).resolve() == self.objects.folder.resolve()
         ]
 
     def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
@@ -202,7 +209,7 @@ class Published:
         if not self._named:
             return
         manifest = self._named[-1]
-        for path, out in manifest.outs.items():
+        for path, out in manifest.outs.items() if self.has_objects else ():
             yield from self.objects.missing(out.md5, path, "the newest manifest")
         lock = self.root / "dvc.lock"
         if sha256_file(lock) == manifest.dvc_lock:
@@ -213,6 +220,24 @@ class Published:
                     f"the newest manifest differs from the dvc.lock that it names: {', '.join(sorted(differ)[:3])}"
                 )
                 yield Finding(f"{self.objects.name(self.folder)}/log", message)
+
+
+def fetch(root: Path) -> list[str]:
+    """Copy what the remotes on other machines published to ``.pathfinder/evidence``; returns one line per remote.
+
+    Files that are here keep their bytes, except the log. Raises ``DataError`` or ``TransientError`` as the store does.
+    """
+    lines = []
+    for remote in (each for each in stores(root) if each.folder is None):
+        store, folder = open_store(f"{remote.address.rstrip('/')}/{FOLDER}"), root / EVIDENCE / remote.name / FOLDER
+        keys = [key for kind in _KINDS for key in store.keys(f"{kind}/")]
+        new = [key for key in keys if key.startswith("log/") or not (folder / key).exists()]
+        for key in new:
+            if not (folder / key).resolve().is_relative_to(folder.resolve()):
+                raise DataError(f"{store.url}/{key}: leaves the folder of the evidence; the remote was tampered with")
+            store.fetch(key, folder / key)
+        lines.append(f"{remote.name}: {len(new)} of {len(keys)} files fetched from {remote.address}")
+    return lines
 
 
 def _broken(where: str, error: DataError) -> Finding:

@@ -26,7 +26,7 @@ from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import Report, check
 from pathfinder.lineage.history import read_lock, read_records
-from pathfinder.lineage.published import FOLDER, SEEN, SENT
+from pathfinder.lineage.published import FOLDER, SEEN, SENT, fetch
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.ledger import LEDGER, RECORDS
 from pathfinder.provenance.record import SIGNED
@@ -844,6 +844,26 @@ def test_a_moved_folder_gives_no_alarm(tree: Path) -> None:
     assert errors == []
     assert report is not None
     assert report.attested == 3
+
+
+def test_a_clone_of_git_and_a_far_remote_is_attested_by_what_it_fetches(tree: Path, tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(tree), str(clone)], check=True)
+    config = clone / ".dvc/config.local"
+    config.write_text(f"['remote \"storage\"']\n    url = {tree / STORE}\n")
+    dvc(clone, "pull", "-q")
+    config.write_text(f"['remote \"storage\"']\n    url = file://{tree / STORE}\n")
+    report = check(None, clone)
+    assert (report.attested, report.not_read, report.errors) == (0, [f"remote storage (file://{tree / STORE})"], [])
+    (line,) = fetch(clone)
+    assert line.startswith("storage: ")
+    report = check(None, clone, strict=True)
+    assert report.findings == []
+    assert report.summary().startswith("3 of 3 stages attested by 1 key; workspace, cache, evidence of remote storage")
+    assert fetch(clone)[0].startswith("storage: 2 of ")  # the log
+    entry_file = clone / ".pathfinder/evidence/storage/pathfinder/log/00000001.json"
+    replace(entry_file, '"number":1', '"number":2')
+    assert ["the chain is broken" in str(finding) for finding in check(None, clone).errors] == [True]
 
 
 def test_a_clone_restored_from_the_remote_gives_no_alarm(tree: Path, tmp_path: Path) -> None:
