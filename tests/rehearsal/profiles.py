@@ -124,12 +124,12 @@ def _without_digest(entry: Any) -> Any:
 def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]:
     yield "report.bootstrap_samples", 50
     yield "validate.mix_tolerance", 0.0
-    runs = list(content["runs"])
-    yield "runs", runs[:1] + (runs[-1:] if content["profile"] == profiles.BASE else [])
+    runs, is_base = list(content["runs"]), content["profile"] == profiles.BASE
+    yield "runs", runs[:1] + (runs[-1:] if is_base else [])
     yield "train.epochs", 2
     yield "train.save_every", 1
     yield "train.token_budget", 4096
-    yield "score.processes", 2
+    yield "score.processes", 2 if is_base else 1
     yield "search.max_rounds", min(content["search"]["max_rounds"], 11)
     if "label" in servers and content["label"]["engine"] == "openai":
         yield "label.base_urls", [servers["label"]]
