@@ -103,4 +103,4 @@ def prepared(
     while not folder.exists():
         time.sleep(_POLL_S)
     about = read_json(folder / _ABOUT)
-    return {name: StoredExamples(folder / name) for name in about["sets"]}, about
+    return {name: StoredExamples(folder / name) for name in about.pop("sets")}, about

@@ -72,7 +72,7 @@ def test_only_the_first_process_tokenises(tmp_path: Path) -> None:
     first, about = prepared(tmp_path / "x", True, make)
     other.join()
     assert found == [len(examples)]
-    assert about["sources"] == 1
+    assert about == {"sources": 1}
     assert isinstance(first["learn"], StoredExamples)
     prepared(tmp_path / "x", True, make)
     assert made == ["made"]
