@@ -136,7 +136,7 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
 def _smaller_server(key: str, options: Sequence[str], device: Device) -> Iterator[_Changes]:
     """Other divisions of the model over the cards of the device, then the same with 8-bit weights."""
     divisions = [cards for cards in (1, 2, 4, 8) if cards <= device.cards]
-    for quantised in ({}, {f"{key}.options": [*options, "--quantization", "fp8"]}):
+    for quantised in ({}, {f"{key}.options": [*options, "--quantization", "fp8_per_tensor"]}):
         for cards in divisions:
             yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": 1} | quantised
 

@@ -31,7 +31,7 @@ _OPEN, _TRUNK = 64, 1024
 """Solutions whose trunks are cached when scoring stops early (``scoring.OPEN``), and the tokens of one trunk."""
 _ROWS = 512
 """The largest number of texts sampled in one batch (``generate``)."""
-_EIGHT_BITS = {"fp8", "int8", "bitsandbytes"}
+_EIGHT_BITS = {"fp8", "fp8_per_tensor", "int8", "bitsandbytes"}
 """Values of vLLM's --quantization that it applies itself to 16-bit weights when it loads them."""
 
 Shapes = Callable[[str], Shape]
