@@ -115,11 +115,11 @@ class Rehearsal:
 
     @contextmanager
     def vllm(self, words: Sequence[str], card: int, name: str) -> Iterator[str]:
-        """A ``vllm`` command of ours on one card; yields its base URL."""
+        """A ``vllm`` command of ours on a card of its own; yields its base URL."""
         from pathfinder.engines.vllm_server import _free_port
 
         port, log = _free_port(), self.log / f"{name}.txt"
-        environment = self.environment | {"CUDA_VISIBLE_DEVICES": str(card)}
+        environment = self.environment | {"CUDA_VISIBLE_DEVICES": f"elsewhere-{card}"}  # another machine's card
         command = [str(self.clone / ".venv-vllm/bin/vllm"), *words, "--port", str(port)]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, cwd=self.clone, env=environment)
