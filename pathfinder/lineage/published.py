@@ -81,7 +81,7 @@ class Published:
 
     def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
         self.root, self.objects, self.keys = root, objects, keys
-        self.has_objects = objects.store.folder is not None  # else this is a copy of the evidence alone
+        self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
         self.folder = objects.folder / FOLDER
         self.records: dict[str, list[Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
@@ -225,13 +225,19 @@ class Published:
 def fetch(root: Path) -> list[str]:
     """Copy what the remotes on other machines published to ``.pathfinder/evidence``; returns one line per remote.
 
-    Files that are here keep their bytes, except the log. Raises ``DataError`` or ``TransientError`` as the store does.
+    Raises ``DataError`` if a log no longer has an entry that was fetched earlier, and ``DataError`` or
+    ``TransientError`` as the store does.
     """
     lines = []
     for remote in (each for each in stores(root) if each.folder is None):
         store, folder = open_store(f"{remote.address.rstrip('/')}/{FOLDER}"), root / EVIDENCE / remote.name / FOLDER
         keys = [key for kind in _KINDS for key in store.keys(f"{kind}/")]
-        new = [key for key in keys if key.startswith("log/") or not (folder / key).exists()]
+        for path in sorted(folder.glob("log/*.json")):
+            if (key := f"log/{path.name}") not in keys or store.read(key) != path.read_bytes():
+                raise DataError(
+                    f"{store.url}/{key}: is not the entry that was fetched earlier: the log was cut or edited"
+                )
+        new = [key for key in keys if not (folder / key).exists()]
         for key in new:
             if not (folder / key).resolve().is_relative_to(folder.resolve()):
                 raise DataError(f"{store.url}/{key}: leaves the folder of the evidence; the remote was tampered with")

@@ -1,0 +1,82 @@
+"""Records in an S3 bucket: someone with git, the bucket and the public key attests every stage."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from flows import storage
+from pathfinder.core.io import DataError
+from pathfinder.lineage.check import check
+from pathfinder.lineage.published import EVIDENCE, fetch
+from pathfinder.sources.remote import ENDPOINT, open_store
+
+ADDRESS = "s3://bucket/a/prefix"
+
+
+@pytest.fixture
+def bucket(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of the finished project whose remote is a bucket that holds what it published, without its own records."""
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
+    server.start()
+    endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), (ENDPOINT, endpoint)):
+        monkeypatch.setenv(name, value)
+    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="bucket")
+    with (project / ".dvc/config").open("a") as config:
+        config.write(f"['remote \"far\"']\n    url = {ADDRESS}\n")
+    storage.publish(project, ADDRESS)
+    shutil.rmtree(project / ".pathfinder")
+    yield project
+    server.stop()
+
+
+def test_records_from_a_bucket_attest_every_stage(bucket: Path) -> None:
+    report = check(None, bucket)
+    assert (report.attested, report.errors) == (0, [])
+    assert report.not_read == [f"remote far ({ADDRESS})"]
+    fetch(bucket)
+    report = check(None, bucket, strict=True)
+    assert report.findings == []
+    assert report.summary().startswith(
+        "3 of 3 stages attested by 1 key; workspace, cache, evidence of remote far read; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("records/train@full/", "not the one in its name; it was edited"),
+        ("manifests/", "not the one in its name; it was edited"),
+        ("signatures/", "signatures/"),
+        ("log/", "names manifest 0000"),
+    ],
+)
+def test_edits_in_the_bucket_are_found(bucket: Path, kind: str, expected: str) -> None:
+    store = open_store(f"{ADDRESS}/pathfinder")
+    key = next(key for key in store.keys(kind) if not key.endswith(".dsse") or kind == "signatures/")
+    content = store.read(key)
+    edited = content.replace(content.split(b'"manifest":"')[1][:64], b"0" * 64) if kind == "log/" else content[:-2]
+    store.put(key, edited)
+    fetch(bucket)
+    found = [str(finding) for finding in check(None, bucket).errors]
+    assert any(expected in text for text in found), found
+
+
+def test_a_log_that_was_cut_is_not_fetched_again(bucket: Path) -> None:
+    fetch(bucket)
+    store = open_store(f"{ADDRESS}/pathfinder")
+    (key,) = store.keys("log/")
+    entry = store.read(key)
+    store.delete(key)
+    with pytest.raises(DataError, match="the log was cut or edited"):
+        fetch(bucket)
+    store.put(key, entry.replace(b":1,", b":7,"))
+    with pytest.raises(DataError, match="the log was cut or edited"):
+        fetch(bucket)
+    assert len(list((bucket / EVIDENCE).rglob("log/*.json"))) == 1
