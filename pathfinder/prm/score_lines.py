@@ -43,11 +43,12 @@ def _solution(row: Any, place: str) -> Solution:
 def score_row(solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
     """``{"id", "steps": [{"math", "consistency", "reward", …, "labels": {…}}]}`` with probabilities of ``<+>``.
 
-    A label that the model does not have is null or missing; the reward is null if the mode does not ask for it.
+    A label that the model does not have is null or missing; the reward is null if the mode does not ask for it. A
+    solution that is longer than the model's context has no steps and ``"too_long": true``.
     """
     empty = {"math": None, "consistency": None}
     steps = [{**empty, "reward": _reward(score), **score.first, "labels": score.labels} for score in scores]
-    return {"id": solution.id, "steps": steps}
+    return {"id": solution.id, "steps": steps} | ({} if steps else {"too_long": True})
 
 
 def _reward(score: StepScore) -> float | None:
@@ -60,6 +61,8 @@ def render_scores(solution: Solution, scores: Sequence[StepScore]) -> str:
     Control characters are shown as escapes, so that no text can control the terminal.
     """
     lines = [typer.style(printable(solution.problem), dim=True), ""]
+    if not scores:
+        return "\n".join([*lines, typer.style("longer than the model's context: no scores", fg=typer.colors.RED)])
     for number, (step, score) in enumerate(zip(solution.steps, scores, strict=True), start=1):
         wrong = [name for name, positive in score.labels.items() if not positive]
         errors = ["error" if name == "error_free" else f"{name} error" for name in wrong]

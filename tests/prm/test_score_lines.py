@@ -32,3 +32,9 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     assert "math error" in drawn
     assert "consistency error" not in drawn
     assert "P\\x1b[2J" in drawn, "no text may control the terminal"
+
+
+def test_a_solution_longer_than_the_context_is_a_row_without_steps() -> None:
+    solution = Solution("1", "P", ("a",))
+    assert score_row(solution, []) == {"id": "1", "steps": [], "too_long": True}
+    assert "longer than the model's context" in render_scores(solution, [])
