@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra import deps
+from pathfinder.core.io import write_text
 
 FILES = {
     "stages/__init__.py": "",
@@ -34,8 +35,7 @@ CORRECT = "stages/train.py, pathfinder/core, pathfinder/tree, infra/locks"
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+        write_text(tmp_path / name, text)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from pathfinder.core.io import write_text
 from tests.support import wheels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,8 +52,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "backend.py": _BACKEND,
     }
     for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+        write_text(folder / name, text)
     wheels.index(folder / "simple", [*index.iterdir()])
     wheels.wheel(folder, "project", "1", {"project.pth": ""})
     for name in ("Makefile", "infra/uv.lock"):

@@ -29,9 +29,8 @@ FOLDERS = {"processbench": Path("pb"), "prmbench": Path("prm")}
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, short_waits: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
     rows = [
         {
             "id": f"{name}-{at}",

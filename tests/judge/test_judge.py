@@ -112,10 +112,8 @@ def test_the_server_judge_asks_only_for_what_is_missing(tiny: Path, tmp_path: Pa
     assert all(count == 1 for count in server.answered.values())
 
 
-def test_engine_errors_are_reported_and_never_written(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
+@pytest.mark.usefixtures("short_waits")
+def test_engine_errors_are_reported_and_never_written(tiny: Path, tmp_path: Path) -> None:
     with judge_server(JudgeServer(lambda prompt, seed: "x")) as server:
         settings = params(engine="openai", base_urls=[server.url], concurrency=1, retries=1)
         server.fault = lambda n: "500" if n in (3, 4) else "none"

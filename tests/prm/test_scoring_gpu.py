@@ -16,7 +16,7 @@ from pathfinder.models import model
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.scoring import Scorer
-from tests.support.models import plain_tokenizer, qwen_config, random_qwen
+from tests.support.models import plain_tokenizer, qwen_config, random_qwen, sides
 
 pytestmark = [
     pytest.mark.gpu,
@@ -33,17 +33,7 @@ def prm(tmp_path: Path) -> Path:
     """A random PRM with seven query heads per key head and heads of 32, which Triton's kernels accept."""
     tokenizer = plain_tokenizer()
     add_label_tokens(tokenizer)
-    config = qwen_config(
-        tokenizer,
-        len(tokenizer),
-        hidden_size=224,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=7,
-        num_key_value_heads=1,
-        max_position_embeddings=4096,
-        initializer_range=0.2,
-    )
+    config = qwen_config(tokenizer, len(tokenizer), **sides(224, 256, 2, 7, 1), initializer_range=0.2)
     random_qwen(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     write_json(tmp_path / MODEL_FILE, {"variant": "full"})

@@ -29,17 +29,13 @@ from stages import processbench
 from tests.engines.test_vllm_server import settings
 from tests.prm.test_scoring import PROBLEMS, WAYS, save_prm, stop_at
 from tests.support.evaluation_inputs import evaluation_project, rows_of
-from tests.support.models import plain_tokenizer, qwen_config, random_qwen
+from tests.support.models import plain_tokenizer, qwen_config, random_qwen, sides
 from tests.support.prm_server import PRMServer, prm_server
 
 SOLUTIONS = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
-
-
+pytestmark = pytest.mark.usefixtures("short_waits")
 Scores = Sequence[Sequence[StepScore | None]]
 
 
@@ -215,19 +211,8 @@ def save_served(folder: Path, texts: Sequence[str]) -> None:
     """A random PRM with heads of 32, the smallest that vLLM's attention supports on a CPU."""
     tokenizer = plain_tokenizer(texts, 1200)
     add_label_tokens(tokenizer)
-    config = qwen_config(
-        tokenizer,
-        len(tokenizer),
-        hidden_size=128,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-    )
-    random_qwen(config).save_pretrained(folder)
+    more = {"tie_word_embeddings": True, "initializer_range": 0.1}
+    random_qwen(qwen_config(tokenizer, len(tokenizer), **sides(128, 192, 2, 4, 2), **more)).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     write_json(folder / MODEL_FILE, {"variant": "full"})
 

@@ -30,10 +30,9 @@ def set_params(folder: Path, **label: Any) -> None:
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, short_waits: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Prepared steps: 12 with a human -1, 12 "+" and 12 "-"."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pathfinder.engines.openai_client._FIRST_WAIT_S", 0.01)
     set_params(tmp_path)
     write_raw(tmp_path)
     from stages.prepare import main as prepare

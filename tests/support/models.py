@@ -70,6 +70,18 @@ def world_tokenizer() -> PreTrainedTokenizerFast:
     return build_tokenizer()
 
 
+def sides(hidden: int, inner: int, layers: int, heads: int, key_heads: int, positions: int = 4096) -> dict[str, Any]:
+    """The sides of a model, as its configuration names them."""
+    return {
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": key_heads,
+        "max_position_embeddings": positions,
+    }
+
+
 def qwen_config(tokenizer: PreTrainedTokenizerFast, vocabulary: int, **shape: Any) -> Qwen2Config:
     return Qwen2Config(
         vocab_size=vocabulary,
@@ -92,36 +104,15 @@ def small_model(
     tokenizer: PreTrainedTokenizerFast, dtype: torch.dtype = torch.float32, seed: int = 0, rows: int | None = None
 ) -> Any:
     """A random Qwen2 (two layers, grouped keys) with weights large enough for attention to matter."""
-    config = qwen_config(
-        tokenizer,
-        rows if rows is not None else len(tokenizer) + 16,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=False,
-        initializer_range=0.2,
-    )
+    rows = len(tokenizer) + 16 if rows is None else rows
+    config = qwen_config(tokenizer, rows, **sides(32, 48, 2, 4, 2), tie_word_embeddings=False, initializer_range=0.2)
     return random_qwen(config, seed).to(dtype)
 
 
 def model_256(tokenizer: PreTrainedTokenizerFast, vocabulary: int | None = None) -> Any:
     """The model of the speed measurements: a random Qwen2 of hidden size 256 and 4 layers."""
-    return random_qwen(
-        qwen_config(
-            tokenizer,
-            vocabulary or len(tokenizer),
-            hidden_size=256,
-            intermediate_size=1024,
-            num_hidden_layers=4,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            max_position_embeddings=8192,
-            tie_word_embeddings=True,
-        )
-    )
+    shape = sides(256, 1024, 4, 4, 4, positions=8192)
+    return random_qwen(qwen_config(tokenizer, vocabulary or len(tokenizer), **shape, tie_word_embeddings=True))
 
 
 def queries_of(problem: str, steps: Sequence[str]) -> list[Query]:
