@@ -141,8 +141,7 @@ class Rehearsal:
         ready = "metrics/validate_train.json"
         script = f"until [ -f {ready} ]; do sleep 0.2; done; for run in {runs}; do python -m stages.train $run; done"
         environment = self.environment | {"NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-        for stale in (self.clone / ready, *self.clone.glob("models/*/config.json")):
-            stale.unlink()
+        (self.clone / ready).unlink(missing_ok=True)
         with (self.log / "second-machine.txt").open("ab") as output:
             process = subprocess.Popen(
                 ["bash", "-c", script],
