@@ -63,7 +63,8 @@ def test_an_address_cannot_add_settings(folder: Path, monkeypatch: pytest.Monkey
 
 def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert not storage.is_pending(folder, "store")
-    lock = "schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {path: out, hash: md5, md5: 0123456789abcdef0123456789abcdef, size: 3}\n"
+    out = "{path: out, hash: md5, md5: 0123456789abcdef0123456789abcdef, size: 3}"
+    lock = f"schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {out}\n"
     (folder / "dvc.lock").write_text(lock)
     assert storage.is_pending(folder, "store")
     commit = storage.publish(folder, "store")
