@@ -21,11 +21,13 @@ from flows.profiles import render
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params, load_params
 from tests.rehearsal import clone, material, profiles
+from tests.rehearsal.models import model_folder
 from tests.rehearsal.records import write_records
 from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
 _TIMES = "times.json"
+_ANY_MODEL = "Qwen/Qwen2.5-7B-Instruct"
 _CRASH = re.compile(r"^.*(?:Fatal Python error|Traceback \(most recent call last\)).*$", re.MULTILINE)
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
 _DEFAULT_S = 120.0  # of a profile that was never rehearsed here
@@ -240,13 +242,21 @@ def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool 
 def _vllm_parent(python: Path, work: Path, log: Path, hub: dict[str, str]) -> Iterator[Path]:
     address = work / "vllm.socket"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(material.ROOT), "HOME": os.environ.get("HOME", "/")}
+    environment["OMP_NUM_THREADS"] = "1"  # threads would not survive a fork
     environment |= hub  # the client of the Hub reads them when it is imported
-    command = [str(python), "-m", "tests.rehearsal.vllm_parent", str(address), str(log)]
+    command = [
+        str(python),
+        "-m",
+        "tests.rehearsal.vllm_parent",
+        str(address),
+        str(log),
+        str(model_folder("policy", _ANY_MODEL)),
+    ]
     with (log / "vllm.txt").open("wb") as output:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, env=environment)
     try:
         assert process.stdout is not None
-        if not process.stdout.readline():
+        if b"ready\n" not in process.stdout:
             raise RehearsalError(f"vLLM cannot be imported:\n{_tail(log / 'vllm.txt')}")
         yield address
     finally:

@@ -1,4 +1,6 @@
-"""Import vLLM once, then fork a server for every ``vllm serve``: python -m tests.rehearsal.vllm_parent ADDRESS LOG.
+"""Import vLLM once, then fork a server for every ``vllm serve``.
+
+Run: python -m tests.rehearsal.vllm_parent ADDRESS LOG MODEL
 
 It runs in the environment of ``material.vllm_python``. ``LOG`` is the folder of the servers' records.
 """
@@ -15,11 +17,12 @@ import threading
 import traceback
 from pathlib import Path
 
-from tests.rehearsal.vllm_server import serve
+from tests.rehearsal.vllm_server import serve, warm_up
 
 
-def main(address: str, log: Path) -> None:
-    """Fork a server per connection, until this process is ended."""
+def main(address: str, log: Path, model: str) -> None:
+    """Fork a server per connection, until this process is ended; ``model`` is any model folder."""
+    warm_up(model)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -65,4 +68,4 @@ def _child(connection: socket.socket, log: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -37,6 +37,11 @@ class RefusedError(Exception):
     """A request that this server must not answer."""
 
 
+def warm_up(model: str) -> None:
+    """Import what vLLM imports late, for every server that this process will fork."""
+    AsyncEngineArgs(model=model, quantization="fp8_per_tensor", enforce_eager=True).create_engine_config()
+
+
 def serve(arguments: list[str], log: Path) -> None:
     """Run ``vllm <arguments>`` until the process ends."""
     if arguments[:1] != ["serve"]:
