@@ -57,8 +57,7 @@ def serve(arguments: list[str], log: Path) -> None:
         raise SystemExit(f"{args.model}: no safetensors weights")
     server = Model(config, args, log)
     handler = type("Handler", (_Handler,), {"model": server})
-    with ThreadingHTTPServer((args.host or "127.0.0.1", args.port), handler) as http:
-        http.daemon_threads = True
+    with _Server((args.host or "127.0.0.1", args.port), handler) as http:
         http.serve_forever(poll_interval=0.1)
 
 
@@ -197,6 +196,11 @@ class Model:
         """The body of an answer."""
         usage = {"prompt_tokens": asked, "completion_tokens": given, "total_tokens": asked + given}
         return {"id": "x", "object": kind, "created": 0, "model": self.names[0], "choices": choices, "usage": usage}
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024  # a stage opens 256 connections at once
 
 
 class _Handler(JSONHandler):
