@@ -125,7 +125,7 @@ test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
 	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks and not rehearsal"
 
-rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers (15 minutes)
+rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
 
 check: $(DEV_STAMP)  ## run style and type checks only
