@@ -53,12 +53,10 @@ class SearchJob:
         with self.guide() as guide:
 
             def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
-                match chunk.content:
-                    case (kind, rows) if kind == BEST_OF_N:
-                        return score_samples(guide, rows)
-                    case _, draws, problems:
-                        return self._search(problems, guide, policy(), draws / f"{chunk.name}.draws.jsonl")
-                raise AssertionError(chunk.content)
+                if chunk.content[0] == BEST_OF_N:
+                    return score_samples(guide, chunk.content[1])
+                _, draws, problems = chunk.content
+                return self._search(problems, guide, policy(), draws / f"{chunk.name}.draws.jsonl")
 
             yield work
 

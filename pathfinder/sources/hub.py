@@ -203,7 +203,7 @@ class _StoppedError(Exception):
 
 
 def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
-    """A class with the interface that ``huggingface_hub`` expects of a progress bar; it counts into ``progress``."""
+    """A progress bar for ``huggingface_hub`` that counts into ``progress``; it raises ``_StoppedError`` once stopped."""
     lock = threading.Lock()
 
     class Bar:
@@ -217,6 +217,7 @@ def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
             pass
 
         def update(self, count: float | None = 1) -> None:
+            """Count ``count`` more bytes. Raises ``_StoppedError`` once the transfer is to stop."""
             if stopped.is_set():
                 raise _StoppedError
             with lock:

@@ -253,7 +253,7 @@ def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> 
     def with_trunks() -> list[float]:
         score_round = scorer.rounds()
         ours.clear()
-        return each(lambda turn: ours.extend(s.reward for scores in score_round(turn).values() for s in scores))
+        return each(lambda turn: ours.extend(s.reward for scores in score_round(turn).values() for s in scores if s))
 
     def one_by_one(turn: dict[str, Candidates]) -> None:
         queries = [Query("q", asked.problem, asked.prefix, step) for asked in turn.values() for step in asked.steps]
