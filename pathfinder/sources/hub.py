@@ -203,7 +203,7 @@ class _StoppedError(Exception):
 
 
 def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
-    """A progress bar for ``huggingface_hub`` that counts into ``progress``; it raises ``_StoppedError`` once stopped."""
+    """A progress bar for ``huggingface_hub`` that counts into ``progress``; raises ``_StoppedError`` once stopped."""
     lock = threading.Lock()
 
     class Bar:
