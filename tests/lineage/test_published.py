@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import boto3
+import httpx
 import pytest
 from moto.server import ThreadedMotoServer
 
@@ -25,6 +26,7 @@ def bucket(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
     server.start()
     endpoint = "http://{}:{}".format(*server.get_host_and_port())
+    httpx.post(f"{endpoint}/moto-api/reset")  # all servers of a process share their buckets
     for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), (ENDPOINT, endpoint)):
         monkeypatch.setenv(name, value)
     boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="bucket")

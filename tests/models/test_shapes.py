@@ -15,10 +15,14 @@ from tests.support.models import plain_tokenizer, small_model
 
 
 def test_known_models_have_their_published_sizes() -> None:
-    published = {"2.5-7B": 7_615_616_512, "2.5-1.5B": 1_543_714_304, "Qwen-32B": 32_763_876_352}
-    for part, parameters in published.items():
-        (name,) = [name for name in KNOWN if part in name]
-        assert KNOWN[name].parameters == parameters
+    published = {
+        "Qwen/Qwen2.5-7B-Instruct": 7_615_616_512,
+        "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": 32_763_876_352,
+        "RLHFlow/Llama3.1-8B-PRM-Mistral-Data": 8_030_261_248,
+        "GAIR/ReasonEval-7B": 7_241_732_096,
+    }
+    assert {name: KNOWN[name].parameters for name in published} == published
 
 
 @pytest.mark.parametrize("tied", [False, True])
