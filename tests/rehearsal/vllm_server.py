@@ -27,6 +27,7 @@ from vllm.entrypoints.launchers.cli_args import make_arg_parser, validate_parsed
 from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
 from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 from vllm.entrypoints.serve.utils.api_utils import get_max_tokens
+from vllm.exceptions import VLLMClientError
 from vllm.tokenizers import cached_tokenizer_from_config
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -227,5 +228,5 @@ class _Handler(JSONHandler):
         except RefusedError as error:
             record(self.model.log, "violations", str(error))
             self.send(404, {"error": {"message": str(error), "type": "NotFoundError", "code": 404}})
-        except ValueError as error:  # vLLM's own refusals, pydantic's among them
+        except (ValueError, VLLMClientError) as error:  # vLLM's own refusals, pydantic's among them
             self.send(400, {"error": {"message": str(error), "type": "BadRequestError", "code": 400}})
