@@ -27,6 +27,7 @@ from pathfinder.core.params import Vllm
 from pathfinder.core.records import ANSWERS
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.models import cards
+from tests.support.searches import SERVER
 
 FAKE_SERVER = """
 import http.server, os, signal, sys, time
@@ -48,18 +49,8 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
 
 
 def settings(*options: str, **more: Any) -> Vllm:
-    values = {
-        "command": [sys.executable, "-c", FAKE_SERVER],
-        "replicas": 1,
-        "dtype": "float32",
-        "tensor_parallel": 1,
-        "gpu_memory_utilization": 0.5,
-        "max_num_batched_tokens": 4096,
-        "max_num_seqs": 64,
-        "options": list(options),
-        "start_timeout_s": 20.0,
-    }
-    return Vllm.model_validate(values | more)
+    started = {"command": [sys.executable, "-c", FAKE_SERVER], "options": list(options)}
+    return Vllm.model_validate(SERVER | started | more)
 
 
 @pytest.fixture
