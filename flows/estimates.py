@@ -154,7 +154,7 @@ def _train(params: Params, device: Device, shape: Shape) -> Estimate:
     work = passes * shape.parameters * records * TREE_TOKENS * train.epochs
     hours = work / (processes * LEARN_SHARE * card_of(device).flops) / 3600
     return Estimate(
-        "train", hours, basis=f"{len(params.runs)} runs, {records * TREE_TOKENS / 1e6:,.0f} M tokens an epoch"
+        "train", hours, basis=f"{len(params.runs)} runs, {records * TREE_TOKENS / 1e6:,.0f} M tokens per epoch"
     )
 
 

@@ -90,7 +90,7 @@ def replica(day: Day) -> Report:
 
 
 def _stage(day: Day, report: Report, name: str, *words: str) -> float:
-    """Run a stage, add its peak of memory beside the plan, and return its wall seconds."""
+    """Run a stage, record its peak memory next to the planned figure, and return its wall-clock seconds."""
     peaks: list[float] = []
     with _card_memory(peaks):
         seconds, rss = run([sys.executable, "-m", f"stages.{name}", *words], day.work)

@@ -39,7 +39,11 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
-    return yaml.load(text, _Loader)  # noqa: S506 - derived from the safe loader
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
 
 
 def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:

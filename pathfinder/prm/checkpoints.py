@@ -1,6 +1,6 @@
 """Checkpoints of PathFinder-PRM that the authors published. They are evaluated as our own runs are, without training.
 
-In a profile they are listed under ``baselines``, beside the published PRMs of ``pathfinder.baselines``.
+A profile lists them under ``baselines``, together with the published PRMs of ``pathfinder.baselines``.
 """
 
 from __future__ import annotations
