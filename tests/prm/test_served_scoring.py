@@ -27,10 +27,11 @@ from pathfinder.prm.served_scoring import ServedScorer
 from pathfinder.tree.passes import Mode
 from stages import processbench
 from tests.engines.test_vllm_server import settings
-from tests.prm.test_scoring import PROBLEMS, WAYS, save_prm, stop_at
+from tests.prm.test_scoring import WAYS, save_prm, stop_at
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 from tests.support.models import plain_tokenizer, qwen_config, random_qwen, sides
 from tests.support.prm_server import PRMServer, prm_server
+from tests.tree.test_logits import PROBLEMS
 
 SOLUTIONS = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
 
