@@ -8,7 +8,6 @@ Run     python -m pathfinder.lineage up models/full     trace a path to the sour
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +15,9 @@ from typing import Annotated
 import typer
 
 from pathfinder.core.io import PathfinderError
-from pathfinder.core.text import errors_without_traceback, has_colour, printable
+from pathfinder.core.text import errors_without_traceback, printable
+from pathfinder.lineage.verbs import cli as verbs
+from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer(
     help="Trace an artefact to its inputs and verify that nothing has changed.",
@@ -70,15 +71,15 @@ def record(
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show a record's history: upstream line, judge answers, label, filter, split, training example, contamination."""
     from pathfinder.lineage.trace import trace_record
-    from pathfinder.lineage.trace_text import trace_text
 
-    trace = trace_record(identity)
-    print(json.dumps(trace, indent=2) + "\n" if as_json else trace_text(trace, has_colour(sys.stdout)), end="")
+    show(trace_record(identity), as_json)
 
+
+app.add_typer(verbs.app)
 
 if __name__ == "__main__":
     with errors_without_traceback():

@@ -23,8 +23,8 @@ from pathfinder.core.tables import table_writer
 from pathfinder.core.text import printable
 from pathfinder.lineage.__main__ import app as audit
 from pathfinder.lineage.trace import trace_record
-from pathfinder.lineage.trace_text import trace_text
 from pathfinder.lineage.upstream_line import parse_identity
+from pathfinder.lineage.verbs.show import as_text
 from stages import filter as filter_stage
 from stages import prepare
 from tests.support.stage_inputs import conversation, prm800k_line, write_params
@@ -183,7 +183,7 @@ def test_untrusted_text_reaches_no_terminal(project: str) -> None:
     assert "\x1b" not in shown
     assert "\u202e" not in shown
     assert printable("a\ud800\u2028\r\n\tb") == "a\\ud800\\u2028\\r\n\\tb"
-    coloured = trace_text(trace_record(f"{project}-1-0"), colour=True)
+    coloured = as_text(trace_record(f"{project}-1-0"), colour=True)
     assert coloured.replace("\x1b[1m", "").replace("\x1b[2m", "").replace("\x1b[0m", "") == shown
 
 
