@@ -1,7 +1,7 @@
 """Convert the upstream files into trajectories and rated steps.
 
 Reads   artifacts/raw/{prm800k,mistral,math_shepherd}, those that the catalogue names; params: prepare, download
-Writes  artifacts/steps/{trajectories,steps,quarantine}.parquet, metrics/prepare.json
+Writes  artifacts/steps/{trajectories,steps,quarantine,lines,dropped}.parquet, metrics/prepare.json
 Run     python -m stages.prepare
 
 docs/data.md compares the two presets.

@@ -7,6 +7,8 @@ an alternative to it) after the first ``step_index`` steps of a trajectory. Its 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import unicodedata
 from typing import Any
 
@@ -40,6 +42,16 @@ QUARANTINE: dict[str, Any] = {
     "reason": pl.String(),
     "detail": pl.String(),
 }
+LINES: dict[str, Any] = {
+    "line_id": pl.String(),  # <dataset>-<sha8>-<line>; the trajectory_id of a line that has rated steps
+    "content": pl.String(),  # see content_id()
+    "source": pl.String(),
+    "file": pl.String(),  # path below artifacts/raw
+    "line": pl.Int64(),
+    "rater": pl.String(),  # the person who rated the steps; null if the source names none
+    "records": pl.Int64(),  # rated steps
+    "reason": pl.String(),  # why the whole line is quarantined; null if it could be read
+}
 LABELS: dict[str, Any] = {
     "id": pl.String(),
     "math": pl.Int8(),  # 0, 1 or null
@@ -61,6 +73,19 @@ STEP_LABELS = ("math", "consistency", "correctness")
 """The labels that training data carry, each 0 or 1; correctness is 1 only if all criteria of the judge are 1."""
 CLEAN: dict[str, Any] = {"id": pl.String(), **dict.fromkeys(STEP_LABELS, pl.Int8())}
 DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
+DECISIONS: dict[str, Any] = {
+    "id": pl.String(),  # of a clean record
+    "tree_id": pl.String(),
+    "reason": pl.String(),  # excluded | overlap | mix | limit; null if the record is in the training set
+    "detail": pl.String(),  # the exclusion, the benchmark item, or the parameter behind the reason
+    "side": pl.String(),  # train | test; null if dropped
+    "group": pl.String(),  # the smallest id among the problem and its near duplicates, which decides the side
+}
+USES: dict[str, Any] = {
+    "id": pl.String(),
+    "steps": pl.List(pl.Int32()),  # optimiser steps from 1, one per epoch; empty if the record was left out
+    "tokens": pl.Int64(),  # of a record that is longer than the model's positions; null if it was used
+}
 
 BRANCH: dict[str, Any] = {
     "id": pl.String(),
@@ -91,6 +116,19 @@ def record_id(trajectory: str, step: int, completion: int) -> str:
 def trajectory_id(dataset: str, file_sha256: str, line: int) -> str:
     """The stable id of an upstream line."""
     return f"{dataset}-{file_sha256[:8]}-{line}"
+
+
+def content_id(value: Any) -> str:
+    """32 hexadecimal digits of the sha256 of an upstream line: of its JSON value, or of bytes that are no JSON.
+
+    White space and the order of keys do not count. Lines that are appended to the file change no content id.
+    """
+    if not isinstance(value, bytes):
+        try:
+            value = json.dumps(value, sort_keys=True, separators=(",", ":"), default=str).encode()
+        except RecursionError:
+            value = repr(value).encode()
+    return hashlib.sha256(value.strip()).hexdigest()[:32]
 
 
 def normalise(text: str) -> str:

@@ -22,7 +22,17 @@ import pyarrow
 from pathfinder.core.io import DataError, sha256_file
 from pathfinder.core.params import Prepare, Preset
 from pathfinder.core.progress import Progress
-from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES, problem_id, record_id, trajectory_id
+from pathfinder.core.records import (
+    DROPS,
+    LINES,
+    QUARANTINE,
+    STEPS,
+    TRAJECTORIES,
+    content_id,
+    problem_id,
+    record_id,
+    trajectory_id,
+)
 from pathfinder.core.tables import TableWriter, arrow_table
 from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
 from pathfinder.data.prm800k import SOURCE as PRM800K
@@ -35,7 +45,7 @@ READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
     "math_shepherd": (read_monte_carlo, SHEPHERD),
 }
 """Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
-SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE}
+SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE, "lines": LINES, "dropped": DROPS}
 _KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
 _IN_PROCESS_BYTES = 32_000_000  # smaller folders are converted before worker processes would have started
 Rows = list[tuple[Any, ...]]
@@ -119,22 +129,31 @@ def convert_batch(batch: Batch) -> Converted:
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     keys: list[tuple[int, int | None]] = []
     for line, raw in batch.lines:
+        value = raw
         try:
-            reading = read(decoded(raw), batch.preset)
+            value = decoded(raw)
+            reading = read(value, batch.preset)
         except UnreadableError as error:
+            identity = trajectory_id(default_source, batch.digest, line)
+            rows["lines"].append((identity, content_id(value), default_source, batch.file, line, None, 0, error.reason))
             counts[default_source] += Counts(1, 1, quarantined=Counter({error.reason: 1}))
             rows["quarantine"].append((batch.folder, batch.file, line, None, error.reason, error.detail))
         else:
-            counts[reading.source] += _add_rows(reading, batch, line, rows)
+            identity = trajectory_id(reading.source, batch.digest, line)
+            of_line = (content_id(value), reading.source, batch.file, line, reading.rater, len(reading.records), None)
+            rows["lines"].append((identity, *of_line))
+            counts[reading.source] += _add_rows(reading, identity, batch, line, rows)
             keys.extend(_record_keys(reading))
     tables = {name: arrow_table(schema, rows[name]) for name, schema in SCHEMAS.items()}
     size = sum(len(raw) for _, raw in batch.lines if isinstance(raw, bytes))
     return Converted(tables, dict(counts), pl.DataFrame(keys, schema=_KEYS, orient="row"), size)
 
 
-def _add_rows(reading: Reading, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
+def _add_rows(reading: Reading, trajectory: str, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
     source, kept = reading.source, len(reading.records)
-    trajectory = trajectory_id(source, batch.digest, line)
+    rows["dropped"].extend(
+        (record_id(trajectory, lost.position, lost.completion), lost.reason) for lost in reading.lost
+    )
     for bad in reading.set_aside:
         identity = record_id(trajectory, bad.position, bad.completion)
         rows["quarantine"].append((batch.folder, batch.file, line, identity, bad.reason, bad.detail))

@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from pathfinder.core.params import Preset
-from pathfinder.data.upstream import Rated, Reading, UnreadableError, step_problem, text_problem
+from pathfinder.data.upstream import Lost, Rated, Reading, UnreadableError, step_problem, text_problem
 
 RLHFLOW = "rlhflow_mistral"
 SHEPHERD = "math_shepherd"
@@ -94,7 +94,8 @@ def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset
             if preset == "official":
                 continue
             # The prefix of later steps is unknown.
-            reading.dropped["after_unreadable_step"] += len(texts) - position - 1
+            later = range(position + 1, len(texts))
+            reading.lost += [Lost(after, 0, "after_unreadable_step") for after in later]
             return
         rating = (1 if mark == "+" else -1) if preset == "official" else _RATINGS.get(str(mark).strip())
         if rating is None and mark is not None:

@@ -54,6 +54,14 @@ class SetAside(NamedTuple):
     detail: str
 
 
+class Lost(NamedTuple):
+    """A record of a readable line that is dropped because the steps before it are unknown."""
+
+    position: int
+    completion: int
+    reason: str
+
+
 @dataclass(slots=True)
 class Reading:
     """One upstream line: its problem, the steps that were followed (the trunk) and the rated steps."""
@@ -63,8 +71,14 @@ class Reading:
     trunk: list[str] = field(default_factory=list)
     records: list[Rated] = field(default_factory=list)
     set_aside: list[SetAside] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
+    lost: list[Lost] = field(default_factory=list)
     notes: Counter[str] = field(default_factory=Counter)
+    rater: str | None = None
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """The number of records that were dropped, by reason."""
+        return Counter(record.reason for record in self.lost)
 
     def refuse(self, position: int, completion: int, reason: str, detail: str) -> None:
         """Set one record aside."""
