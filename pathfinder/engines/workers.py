@@ -7,6 +7,7 @@ With one process the job runs in this one. Each of several workers has GPUs of i
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -233,7 +234,11 @@ def main() -> None:
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     messages = _messages(connection)
     try:
-        with next(messages).open() as work:
+        gc.disable()  # the job's imports make a million objects that stay
+        job = next(messages)
+        gc.freeze()
+        gc.enable()
+        with job.open() as work:
             for chunk in messages:
                 connection.send(("value", work(chunk, lambda count: connection.send(("items", count)))))
     except PathfinderError as error:

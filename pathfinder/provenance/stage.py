@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,8 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
     def main(argv: Sequence[str] | None = None) -> None:
         module = _module_name(work)
         is_script = work.__module__ == "__main__"
+        if is_script:
+            gc.freeze()  # what was imported stays: the collector need not search it again
         words = sys.argv[1:] if argv is None and is_script else list(argv or ())
         given = vars(_parser(work, module).parse_args(words))
         cmd = " ".join([f"python -m {module}", *words])
@@ -32,6 +35,7 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
             work(**given)
 
     main.__doc__, main.__module__ = work.__doc__, work.__module__
+    gc.enable()  # ``stages`` disables it while a stage's modules are imported
     return main
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 from pathlib import Path
@@ -53,6 +54,12 @@ def test_missing_surplus_and_unknown_arguments_are_refused(
         " ".join(capsys.readouterr().err.split()).replace("[-h] ", "")
     )
     assert calls == []
+
+
+def test_the_garbage_collector_runs_as_soon_as_a_stage_is_imported() -> None:
+    gc.disable()  # as the package ``stages`` does
+    stage(lambda: None)
+    assert gc.isenabled()
 
 
 def test_from_python_the_error_is_raised_and_the_command_line_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
