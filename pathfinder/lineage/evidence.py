@@ -14,6 +14,7 @@ from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.identity import LOCKS
 from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
 from pathfinder.provenance.materials import state_of
+from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, verify_model
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import parsed
 from pathfinder.provenance.signing import (
@@ -21,12 +22,14 @@ from pathfinder.provenance.signing import (
     Envelope,
     key_file,
     key_id,
+    model_key_file,
     own_key,
+    own_model_key,
     public_pem,
     read_public_keys,
     verify,
 )
-from pathfinder.provenance.statement import recorded_digest
+from pathfinder.provenance.statement import byproducts
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
@@ -151,14 +154,14 @@ def tampered_records(root: Path) -> Iterator[Finding]:
 
 
 def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
-    """PEM by name of the keys in ``infra/keys``, of this user's own key if there is one, and of those in ``files``.
+    """PEM by name of the keys in ``infra/keys``, of this user's own keys if there are any, and of those in ``files``.
 
     Raises ``DataError`` if a file cannot be read.
     """
     keys = read_public_keys(root / TRUSTED)
-    if key_file().exists():
-        own = public_pem(own_key().public_key())
-        keys[key_id(own)] = own
+    own = [public_pem(own_key().public_key())] if key_file().exists() else []
+    own += [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
+    keys |= {key_id(pem): pem for pem in own}
     for file in files:
         try:
             pem = file.read_bytes()
@@ -171,16 +174,32 @@ def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
 def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
     """The names of the trusted keys that signed a record; empty if its statement is missing or by other keys.
 
-    Raises ``DataError`` if the statement was edited or is about another record.
+    Raises ``DataError`` if the statement was edited or is about another record, or if the signature of the model that
+    it names was edited or deleted.
     """
     path = record.path.with_suffix(SIGNED)
     if not path.is_file():
         return []
     name = f"{path.parent.name}/{path.name}"
     payload, signers = verify(parsed(Envelope, path.read_bytes(), name), keys, name)
-    if recorded_digest(parse_json(payload, name)) != record.digest:
+    named = byproducts(parse_json(payload, name))
+    if named.get("record") != record.digest:
         raise DataError(f"{name}: is a statement about another record")
+    if (expected := named.get(MODEL_SIGNATURE)) is not None:
+        _verify_model(record, expected, keys)
     return signers
+
+
+def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> None:
+    """Verify the signature of the model that a run made; ``expected`` is its sha256 in the signed statement."""
+    path, model = record.path.with_suffix(MODEL_SIGNATURE), model_of(record.content)
+    name = f"{path.parent.name}/{path.name}"
+    if not path.is_file() or model is None:
+        raise DataError(f"{name}: the signature of the model was deleted; the signed statement names it")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise DataError(f"{name}: the signature of the model was edited; the signed statement names another")
+    verify_model(content, *model, keys, name)
 
 
 def statement_digest(record: Path) -> str | None:

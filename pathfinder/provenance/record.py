@@ -1,8 +1,8 @@
 """The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
 It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
-statement (``.dsse``), and entered in the ledger. The name reveals any later edit. It is not a DVC out because it
-contains times.
+statement (``.dsse``) and, for a model, its signature (``.sig``), and entered in the ledger. The name reveals any later
+edit. It is not a DVC out because it contains times.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
 from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked_packages
+from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
 from pathfinder.provenance.schema import SCHEMA
 from pathfinder.provenance.signing import sign
@@ -93,17 +94,28 @@ def recorded(cmd: str) -> Iterator[None]:
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()
     write_text(RECORDS / stage.name / f"{digest}.json", text)
-    statement = _sign(record, RECORDS / stage.name / f"{digest}{SIGNED}", digest)
+    statement = _sign(record, RECORDS / stage.name / digest)
     enter(stage.name, digest, statement)
 
 
-def _sign(record: dict[str, Any], path: Path, digest: str) -> str | None:
-    """Write the signed statement about a record and return its sha256; without a usable key the run is not lost."""
+def _sign(record: dict[str, Any], path: Path) -> str | None:
+    """Sign a record, which is at ``path`` without its ending, and the model that the run made.
+
+    Returns the sha256 of the signed statement; without a usable key the run is not lost.
+    """
+    others: dict[str, str] = {}
     try:
-        envelope = sign(json.dumps(statement_of(record, digest), sort_keys=True).encode(), PAYLOAD_TYPE)
+        if (model := model_of(record)) is not None:
+            others[MODEL_SIGNATURE] = _write(path.with_suffix(MODEL_SIGNATURE), sign_model(*model))
+        statement = statement_of(record, path.name, others)
+        return _write(path.with_suffix(SIGNED), sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
     except DataError as error:
         print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)
         return None
+
+
+def _write(path: Path, envelope: dict[str, Any]) -> str:
+    """Write an envelope; returns the file's sha256."""
     text = json.dumps(envelope, sort_keys=True) + "\n"
     write_text(path, text)
     return hashlib.sha256(text.encode()).hexdigest()

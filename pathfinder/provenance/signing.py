@@ -12,9 +12,9 @@ import base64
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ from pathfinder.core.io import DataError
 from pathfinder.provenance.schema import Form
 
 if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 KEY_FILE = "PATHFINDER_SIGNING_KEY"
@@ -51,27 +52,32 @@ def key_file() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pathfinder" / "signing.pem"
 
 
+def model_key_file() -> Path:
+    """Where this user's private key for models is, or will be made: OpenSSF signatures exclude Ed25519."""
+    return key_file().with_name(f"{key_file().stem}-models.pem")
+
+
 def own_key() -> Ed25519PrivateKey:
     """This user's key, made on first use; raises ``DataError`` if the file cannot be used."""
-    from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    path = key_file()
-    try:
-        if not path.exists():
-            pem = Ed25519PrivateKey.generate().private_bytes(
-                form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()
-            )
-            _create(path, pem)
-        key = form.load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path}: cannot be used for signatures ({error}); name another file in {KEY_FILE}") from error
+    key = _private_key(key_file(), Ed25519PrivateKey.generate)
     if not isinstance(key, Ed25519PrivateKey):
-        raise DataError(f"{path}: not an Ed25519 key; name another file in {KEY_FILE}")
+        raise DataError(f"{key_file()}: not an Ed25519 key; name another file in {KEY_FILE}")
     return key
 
 
-def public_pem(key: Ed25519PublicKey) -> bytes:
+def own_model_key() -> EllipticCurvePrivateKey:
+    """This user's P-256 key for models, made on first use; raises ``DataError`` if the file cannot be used."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = _private_key(model_key_file(), lambda: ec.generate_private_key(ec.SECP256R1()))
+    if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise DataError(f"{model_key_file()}: not a P-256 key; move it away")
+    return key
+
+
+def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> bytes:
     """The public key as PEM."""
     from cryptography.hazmat.primitives import serialization as form
 
@@ -91,7 +97,7 @@ def read_public_keys(folder: Path) -> dict[str, bytes]:
 def sign(payload: bytes, payload_type: str) -> dict[str, object]:
     """An envelope signed with this user's key; raises ``DataError`` as ``own_key`` does."""
     key = own_key()
-    signature = key.sign(_pre_authentication(payload_type, payload))
+    signature = key.sign(pre_authentication(payload_type, payload))
     name = key_id(public_pem(key.public_key()))
     return {
         "payloadType": payload_type,
@@ -117,7 +123,7 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], where: str) -> tuple[b
             if not isinstance(key, Ed25519PublicKey):
                 raise DataError(f"{where}: key {signature.keyid[:12]} is not an Ed25519 key")
             key.verify(
-                base64.b64decode(signature.sig, validate=True), _pre_authentication(envelope.payload_type, payload)
+                base64.b64decode(signature.sig, validate=True), pre_authentication(envelope.payload_type, payload)
             )
             signers.append(signature.keyid)
     except InvalidSignature as error:
@@ -129,10 +135,22 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], where: str) -> tuple[b
     return payload, signers
 
 
-def _pre_authentication(payload_type: str, payload: bytes) -> bytes:
+def pre_authentication(payload_type: str, payload: bytes) -> bytes:
     """The bytes that DSSE signs."""
     kind = payload_type.encode()
     return b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+
+
+def _private_key(path: Path, make: Callable[[], Any]) -> Any:
+    """The private key in a file, made on first use."""
+    from cryptography.hazmat.primitives import serialization as form
+
+    try:
+        if not path.exists():
+            _create(path, make().private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
+        return form.load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: cannot be used for signatures ({error}); name another file in {KEY_FILE}") from error
 
 
 def _create(path: Path, content: bytes) -> None:

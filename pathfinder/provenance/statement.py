@@ -17,8 +17,8 @@ BUILD_TYPE = "urn:pathfinder-prm:stage:v1"
 BUILDER = "urn:pathfinder-prm:recorder:v2"
 
 
-def statement_of(record: Mapping[str, Any], digest: str) -> dict[str, Any]:
-    """The statement about a record, which it names by its sha256, ``digest``."""
+def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, str]) -> dict[str, Any]:
+    """The statement about a record, which it names by its sha256, ``digest``, and ``others``: sha256 by name."""
     commit = record["git"]["commit"]
     dependencies = [
         *(file for kind in ("inputs", "rooms", "code") for file in _files(record[kind])),
@@ -44,19 +44,22 @@ def statement_of(record: Mapping[str, Any], digest: str) -> dict[str, Any]:
                     "startedOn": record["times"]["start"].replace("+00:00", "Z"),
                     "finishedOn": record["times"]["end"].replace("+00:00", "Z"),
                 },
-                "byproducts": [{"name": "record", "digest": {"sha256": digest}}],
+                "byproducts": [
+                    {"name": name, "digest": {"sha256": value}} for name, value in {"record": digest, **others}.items()
+                ],
             },
         },
     }
 
 
-def recorded_digest(statement: Any) -> str | None:
-    """The sha256 of the record that a statement is about; ``None`` if it is no such statement."""
+def byproducts(statement: Any) -> dict[str, str]:
+    """The sha256 of the record (``record``) and of the other files that a statement names; empty if it is no such."""
     try:
-        (record,) = statement["predicate"]["runDetails"]["byproducts"]
-        return str(record["digest"]["sha256"]) if statement["predicateType"] == PREDICATE else None
-    except (KeyError, TypeError, ValueError):
-        return None
+        if statement["predicateType"] != PREDICATE:
+            return {}
+        return {each["name"]: each["digest"]["sha256"] for each in statement["predicate"]["runDetails"]["byproducts"]}
+    except (KeyError, TypeError):
+        return {}
 
 
 def _files(entries: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

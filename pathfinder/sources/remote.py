@@ -6,12 +6,14 @@ variables and are never written. DVC transfers the artefacts; this module transf
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,25 @@ ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
 _TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling"}  # and every 5xx
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_CHUNK = 1 << 20
+READERS = 16
+"""Objects that are read at the same time."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a store's listing says about one object: its key and bytes.
+
+    ``md5`` is the server's entity tag if it is one, otherwise empty: objects uploaded in parts have another tag.
+    ``stamp`` changes when the object is written again.
+    """
+
+    key: str
+    size: int
+    md5: str
+    stamp: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +65,26 @@ class _FolderStore:
         self.url = folder.absolute().as_uri()
 
     def keys(self, prefix: str = "") -> list[str]:
-        files = (path for path in self.folder.rglob("*") if path.is_file() and path.suffix != ".part")
-        keys = sorted(path.relative_to(self.folder).as_posix() for path in files)
-        return [key for key in keys if key.startswith(prefix)]
+        return [found.key for found in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
+        below = self.folder / prefix.rpartition("/")[0]
+        files = sorted(path for path in below.rglob("*") if path.is_file() and path.suffix != ".part")
+        named = ((path.relative_to(self.folder).as_posix(), path.stat()) for path in files)
+        found = [
+            Listed(key, state.st_size, "", f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}")
+            for key, state in named
+            if key.startswith(prefix)
+        ]
+        return sorted(found, key=lambda item: item.key)
 
     def read(self, key: str) -> bytes:
         return self._existing(key).read_bytes()
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        with self._existing(key).open("rb") as handle:
+            while chunk := handle.read(_CHUNK):
+                yield chunk
 
     def fetch(self, key: str, path: Path) -> None:
         with atomic_file(path) as temporary:
@@ -88,28 +122,48 @@ class _FolderStore:
 
 
 class _S3Store:
-    def __init__(self, bucket: str, prefix: str) -> None:
+    def __init__(self, bucket: str, prefix: str, endpoint: str) -> None:
         import boto3
         from botocore.config import Config
 
         self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
         self.url = f"s3://{bucket}/{prefix}".rstrip("/")
-        endpoint = os.environ.get(ENDPOINT) or None
+        endpoint = os.environ.get(ENDPOINT) or endpoint
         style = {"addressing_style": "path" if endpoint else "auto"}
         # the mode "standard" makes three attempts; AWS_MAX_ATTEMPTS changes that
-        config = Config(retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style)
+        config = Config(
+            retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
+        )
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         session = boto3.session.Session()
-        self._client: Any = session.client("s3", endpoint_url=endpoint, region_name=region, config=config)
+        self._client: Any = session.client("s3", endpoint_url=endpoint or None, region_name=region, config=config)
 
     def keys(self, prefix: str = "") -> list[str]:
+        return [found.key for found in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
         pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
-        keys = self._do("", lambda: [str(item["Key"]) for page in pages for item in page.get("Contents", [])])
+        items = self._do("", lambda: [item for page in pages for item in page.get("Contents", [])])
+        found = [
+            Listed(
+                str(item["Key"])[len(self.prefix) :],
+                int(item["Size"]),
+                tag if _MD5.fullmatch(tag := str(item.get("ETag", "")).strip('"')) else "",
+                f"{item.get('ETag')} {item.get('LastModified')}",
+            )
+            for item in items
+        ]
         # consoles create empty objects for folders
-        return sorted(key[len(self.prefix) :] for key in keys if not key.endswith("/"))
+        return sorted((item for item in found if not item.key.endswith("/")), key=lambda item: item.key)
 
     def read(self, key: str) -> bytes:
         return self._do(key, lambda: bytes(self._client.get_object(**self._at(key))["Body"].read()))
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        body = self._do(key, lambda: self._client.get_object(**self._at(key))["Body"])
+        with contextlib.closing(body):
+            while chunk := self._do(key, lambda: bytes(body.read(_CHUNK))):
+                yield chunk
 
     def fetch(self, key: str, path: Path) -> None:
         with atomic_file(path) as temporary:
@@ -159,19 +213,23 @@ class _S3Store:
 Store = _FolderStore | _S3Store
 """A flat space of objects with relative POSIX paths as keys.
 
-``read`` and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
+``keys`` and ``listed`` name the objects whose key begins with a prefix, sorted. ``read``, ``chunks`` (pieces of at most
+1 MiB) and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
 object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object.
 """
 
 
-def open_store(url: str) -> Store:
-    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others."""
+def open_store(url: str, endpoint: str = "") -> Store:
+    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others.
+
+    ``endpoint`` is the S3 server where ``PATHFINDER_S3_ENDPOINT`` names none; empty for AWS.
+    """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return _FolderStore(Path(rest if separator else url))
     if scheme == "s3" and rest.strip("/"):
         bucket, _, prefix = rest.partition("/")
-        return _S3Store(bucket, prefix.strip("/"))
+        return _S3Store(bucket, prefix.strip("/"), endpoint)
     raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
 
 

@@ -15,7 +15,7 @@ from pathfinder.lineage.history import read_records
 from pathfinder.provenance.record import SIGNED, recorded
 from pathfinder.provenance.schema import validated
 from pathfinder.provenance.signing import KEY_FILE, Envelope, key_file, key_id, own_key, public_pem, sign, verify
-from pathfinder.provenance.statement import recorded_digest
+from pathfinder.provenance.statement import byproducts
 
 
 @pytest.fixture
@@ -78,12 +78,12 @@ def test_the_statement_names_every_file_and_the_record(made: Path) -> None:
     document = json.loads(record.path.with_suffix(SIGNED).read_text())
     statement = json.loads(base64.b64decode(document["payload"]))
     assert document["payloadType"] == "application/vnd.in-toto+json"
-    assert recorded_digest(statement) == record.digest == record.path.stem
+    assert byproducts(statement)["record"] == record.digest == record.path.stem
     weights = record.content["outputs"]["models/full"]["files"]["weights.txt"]["sha256"]
     assert {"name": "models/full/weights.txt", "digest": {"sha256": weights}} in statement["subject"]
     named = {entry["name"] for entry in statement["predicate"]["buildDefinition"]["resolvedDependencies"]}
     assert {"commit", "artifacts/raw/corpus/one.txt", "stages/train.py", "infra/locks/cpu.lock"} <= named
-    assert recorded_digest({"predicate": {}}) is None
+    assert byproducts({"predicate": {}}) == {}
 
 
 def test_public_tools_accept_the_statement(made: Path) -> None:

@@ -50,6 +50,19 @@ def test_put_list_read_fetch_and_delete(store: Store, tmp_path: Path) -> None:
     assert store.keys() == ["b/two.txt"]
 
 
+def test_a_listing_has_sizes_and_notices_a_replaced_object(store: Store) -> None:
+    store.put("b/two.txt", b"22")
+    store.put("bb/three.txt", b"333")
+    (before,) = store.listed("b/")
+    assert (before.key, before.size) == ("b/two.txt", 2)
+    assert before.md5 in ("", hashlib.md5(b"22").hexdigest())
+    assert b"".join(store.chunks("bb/three.txt")) == b"333"
+    store.put("b/two.txt", b"33")
+    (after,) = store.listed("b/")
+    assert (after.size, after.stamp == before.stamp) == (2, False)
+    assert [item.key for item in store.listed("b")] == ["b/two.txt", "bb/three.txt"]
+
+
 def test_a_missing_object_is_named_and_leaves_no_file(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing"):
         store.read("nothing")
