@@ -6,19 +6,29 @@ end in ``.gz`` are read and written compressed, without a time stamp.
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import gzip
 import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     import polars as pl  # imported by the functions that need it, so that a command starts quickly
+
+LONGEST_LINE = 1 << 28
+"""Bytes of the longest line of JSON that is read."""
+_LEFT_OVER_S = 10.0
+"""Age in seconds of a temporary file that no process writes any more."""
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
 
 
 class PathfinderError(Exception):
@@ -60,33 +70,87 @@ def text_digest(text: str) -> str:
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` if the block succeeds and is removed if it fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
+    with _temporary(path, tempfile.mkstemp) as temporary:
         yield temporary
         with temporary.open("rb+") as handle:
             os.fsync(handle.fileno())
         temporary.chmod(0o644)
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder that replaces ``path`` if the block succeeds and is removed if it fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
-    try:
+    """Yield a temporary folder that replaces ``path`` if the block succeeds and is removed if it fails.
+
+    A former folder and the new one change places in one step, so no reader finds ``path`` missing. Only a file system
+    that cannot exchange names moves the former one away first.
+    """
+    with _temporary(path, tempfile.mkdtemp) as temporary:
         yield temporary
         temporary.chmod(0o755)
-        if path.exists():
-            shutil.rmtree(path)
-        temporary.replace(path)
+        if not path.exists():
+            temporary.replace(path)
+        elif not _exchange(temporary, path):
+            with _temporary(path, tempfile.mkdtemp) as former:
+                path.replace(former)
+                temporary.replace(path)
+
+
+@contextmanager
+def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
+    """A new file or folder beside ``path``, locked and in the end removed, if it is still there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(path)
+    made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    temporary = Path(made if isinstance(made, str) else made[1])
+    descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
+    try:
+        _lock(descriptor)
+        yield temporary
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+        _remove(temporary)
+
+
+def _sweep(path: Path) -> None:
+    """Remove what killed writers of ``path`` have left: no process holds its lock, and it is not brand-new."""
+    for left in path.parent.glob(f".{_literal(path.name)}.*.part"):
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime < _LEFT_OVER_S:
+                continue
+            descriptor = os.open(left, os.O_RDONLY)
+            try:
+                if _lock(descriptor):
+                    _remove(left)
+            finally:
+                os.close(descriptor)
+
+
+def _literal(name: str) -> str:
+    """``name`` as a pattern that matches only itself."""
+    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # held by its writer, or the file system has no locks
+        return False
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two names change places in one step; False if the system cannot."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = (os.fsencode(one), os.fsencode(other))
+    return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
 
 
 @contextmanager
@@ -124,10 +188,16 @@ def read_json(path: Path) -> Any:
 
 def parse_json(content: bytes, name: str) -> Any:
     """Parse one JSON value; raises ``DataError`` with ``name`` if it is not valid or an object has a key twice."""
+    return _parsed(content, name, "fetch or create the file again", _unique)
+
+
+def _parsed(content: bytes, name: str, remedy: str, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     try:
-        return json.loads(content, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, UnicodeDecodeError, _DuplicateKeyError) as error:
-        raise DataError(f"{name}: not valid JSON ({error}); fetch or create the file again") from error
+        return json.loads(content, object_pairs_hook=hook)
+    except RecursionError as error:
+        raise DataError(f"{name}: not valid JSON (nested too deeply); {remedy}") from error
+    except ValueError as error:  # malformed JSON or UTF-8, a key twice, an integer of over 4,300 digits
+        raise DataError(f"{name}: not valid JSON ({error}); {remedy}") from error
 
 
 class _DuplicateKeyError(ValueError):
@@ -157,14 +227,14 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
         yield from parse_jsonl(handle, str(path))
 
 
-def parse_jsonl(lines: Iterable[bytes], name: str) -> Iterator[tuple[int, Any]]:
+def parse_jsonl(handle: IO[bytes], name: str) -> Iterator[tuple[int, Any]]:
     """Parse lines like ``read_jsonl``; raises ``DataError`` with ``name`` in place of the path."""
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(iter(partial(handle.readline, LONGEST_LINE + 1), b""), start=1):
+        at = f"{name}:{number}"
+        if len(line) > LONGEST_LINE:
+            raise DataError(f"{at}: a line of over {LONGEST_LINE >> 20} MiB; split the file into one record per line")
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except (json.JSONDecodeError, UnicodeDecodeError) as error:
-                raise DataError(f"{name}:{number}: not valid JSON ({error}); correct or remove the line") from error
+            yield number, _parsed(line, at, "correct or remove the line")
 
 
 def write_parquet(path: Path, frame: pl.DataFrame) -> None:

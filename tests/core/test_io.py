@@ -1,6 +1,12 @@
 from __future__ import annotations
 
 import gzip
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import polars as pl
@@ -66,8 +72,97 @@ def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
         io.read_parquet(tmp_path / "x.parquet", {"id": pl.String()})
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"a": {"b": 1, "b": 2}}'])
+HOSTILE = [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000]
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"a": {"b": 1, "b": 2}}', *HOSTILE], ids=range(5))
 def test_json_that_is_broken_or_has_a_key_twice_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "value.json").write_bytes(content)
     with pytest.raises(io.DataError, match=r"value\.json: not valid JSON \("):
         io.read_json(tmp_path / "value.json")
+
+
+@pytest.mark.parametrize("content", HOSTILE, ids=("nested", "digits"))
+def test_hostile_json_in_a_line_is_refused_by_file_and_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "rows.jsonl").write_bytes(b"{}\n" + content + b"\n")
+    with pytest.raises(io.DataError, match=r"rows\.jsonl:2: not valid JSON \("):
+        list(io.read_jsonl(tmp_path / "rows.jsonl"))
+
+
+def test_a_line_over_the_limit_is_refused_before_it_fills_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io, "LONGEST_LINE", 100)
+    (tmp_path / "rows.jsonl").write_bytes(b'"' + b"a" * 98 + b'"\n' + b'"' + b"a" * 1_000 + b'"\n')
+    rows = io.read_jsonl(tmp_path / "rows.jsonl")
+    with pytest.raises(io.DataError, match=r"rows\.jsonl:1: a line of over"):
+        list(rows)
+    monkeypatch.setattr(io, "LONGEST_LINE", 101)
+    with pytest.raises(io.DataError, match=r"rows\.jsonl:2: a line of over"):
+        list(io.read_jsonl(tmp_path / "rows.jsonl"))
+
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from pathfinder.core import io
+with getattr(io, sys.argv[1])(Path(sys.argv[2])):
+    print("open", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("kind", ["atomic_file", "atomic_folder"])
+def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path, kind: str) -> None:
+    target = tmp_path / "out [1].bin"
+    with subprocess.Popen([sys.executable, "-c", WRITER, kind, target], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        (left,) = tmp_path.iterdir()
+        os.utime(left, (0, 0))
+        io.write_text(target.with_name("other"), "")
+        io.write_text(target, "alive")
+        assert left.exists(), "its writer lives"
+        writer.send_signal(signal.SIGKILL)
+    os.utime(left, (0, 0))
+    io.write_text(target, "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out [1].bin"]
+
+
+def test_a_reader_never_finds_a_folder_missing_or_mixed(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    stop = threading.Event()
+    seen: list[bool] = []
+
+    def read() -> None:
+        while not stop.is_set():
+            try:
+                folder = os.open(target, os.O_RDONLY)
+            except FileNotFoundError:
+                seen.append(False)
+            else:
+                seen.append({"a", "b"} >= set(os.listdir(folder)))
+                os.close(folder)
+
+    with io.atomic_folder(target) as folder:
+        (folder / "a").write_text("")
+    reader = threading.Thread(target=read)
+    reader.start()
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        with io.atomic_folder(target) as folder:
+            (folder / "b").write_text("")
+    stop.set()
+    reader.join()
+    assert len(seen) > 10
+    assert all(seen)
+
+
+def test_without_an_exchange_the_former_folder_is_moved_away_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(io, "_exchange", lambda *_: False)
+    for name in "ab":
+        with io.atomic_folder(tmp_path / "model") as folder:
+            (folder / name).write_text("")
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["model", "model/b"]
