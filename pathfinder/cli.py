@@ -76,7 +76,7 @@ def score(
     from pathfinder.core.progress import Progress
     from pathfinder.models.cards import confined
     from pathfinder.prm.opening import DEFAULTS
-    from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
+    from pathfinder.prm.score_lines import PRINTED, batched, read_solutions, render_scores, score_row
     from pathfinder.tree.passes import Mode
 
     server = {"engine": "vllm", "base_url": url} if url else {}
@@ -87,10 +87,10 @@ def score(
         open_prm(model, settings, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
-        scored = scorer.score(solutions, progress.advance)
-    for solution, scores in zip(solutions, scored, strict=True):
-        row = render_scores(solution, scores) if pretty else json.dumps(score_row(solution, scores), allow_nan=False)
-        typer.echo(row)
+        for part in batched(solutions, PRINTED):
+            for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
+                row = score_row(solution, scores)
+                typer.echo(render_scores(solution, scores) if pretty else json.dumps(row, allow_nan=False))
 
 
 @app.command(rich_help_panel=BENCHMARKS)

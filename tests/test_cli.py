@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from pathfinder.cli import app
@@ -101,6 +104,64 @@ def test_errors_are_one_line(rows: str, options: list[str], error: str) -> None:
     assert done.stdout == ""
     assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def _edit_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    next(iter(tensors.values()))[:] = math.nan
+    save_file(tensors, file, {"format": "pt"})
+
+
+def _drop_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    tensors = load_file(file)
+    del tensors["model.norm.weight"]
+    save_file(tensors, file, {"format": "pt"})
+
+
+def _rename_label(folder: Path) -> None:
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        text = (folder / file).read_text()
+        (folder / file).write_text(text.replace("<extra>", "<extro>"))
+
+
+@pytest.mark.parametrize(
+    ("break_it", "error"),
+    [
+        (lambda folder: os.truncate(folder / "model.safetensors", 5000), "the model cannot be loaded"),
+        (lambda folder: (folder / "config.json").write_text("{"), "the model cannot be loaded"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "the model cannot be loaded"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{}"), "the tokenizer's files cannot be read"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text("[]"), "expected an object"),
+        (lambda folder: (folder / "pathfinder.json").write_text("[1]"), "unknown variant None"),
+        (_edit_weights, "the model's output is not a number"),
+        (_drop_weights, "the weights have no model.norm.weight"),
+        (_rename_label, "its tokenizer lacks <extra>"),
+    ],
+    ids=["cut", "config", "config-list", "tokenizer", "settings", "description", "nan", "missing", "label"],
+)
+def test_a_broken_model_folder_is_one_line(rows: str, break_it: Callable[[Path], object], error: str) -> None:
+    save_prm(Path("model"))
+    break_it(Path("model"))
+    done = cli.invoke(app, ["score", "in.jsonl", "--model", "model"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert error in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_without_solutions_is_refused(rows: str) -> None:
+    done = cli.invoke(app, ["score", "-", "--model", "model"], input="\n")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "standard input: contains no solution" in done.stderr
+
+
+def test_rows_are_printed_while_later_ones_are_scored(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.prm.score_lines.PRINTED", 1)
+    save_prm(Path("model"))
+    whole = scored("in.jsonl")
+    done = cli.invoke(app, ["score", "-", "--model", "model"], input=rows)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == whole
 
 
 @pytest.mark.parametrize(("option", "words"), [("--mode", "both"), ("--preset", "default"), ("--dtype", "float32")])

@@ -15,7 +15,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
 
 from pathfinder.core.io import DataError, read_json
-from pathfinder.models.model import DTYPES, device
+from pathfinder.models.model import device, read_model
 from pathfinder.tree.attention import use_trees
 
 CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
@@ -71,18 +71,7 @@ def load_backbone(folder: Path, dtype: str, adapter: Path | None = None) -> PreT
     if kind not in CLASSES:
         raise DataError(f"{folder}: model type {kind!r}; expected one of {', '.join(CLASSES)}")
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model, found = CLASSES[kind].from_pretrained(
-        folder,
-        config=config,
-        dtype=DTYPES[dtype],
-        use_safetensors=True,
-        local_files_only=True,
-        output_loading_info=True,
-    )
-    if found["missing_keys"]:
-        raise DataError(
-            f"{folder}: the weights have no {', '.join(sorted(found['missing_keys'])[:3])} …; download them again"
-        )
+    model = read_model(CLASSES[kind], folder, dtype, config=config)
     if adapter is not None:
         _merge(model, adapter)
     use_trees(model)

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -47,11 +48,14 @@ class ServerClient:
     """Sends calls to one or more equivalent servers, at most ``concurrency`` per server, ``timeout_s`` per call.
 
     A call has a key, which determines its seed. A transient failure lowers the limit of that server, and the call is
-    retried up to ``retries`` times, on any server with free capacity.
+    retried up to ``retries`` times, on any server with free capacity. Raises ``DataError`` for an address that is none.
     """
 
     def __init__(self, base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, model: str = ""):
         self.model = model
+        for url in base_urls:
+            if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
+                raise DataError(f"{printable(url)}: not a server's address; give one such as http://localhost:8000/v1")
         self._replicas = Replicas(base_urls, concurrency)
         self._most = concurrency * len(base_urls)
         self._timeout_s, self._retries = timeout_s, retries

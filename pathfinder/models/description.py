@@ -15,7 +15,8 @@ def variant_of(folder: Path) -> Variant:
     described = folder / MODEL_FILE
     if not described.exists():
         return VARIANTS["full"]  # a published checkpoint has no such file
-    name = read_json(described).get("variant")
+    content = read_json(described)
+    name = content.get("variant") if isinstance(content, dict) else None
     if name not in VARIANTS:
         raise DataError(f"{described}: unknown variant {name!r}; expected one of {', '.join(VARIANTS)}")
     return VARIANTS[name]

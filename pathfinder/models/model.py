@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -62,7 +63,7 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
     """The causal language model in ``folder``, in evaluation mode, on ``where`` (default: ``device()``).
 
     On the CPU a small model sets torch to one thread unless ``OMP_NUM_THREADS`` is set. Raises ``DataError`` for an
-    unknown dtype or a folder without safetensors weights.
+    unknown dtype, and for a folder without safetensors weights or with broken files.
     """
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
@@ -72,13 +73,34 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
             f"{path}: no safetensors weights; other formats are refused (they can run code). For a model of the Hub, "
             "leave `files` of its source in download.sources empty, and run the download stage again"
         )
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        path, dtype=DTYPES[dtype], trust_remote_code=False, use_safetensors=True, local_files_only=True
-    )
+    model = read_model(AutoModelForCausalLM, path, dtype)
     place = where or device()
     if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
         torch.set_num_threads(1)
     return model.to(place).eval()  # type: ignore[no-any-return]
+
+
+def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
+    """A model of the transformers class ``kind`` from the files in ``path``, with ``more`` arguments for its loader.
+
+    Raises ``DataError`` for broken files, and for weights that the files lack (transformers would draw them at random).
+    """
+    try:
+        model, found = kind.from_pretrained(
+            path,
+            dtype=DTYPES[dtype],
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
+            output_loading_info=True,
+            **more,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise DataError(f"{path}: the model cannot be loaded ({reason}); fetch or create its files again") from error
+    if missing := sorted(found["missing_keys"]):
+        raise DataError(f"{path}: the weights have no {', '.join(missing[:3])} …; fetch or create them again")
+    return model
 
 
 @torch.no_grad()

@@ -50,7 +50,7 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in ``folder``; raises ``DataError`` if it is missing.
+    """The tokenizer saved in ``folder``; raises ``DataError`` if it is missing or broken.
 
     ``AutoTokenizer`` is used only for a folder that names a model-specific class. With a qwen2 configuration it would
     choose ``Qwen2Tokenizer``, which silently splits digits again.
@@ -58,11 +58,17 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     if not (folder / "tokenizer.json").exists():
         raise DataError(f"{folder}: no tokenizer.json; a model folder needs weights, config.json and tokenizer files")
     settings = folder / "tokenizer_config.json"
-    named = read_json(settings).get("tokenizer_class") if settings.exists() else None
+    content = read_json(settings) if settings.exists() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{settings}: expected an object; fetch the model's files again")
+    named = content.get("tokenizer_class")
     from transformers import AutoTokenizer, PreTrainedTokenizerFast  # takes seconds; neutralising does not need it
 
     loader: Any = PreTrainedTokenizerFast if named in _PLAIN_CLASSES else AutoTokenizer
-    return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
+    try:
+        return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
+    except Exception as error:  # the loader passes on whatever its Rust part and its parsers raise
+        raise DataError(f"{folder}: the tokenizer's files cannot be read ({error!r:.200}); fetch them again") from error
 
 
 def special_strings(tokenizer: PreTrainedTokenizerFast) -> tuple[str, ...]:
@@ -97,6 +103,13 @@ def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:
     if missing:
         tokenizer.add_tokens(missing, special_tokens=True)
     return missing
+
+
+def refuse_without_labels(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Raise ``DataError`` if the tokenizer of the PRM in ``folder`` lacks a label token: its model never learned it."""
+    missing = [token for token in LABEL_TOKENS if token not in tokenizer.get_vocab()]
+    if missing:
+        raise DataError(f"{folder}: not a PathFinder-PRM, its tokenizer lacks {' and '.join(missing)}; train it first")
 
 
 def label_ids(tokenizer: PreTrainedTokenizerFast) -> LabelIds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,19 @@ from pathfinder.core.io import DataError, parse_jsonl, read_jsonl
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.core.text import printable
 
+PRINTED = 512
+"""Solutions that are scored before their rows are printed, so that an interruption loses no more."""
+
+
+def batched(solutions: Sequence[Solution], size: int) -> Iterator[Sequence[Solution]]:
+    """The solutions in parts of ``size``."""
+    return (solutions[start : start + size] for start in range(0, len(solutions), size))
+
 
 def read_solutions(source: str) -> list[Solution]:
     """Read rows ``{"id", "problem", "steps": […]}`` from a file, or from standard input for ``-``.
 
-    Raises ``DataError`` naming the file and line of a bad row.
+    Raises ``DataError`` naming the file and line of a bad row, or a file without rows.
     """
     if source == "-":
         source, rows = "standard input", parse_jsonl(sys.stdin.buffer, "standard input")
@@ -26,7 +34,10 @@ def read_solutions(source: str) -> list[Solution]:
         rows = read_jsonl(Path(source))
     else:
         raise DataError(f"{source}: no such file; give a JSON Lines file or - for standard input")
-    return [_solution(row, f"{source}:{number}") for number, row in rows]
+    solutions = [_solution(row, f"{source}:{number}") for number, row in rows]
+    if not solutions:
+        raise DataError(f"{source}: contains no solution; give one JSON object per line")
+    return solutions
 
 
 def _solution(row: Any, place: str) -> Solution:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pathfinder.core.io import DataError
 from pathfinder.core.steps import StepScore
 from pathfinder.prm.readings import step_score
 from pathfinder.tree import layout
@@ -128,4 +129,7 @@ class TreeReader:
         ids = self.prompter.ids
         three = torch.stack((logits[:, ids.good], logits[:, ids.bad], logits.max(dim=-1).values), dim=-1)
         three = three - logits.logsumexp(dim=-1, keepdim=True)
-        return three.double().cpu().numpy()
+        rows = three.double().cpu().numpy()
+        if np.isnan(rows).any():
+            raise DataError("the model's output is not a number; its weights are broken, or overflow in this dtype")
+        return rows

@@ -99,6 +99,12 @@ def test_the_served_model_is_checked() -> None:
             connect([server.url], 1, 5.0, 0, "big-judge")
 
 
+@pytest.mark.parametrize("url", ["foo", "localhost:8000/v1", "ftp://host/v1", "http://", "http://a b/v1"])
+def test_what_is_no_address_is_refused_before_any_call(url: str) -> None:
+    with pytest.raises(DataError, match="not a server's address"):
+        ServerClient([url], concurrency=1, timeout_s=1.0, retries=6)
+
+
 def test_raw_text_is_completed() -> None:
     found: dict[str, Reply | Failure] = {}
     with judge_server(JudgeServer(echo)) as server:
