@@ -94,7 +94,10 @@ class Evaluation(ABC, Generic[Item, Answer]):
         others = [*list(metrics.get("rules", {}).items())[1:], ("paper", metrics.get("published", {}))]
         note = ", ".join(f"{name} {figures[key]:.1f}" for name, figures in others if key in figures)
         line = f"{self.benchmark} {system}: {self._headline_title} {metrics[key]:.1f} [{low:.1f}, {high:.1f}]"
-        return f"{line} ({note})" if note else line
+        line = f"{line} ({note})" if note else line
+        if metrics.get("defects", {}).get("missing_subset"):
+            line += f"; only over {', '.join(metrics['subsets'])}, because the folder lacks the other subsets"
+        return line
 
     def write(self, system: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> None:
         """Write the predictions and the metrics of a system."""

@@ -16,6 +16,7 @@ from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import (
     CLASSES,
+    SUBSETS,
     read_prmbench,
     read_processbench,
     read_search,
@@ -41,6 +42,7 @@ _COUNTED = {
     "invalid": "answers declared invalid (left out)",
     "repeated": "repeated rows ({repeated})",
     "unknown_id": "ids that are not in the data (left out)",
+    "subsets_left_out": "subsets that the file or the data lacks; the mean is over the rest",
     "unknown_question": "questions that are not in the data ({unknown})",
     "other_key": "rows whose gt_answer differs from the data's answer (the row's is used)",
     "steps_without_label": "steps without a label (left out)",
@@ -93,12 +95,15 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
     if not items:
         raise DataError(f"{file}: no row names a subset of {data}; check the column 'subset'")
     known = {item.key for item in items}
+    if not known & found.keys():
+        raise DataError(f"{file}: no row's id is one of {data}; give the folder with the same items")
     details = {
         "rows": len(found) + repeated,
         "repeated": repeated,
         "without_prediction": len(known - set(found)),
         "nothing_said": sum(found.get(key, 0) is None for key in known),
         "unknown_id": len(set(found) - known),
+        "subsets_left_out": sorted({*SUBSETS} - {item.subset for item in items}),
         "data": {"dropped": loaded.dropped, "defects": loaded.defects},
     }
     return processbench.evaluate(items, found, preset) | {"details": details}
@@ -220,13 +225,18 @@ def notes(kind: Kind, result: Mapping[str, Any], preset: GradingPreset) -> list[
     counts = {**details, **details.get("defects", {})}
     out = []
     for name, text in _COUNTED.items():
-        found = counts.get(name, 0)
-        if count := sum(found.values()) if isinstance(found, dict) else found:
+        if count := _count(counts.get(name, 0)):
             out.append(f"{text.format(**effects)}: {count:,}")
     silent = [name for name, tally in details.get("classes", {}).items() if not any(map(tally.get, _CELLS))]
     if kind == "prmbench" and silent:
         out.append(f"no answer in {', '.join(silent)}: these scores are over nothing")
     return out
+
+
+def _count(found: Any) -> int:
+    if isinstance(found, dict):
+        return sum(found.values())
+    return len(found) if isinstance(found, list) else int(found)
 
 
 def render(kind: Kind, result: dict[str, Any], form: Format) -> str:

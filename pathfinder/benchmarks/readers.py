@@ -120,8 +120,9 @@ class Loaded(Generic[T]):
 def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
     """Items of every subset in the folder, in the files' order, ``limit`` per subset at even distances (0: all).
 
-    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Raises ``DataError`` for
-    a malformed row. Source: Qwen/ProcessBench.
+    Known defects: right answers with an incorrect step, and problems that repeat in a subset. Subsets without a file
+    are counted with the defects, because the benchmark's mean is over all four. Raises ``DataError`` for a malformed
+    row or a file without rows. Source: Qwen/ProcessBench.
     """
     paths = {subset: path for subset in SUBSETS if (path := _find(folder, subset))}
     items, read, repeated = _read_sets(paths, _processbench_item, limit)
@@ -132,6 +133,7 @@ def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
         "repeated_problem": repeated,
         "empty_step": sum(not step.strip() for item in items for step in item.steps),
         "label_past_end": sum(item.label >= len(item.steps) for item in items),
+        "missing_subset": len(SUBSETS) - len(paths),
     }
     return Loaded(items, read, {"limit": read - len(items)}, defects)
 
@@ -254,6 +256,8 @@ def _read_sets(
     read = repeated = 0
     for name, path in paths.items():
         rows = [make(f"{path}: row {number}", number, row, name) for number, row in _rows(path)]
+        if not rows:
+            raise DataError(f"{path}: contains no row; fetch the file again")
         again = sorted(i for i, count in Counter(row.id for row in rows).items() if count > 1)
         if again:
             raise DataError(f"{path}: {len(again)} ids repeat ({', '.join(again[:3])}); give each row its own id")

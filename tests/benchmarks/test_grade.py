@@ -33,6 +33,7 @@ def test_processbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
         "without_prediction": 1,
         "nothing_said": 1,
         "unknown_id": 0,
+        "subsets_left_out": ["olympiadbench", "omnimath"],
     }
     assert found["mean_f1"] < 100
     one = grade("processbench", write(tmp_path / "p.jsonl", rows[:400]), mirror / "processbench")
@@ -152,6 +153,7 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
         "items without a row (missed): 399",
         "items with a null prediction (missed): 1",
         "repeated rows (the first is used): 1",
+        "subsets that the file or the data lacks; the mean is over the rest: 3",
     ]
 
 
@@ -161,6 +163,7 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
         ("processbench", {"subset": "math", "id": "x", "prediction": "1"}, "row 1"),
         ("processbench", {"subset": "math", "id": "x", "prediction": True}, "row 1"),
         ("processbench", {"subset": "other", "id": "x", "prediction": 1}, "no row names a subset"),
+        ("processbench", {"subset": "math", "id": "x", "prediction": 1}, "no row's id is one of"),
         ("processbench", [1], "expected an object"),
         ("prmbench", {"scores": {}}, "idx is None"),
         ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),

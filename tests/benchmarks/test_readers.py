@@ -114,6 +114,14 @@ def test_repeats_and_missing_files(tmp_path: Path) -> None:
         read_search(tmp_path, ["math"])
 
 
+def test_a_missing_subset_is_counted_and_an_empty_one_refused(tmp_path: Path) -> None:
+    (tmp_path / "gsm8k.json").write_text(json.dumps([GOOD_PROCESS]))
+    assert read_processbench(tmp_path).defects["missing_subset"] == 3
+    (tmp_path / "math.json").write_text("[]")
+    with pytest.raises(DataError, match=r"math\.json: contains no row"):
+        read_processbench(tmp_path)
+
+
 def test_untrusted_text_comes_through(tmp_path: Path) -> None:
     """Separators, label tokens and braces are kept; a lone surrogate, which no file can contain, is replaced."""
     steps = ["<+> \u2028 {context} \\boxed{<extra>}", "bad \ud800 half", "\x00\x1f"]
