@@ -2,7 +2,7 @@
 
 Reads   artifacts/train/{train,test}.parquet, artifacts/raw/models/base, params: train, mixes,
         build.seed
-Writes  models/<run>/, metrics/train/<run>.json, metrics/train/<run>_log.json
+Writes  models/<run>/, artifacts/used/<run>.parquet, metrics/train/<run>.json, metrics/train/<run>_log.json
 Run     python -m stages.train full
 
 Checkpoints and the tokenised examples are stored in .pathfinder/train/<digest of everything that determines the
@@ -40,6 +40,7 @@ from pathfinder.tree.passes import Prompter
 TRAIN, TEST = Path("artifacts/train/train.parquet"), Path("artifacts/train/test.parquet")
 BASE = Path("artifacts/raw/models/base")
 PROGRESS = Path(".pathfinder/train")
+USED = Path("artifacts/used")
 _CURVE_TREES = 40
 """Held-out trees of the learning curve, evenly spaced. The figures after training cover all held-out trees."""
 
@@ -60,7 +61,8 @@ def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> No
         train(run, settings, share, params.build.seed)
     elif settings.launch:
         with cards.lease(launch.needed_cards(settings.launch)) as leased:
-            footprint.require("train", params, {"base": BASE})
+            if launch.is_first_machine():  # another one may be started before there is a base model
+                footprint.require("train", params, {"base": BASE})
             launch.launch(settings.launch, ["stages.train", run.name], leased)
     else:
         with cards.confined(1):
@@ -81,7 +83,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     sets, about = stored.prepared(
         progress / "examples", is_first, lambda: _examples(settings, prompter, share, mix_seed, base)
     )
-    learn, test = sets["learn"], sets["test"]
+    learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
     network, added = load_network(base, tokenizer, settings)
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
@@ -96,6 +98,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         figures = outcome.figures(learn, test, fitted.rows) | about
         figures["test_labels"] = held_out
         outcome.save_model(network, tokenizer, prompter, settings, added, Path("models") / run.name)
+        io.write_parquet(USED / f"{run.name}.parquet", outcome.uses(learn, trainer.plan_of(learn, settings), left_out))
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
         io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
         note("throughput", fitted.throughput)
@@ -127,6 +130,7 @@ def _examples(
         str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
     }
     about = {"sources": sources, "too_long_records": len(too_long), "too_long": dict(list(too_long.items())[:_NAMED])}
+    about["left_out"] = too_long
     if too_long:
         longest = max(too_long, key=lambda name: too_long[name])
         print(

@@ -55,6 +55,11 @@ def is_first() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def is_first_machine() -> bool:
+    """Whether this machine leads the training, or is the only one."""
+    return int(os.environ.get("NODE_RANK") or 0) == 0
+
+
 def sharded() -> bool:
     """Whether the launcher asks for sharded weights (FSDP)."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
