@@ -14,7 +14,7 @@ from typing import Any
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
 from pathfinder.lineage.publication import publication
-from pathfinder.lineage.published import ENTRY_TYPE, FOLDER, SEEN, SENT
+from pathfinder.lineage.published import ENTRY_TYPE, FOLDER, SENT, remember_entry
 from pathfinder.provenance.signing import sign
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
@@ -33,7 +33,7 @@ def configure(root: Path) -> str:
     current = path.read_text(encoding="utf-8") if path.exists() else None
     ours = current is None or current.startswith(_HEADER)
     remote, endpoint = (os.environ.get(name, "").strip() for name in (REMOTE, ENDPOINT))
-    if not remote:
+    if not remote or Path(remote) == _DEFAULT:
         if ours:
             path.unlink(missing_ok=True)
         return str(_DEFAULT)
@@ -42,7 +42,8 @@ def configure(root: Path) -> str:
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")
     if not ours:
         raise DataError(f"{path}: written by hand, and {REMOTE} is set; keep one of the two")
-    url = remote.removeprefix("file://")
+    path_of = remote.removeprefix("file://")
+    url = path_of if "://" in path_of else str((root / path_of).absolute())
     text = f"{_HEADER}['remote \"storage\"']\n    url = {url}\n"
     if url.startswith("s3://") and endpoint:
         text += f"    endpointurl = {endpoint}\n"
@@ -59,7 +60,7 @@ def publish(root: Path, address: str) -> Commit:
     manifest, evidence = publication(root)
     base = address if "://" in address else str(root / address)
     store = open_store(f"{base.rstrip('/')}/{FOLDER}")
-    known = {*store.keys("records/"), *store.keys("patches/"), *store.keys("keys/")}
+    known = {key for kind in ("records", "patches", "keys", "locks") for key in store.keys(f"{kind}/")}
     for key, content in evidence.items():
         if key not in known:
             store.put(key, content)
@@ -68,20 +69,16 @@ def publish(root: Path, address: str) -> Commit:
     name = hashlib.sha256(entry).hexdigest()
     if manifest["key"] is not None:
         store.put(f"signatures/{name}.dsse", json.dumps(sign(entry, ENTRY_TYPE), sort_keys=True).encode())
-    _remember(root / SEEN, address, {"number": commit.number, "entry": name})
-    _remember(root / SENT, address, manifest["dvc_lock"])
+    remember_entry(root, address, commit.number, name)
+    write_json(root / SENT, {**_sent(root), address: manifest["dvc_lock"]})
     return commit
 
 
 def is_pending(root: Path, address: str) -> bool:
     """Whether dvc.lock has changed since all its outs were last pushed to ``address``."""
     lock = root / "dvc.lock"
-    return lock.exists() and _remembered(root / SENT).get(address) != sha256_file(lock)
+    return lock.exists() and _sent(root).get(address) != sha256_file(lock)
 
 
-def _remember(path: Path, address: str, value: Any) -> None:
-    write_json(path, {**_remembered(path), address: value})
-
-
-def _remembered(path: Path) -> dict[str, Any]:
-    return dict(read_json(path)) if path.exists() else {}
+def _sent(root: Path) -> dict[str, Any]:
+    return dict(read_json(root / SENT)) if (root / SENT).exists() else {}

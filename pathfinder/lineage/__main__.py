@@ -42,12 +42,20 @@ def check(
         bool, typer.Option("--strict", help="Treat a stage without a signed record as an error.")
     ] = False,
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Read remotes on other machines too: their listing, records and log.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="With --remote: read every byte there; an interrupted check resumes.")
+    ] = False,
 ) -> None:
     """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
     from pathfinder.lineage import check
 
     try:
-        report = check.check(path, strict=strict, keys=key or ())
+        report = check.check(
+            path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
+        )
     except (PathfinderError, OSError) as error:
         print(f"error: {printable(str(error))}\ncould not check", file=sys.stderr)
         raise typer.Exit(2) from error
@@ -60,9 +68,9 @@ def check(
 @app.command()
 def fetch() -> None:
     """Copy the records and the log of remotes on other machines, so that check can use them."""
-    from pathfinder.lineage import published
+    from pathfinder.lineage.remote import mirror
 
-    for line in published.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]:
+    for line in mirror.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]:
         print(printable(line))
 
 

@@ -23,7 +23,8 @@ from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW, read_manifest
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import EVIDENCE, Published
+from pathfinder.lineage.published import Published
+from pathfinder.lineage.remote.far import FarRemotes, Remote
 from pathfinder.lineage.stores import Store, stores
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.ledger import RECORDS
@@ -68,21 +69,27 @@ class Report:
 
 
 def check(
-    path: str | Path | None = None, root: Path = Path("."), strict: bool = False, keys: Iterable[Path] = ()
+    path: str | Path | None = None,
+    root: Path = Path("."),
+    strict: bool = False,
+    keys: Iterable[Path] = (),
+    remote: Remote = "no",
 ) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
     Compares the workspace, DVC's cache and the remotes on this machine with the md5 in dvc.lock and the ``.dvc`` files;
     dvc.lock with itself, dvc.yaml, params.yaml and the records; records with their names and the ledger; source files
     with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys, to which
-    ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error. Raises
-    ``DataError`` if a file that defines the history is missing or broken, or does not contain ``path``.
+    ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error. ``remote``
+    says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError`` if a file
+    that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a remote does
+    not answer.
     """
     locked, pipeline = history.read_lock(root), read_pipelines(root)
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
     present = {name: stage for name, stage in chosen.items() if name in locked}
-    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys))
+    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote)
     findings = [*expected.missing(chosen, locked, pipeline)]
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
@@ -93,7 +100,7 @@ def check(
         len(checker.attested.keys() & main),
         [checker.attested[name] for name in main if checker.attested.get(name)],
         checker.read,
-        [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None],
+        [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None and remote == "no"],
         checker.workspace.state_of_commit(),
     )
 
@@ -106,6 +113,7 @@ class _Checker:
         locked: dict[str, Locked],
         strict: bool,
         keys: dict[str, bytes],
+        remote: Remote,
     ) -> None:
         self.root, self.chosen, self.locked, self.strict, self.keys = root, chosen, locked, strict, keys
         self.workspace = Workspace(root)
@@ -114,12 +122,10 @@ class _Checker:
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
         self.folders = [folder for _, folder in here]
         self.objects = [Objects(store, folder, root) for store, folder in here]
-        copies = [(store, root / EVIDENCE / store.name) for store in self.stores if store.folder is None]
-        fetched = [Objects(store, folder, root) for store, folder in copies if folder.is_dir()]
+        self.far = FarRemotes(root, self.stores, keys, remote)
         remotes = [each for each in self.objects if each.store.name != "cache"]
-        self.published = [Published(root, each, keys) for each in (*remotes, *fetched)]
-        self.read = ["workspace", *(_title(store) for store, _ in here)]
-        self.read += [f"evidence of {_title(each.store)}" for each in fetched]
+        self.published = [Published(root, each, keys) for each in remotes] + self.far.published
+        self.read = ["workspace", *(_title(store) for store, _ in here), *self.far.read]
         self.records: dict[str, list[Record]] = {}
         self.attested: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each attested stage."""
@@ -142,6 +148,7 @@ class _Checker:
         for objects in self.objects:
             yield from self._objects(objects)
         yield from evidence
+        yield from self.far.findings(self.chosen, self.records)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]

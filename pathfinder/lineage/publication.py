@@ -6,12 +6,13 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, sha256_file
+from pathfinder.core.io import DataError
 from pathfinder.lineage.evidence import entered_records
 from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.provenance.environment import git
+from pathfinder.provenance.model_signature import MODEL_SIGNATURE
 from pathfinder.provenance.record import SIGNED
-from pathfinder.provenance.signing import key_id, own_key, public_pem
+from pathfinder.provenance.signing import key_id, model_key_file, own_key, own_model_key, public_pem
 
 
 def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -31,33 +32,37 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
         if record is not None:
             records[name] = record.digest
-            for file in (record.path, record.path.with_suffix(SIGNED)):
+            for file in (record.path, *(record.path.with_suffix(ending) for ending in (SIGNED, MODEL_SIGNATURE))):
                 if file.is_file():
                     evidence[f"records/{name}/{file.name}"] = file.read_bytes()
     patch = (git("diff", "--binary", "HEAD", root=root) or "").encode("utf-8", "surrogateescape")
     if patch:
         evidence[f"patches/{_digest(patch)}.patch"] = patch
     commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
-    if (key := _own_public_key()) is not None:
-        evidence[f"keys/{key_id(key)}.pem"] = key
+    keys = _own_public_keys()
+    evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
+    lock = (root / MAIN_LOCK).read_bytes()
+    evidence[f"locks/{_digest(lock)}.lock"] = lock
     manifest = {
-        "schema": 2,
-        "dvc_lock": sha256_file(root / MAIN_LOCK),
+        "schema": 3,
+        "dvc_lock": _digest(lock),
         "outs": outs,
         "records": records,
         "commit": commit.strip() if commit else None,
         "tree": tree.strip() if tree else None,
         "patch": _digest(patch) if patch else None,
-        "key": key_id(key) if key is not None else None,
+        "key": key_id(keys[0]) if keys else None,
     }
     return manifest, evidence
 
 
-def _own_public_key() -> bytes | None:
+def _own_public_keys() -> list[bytes]:
+    """The keys that sign the log and the models, the former first."""
     try:
-        return public_pem(own_key().public_key())
+        models = [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
+        return [public_pem(own_key().public_key()), *models]
     except DataError:  # the recorder has told why when it could not sign
-        return None
+        return []
 
 
 def _digest(content: bytes) -> str:

@@ -2,27 +2,26 @@
 
 Written by ``flows.storage``, verified here for remotes that are folders on this machine. In ``<remote>/pathfinder/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
-that sha256. The others are ``manifests/<sha256>.json``, ``records/<stage>/<sha256>.json`` and ``.dsse``,
-``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
+that sha256. The others are ``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock),
+``records/<stage>/<sha256>.json``, ``.dsse`` and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
 
-from pathfinder.core.io import DataError, parse_json, sha256_file
+from pathfinder.core.io import DataError, parse_json, read_json, sha256_file, write_json
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.stores import stores
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
 from pathfinder.provenance.signing import Envelope, verify
-from pathfinder.sources.remote import open_store
 
 SENT = Path(".pathfinder/sent.json")
 """The sha256 of the dvc.lock that this machine last published, by address."""
@@ -31,7 +30,6 @@ SEEN = Path(".pathfinder/seen.json")
 FOLDER = "pathfinder"
 EVIDENCE = Path(".pathfinder/evidence")
 """Copies of what remotes on other machines published, by the name of the remote."""
-_KINDS = ("log", "manifests", "signatures", "records", "patches", "keys")
 ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
 
 
@@ -63,10 +61,10 @@ class Manifest(Form):
     """What one run published: the digest of its dvc.lock, all its outs, records by stage, and the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
-    entry. Schema 1 had neither records nor code.
+    entry. Schema 1 had neither records nor code, schema 2 did not store dvc.lock.
     """
 
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=2)]
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=3)]
     dvc_lock: Sha256
     outs: dict[str, PublishedOut]
     records: dict[str, Sha256] = Field(default_factory=dict)
@@ -76,8 +74,22 @@ class Manifest(Form):
     key: Sha256 | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verified entry of the log: its number, its sha256, its manifest and the trusted keys that signed it."""
+
+    number: int
+    digest: str
+    manifest: Manifest
+    signers: list[str]
+
+
 class Published:
-    """The evidence in one remote; ``findings`` reads it, then ``records`` are those that a verified manifest names."""
+    """The evidence in one remote.
+
+    ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` those that
+    they name.
+    """
 
     def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
         self.root, self.objects, self.keys = root, objects, keys
@@ -85,11 +97,20 @@ class Published:
         self.folder = objects.folder / FOLDER
         self.records: dict[str, list[Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
-        self._entries: dict[int, str] = {}
-        self._named: list[Manifest] = []
+        self.entries: list[Entry] = []
+        self._digests: dict[int, str] = {}
 
     def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """Verify the chain, every signature, manifest and record, and the presence of what the newest entry names."""
+        """What ``chain`` finds, and whether the store has what the newest entry names."""
+        yield from self.chain()
+        yield from self._newest(locked)
+
+    def file(self, kind: str, name: str) -> Path:
+        """A file of the evidence, such as ``locks`` and ``<sha256>.lock``."""
+        return self.folder / kind / name
+
+    def chain(self) -> Iterator[Finding]:
+        """Verify every entry of the log with its signature, manifest, records, dvc.lock and patch."""
         used: set[str] = set()
         previous = None
         for number, path in enumerate(sorted(self.folder.glob("log/*.json")), start=1):
@@ -108,17 +129,16 @@ class Published:
                 yield Finding(where, message)
                 return
             used.add(entry.manifest)
-            previous = self._entries[number] = hashlib.sha256(raw).hexdigest()
+            previous = self._digests[number] = hashlib.sha256(raw).hexdigest()
             manifest = yield from self._manifest(entry.manifest, where)
             if manifest is not None:
-                self._named.append(manifest)
-                yield from self._signature(raw, previous, manifest, where)
+                signers = yield from self._signature(raw, previous, manifest, where)
+                self.entries.append(Entry(number, previous, manifest, signers))
                 yield from self._evidence(manifest, where)
         for digest in self._manifests.keys() - used:
             message = "no entry of the log names it; the log was cut, or a run ended before it wrote its entry"
             yield Finding(self.objects.name(self._manifests[digest]), message)
         yield from self._rolled_back()
-        yield from self._newest(locked)
 
     def _manifest(self, digest: str, where: str) -> Generator[Finding, None, Manifest | None]:
         """The manifest that an entry names, if it is as its name says."""
@@ -136,26 +156,30 @@ class Published:
             yield _broken(self.objects.name(path), error)
             return None
 
-    def _signature(self, entry: bytes, digest: str, manifest: Manifest, where: str) -> Iterator[Finding]:
-        """Verify who signed an entry; the manifest says whether there must be a signature."""
-        path = self.folder / "signatures" / f"{digest}.dsse"
+    def _signature(
+        self, entry: bytes, digest: str, manifest: Manifest, where: str
+    ) -> Generator[Finding, None, list[str]]:
+        """Who signed an entry; the manifest says whether there must be a signature."""
+        path = self.file("signatures", f"{digest}.dsse")
         if not path.is_file():
             if manifest.key is not None:
                 yield Finding(where, f"its signature by key {_short(manifest.key)} is missing")
-            return
+            return []
         try:
             payload, signers = verify(parsed(Envelope, path.read_bytes(), where), self.keys, where)
         except DataError as error:
             yield _broken(self.objects.name(path), error)
-            return
+            return []
         if payload != entry:
             yield Finding(self.objects.name(path), "signs another entry than the one in its name")
-        elif not signers:
+            return []
+        if not signers:
             message = f"is signed by key {_short(manifest.key)}, which is not trusted here; see docs/audit.md"
             yield Finding(f"{self.objects.name(self.folder)}/log", message, "note", cause=f"key {manifest.key}")
+        return signers
 
     def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
-        """The records and the patch that a manifest names."""
+        """The records, the patch and the dvc.lock that a manifest names."""
         for stage, digest in manifest.records.items():
             path = self.folder / "records" / stage / f"{digest}.json"
             if not path.is_file():
@@ -169,15 +193,17 @@ class Published:
                 yield Finding(self.objects.name(path), record.problem)
             elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
                 self.records[stage].append(record)
-        if manifest.patch is not None:
-            path = self.folder / "patches" / f"{manifest.patch}.patch"
-            if not path.is_file() or sha256_file(path) != manifest.patch:
-                yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause="patch")
+        named = [("patches", "patch", manifest.patch)] if manifest.patch else []
+        named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
+        for kind, ending, name in named:
+            path = self.file(kind, f"{name}.{ending}")
+            if not path.is_file() or sha256_file(path) != name:
+                yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)
 
     def _rolled_back(self) -> Iterator[Finding]:
         """Whether the log still has what this machine published last and what it has seen."""
         where = f"{self.objects.name(self.folder)}/log"
-        published = {manifest.dvc_lock for manifest in self._named}
+        published = {entry.manifest.dvc_lock for entry in self.entries}
         for lock in self._remembered(SENT):
             if lock not in published:
                 message = (
@@ -186,7 +212,7 @@ class Published:
                 yield Finding(where, message, cause="cut")
         for value in self._remembered(SEEN):
             seen = SeenEntry.model_validate(value)
-            if self._entries.get(seen.number) != seen.entry:
+            if self._digests.get(seen.number) != seen.entry:
                 message = (
                     f"entry {seen.number} is not the one that this machine has seen: the log was cut or written anew"
                 )
@@ -206,9 +232,9 @@ class Published:
 
     def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """Whether the newest manifest tells the truth about dvc.lock, and the store has its objects."""
-        if not self._named:
+        if not self.entries:
             return
-        manifest = self._named[-1]
+        manifest = self.entries[-1].manifest
         for path, out in manifest.outs.items() if self.has_objects else ():
             yield from self.objects.missing(out.md5, path, "the newest manifest")
         lock = self.root / "dvc.lock"
@@ -222,28 +248,11 @@ class Published:
                 yield Finding(f"{self.objects.name(self.folder)}/log", message)
 
 
-def fetch(root: Path) -> list[str]:
-    """Copy what the remotes on other machines published to ``.pathfinder/evidence``; returns one line per remote.
-
-    Raises ``DataError`` if a log no longer has an entry that was fetched earlier, and ``DataError`` or
-    ``TransientError`` as the store does.
-    """
-    lines = []
-    for remote in (each for each in stores(root) if each.folder is None):
-        store, folder = open_store(f"{remote.address.rstrip('/')}/{FOLDER}"), root / EVIDENCE / remote.name / FOLDER
-        keys = [key for kind in _KINDS for key in store.keys(f"{kind}/")]
-        for path in sorted(folder.glob("log/*.json")):
-            if (key := f"log/{path.name}") not in keys or store.read(key) != path.read_bytes():
-                raise DataError(
-                    f"{store.url}/{key}: is not the entry that was fetched earlier: the log was cut or edited"
-                )
-        new = [key for key in keys if not (folder / key).exists()]
-        for key in new:
-            if not (folder / key).resolve().is_relative_to(folder.resolve()):
-                raise DataError(f"{store.url}/{key}: leaves the folder of the evidence; the remote was tampered with")
-            store.fetch(key, folder / key)
-        lines.append(f"{remote.name}: {len(new)} of {len(keys)} files fetched from {remote.address}")
-    return lines
+def remember_entry(root: Path, address: str, number: int, digest: str) -> None:
+    """Remember the newest entry that this machine has seen, so that a log that was cut or written anew is found."""
+    path = root / SEEN
+    known = dict(read_json(path)) if path.exists() else {}
+    write_json(path, {**known, address: {"number": number, "entry": digest}})
 
 
 def _broken(where: str, error: DataError) -> Finding:

@@ -29,12 +29,16 @@ _LISTING = TypeAdapter(list[ListedFile])
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """DVC's cache (``name`` is ``cache``) or a remote; ``folder`` is ``None`` if it is not on this machine."""
+    """DVC's cache (``name`` is ``cache``) or a remote; ``folder`` is ``None`` if it is not on this machine.
+
+    ``endpoint`` is the S3 server that DVC's configuration names; empty for AWS.
+    """
 
     name: str
     address: str
     folder: Path | None
     is_default: bool = False
+    endpoint: str = ""
 
 
 def stores(root: Path) -> list[Store]:
@@ -55,7 +59,8 @@ def stores(root: Path) -> list[Store]:
         if "remote" in section and url:
             name = section.split('"')[1] if section.count('"') == 2 else section
             folder = None if REMOTES_NOT_READ in url else (base / url).resolve()
-            found.append(Store(name, url, folder, name == config.get("core", "remote", fallback=None)))
+            is_default = name == config.get("core", "remote", fallback=None)
+            found.append(Store(name, url, folder, is_default, config.get(section, "endpointurl", fallback="")))
     return found
 
 
@@ -71,13 +76,18 @@ def object_file(store: Path, md5: str) -> Path:
 
 def read_listing(file: Path) -> dict[str, str]:
     """The md5 of each file in a ``.dir`` object; raises ``DataError`` if it is not a listing or names a file twice."""
+    return parse_listing(file.read_bytes(), str(file))
+
+
+def parse_listing(content: bytes, name: str) -> dict[str, str]:
+    """The md5 of each file in the content of a ``.dir`` object; raises ``DataError`` with ``name`` as above."""
     try:
-        entries = _LISTING.validate_python(parse_json(file.read_bytes(), str(file)))
+        entries = _LISTING.validate_python(parse_json(content, name))
     except ValidationError as error:
-        raise DataError(f"{file}: {error.errors()[0]['msg']}; not a listing of a folder") from error
+        raise DataError(f"{name}: {error.errors()[0]['msg']}; not a listing of a folder") from error
     files = {entry.relpath: entry.md5 for entry in entries}
     if len(files) < len(entries):
-        raise DataError(f"{file}: lists a file twice")
+        raise DataError(f"{name}: lists a file twice")
     return files
 
 

@@ -49,7 +49,7 @@ def digest_path(path: Path) -> Digest:
     links = [file for file in found if file.is_symlink()]
     kept = (file for file in found if file.is_file() and not file.is_symlink())
     files = dict(sorted((file.relative_to(path).as_posix(), _digest_file(file)) for file in kept))
-    md5 = _md5_of({name: digest.md5 for name, digest in files.items()})
+    md5 = folder_md5({name: digest.md5 for name, digest in files.items()})
     listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
     sha256 = hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
     names = tuple(sorted(link.relative_to(path).as_posix() for link in links))
@@ -59,10 +59,11 @@ def digest_path(path: Path) -> Digest:
 def digest_listing(files: dict[str, str], part: str) -> str:
     """The md5 that DVC computes for a path of a listing (md5 by file); empty if the listing has no such path."""
     below = {path.removeprefix(f"{part}/"): md5 for path, md5 in files.items() if path.startswith(f"{part}/")}
-    return _md5_of(dict(sorted(below.items()))) if below else files.get(part, "")
+    return folder_md5(dict(sorted(below.items()))) if below else files.get(part, "")
 
 
-def _md5_of(files: dict[str, str]) -> str:
+def folder_md5(files: dict[str, str]) -> str:
+    """The md5 of DVC's ``.dir`` object for files with these md5; they must be sorted by path."""
     listing = [{"md5": md5, "relpath": name} for name, md5 in files.items()]
     digest = hashlib.md5(json.dumps(listing, sort_keys=True).encode(), usedforsecurity=False)
     return f"{digest.hexdigest()}.dir"

@@ -14,7 +14,8 @@ from moto.server import ThreadedMotoServer
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import check
-from pathfinder.lineage.published import EVIDENCE, fetch
+from pathfinder.lineage.published import EVIDENCE
+from pathfinder.lineage.remote.mirror import fetch
 from pathfinder.sources.remote import ENDPOINT, open_store
 
 ADDRESS = "s3://bucket/a/prefix"

@@ -16,7 +16,8 @@ import pytest
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import Report, check
-from pathfinder.lineage.published import FOLDER, fetch
+from pathfinder.lineage.published import FOLDER
+from pathfinder.lineage.remote.mirror import fetch
 from tests.lineage.tamperings import CAMPAIGN, FILES, GIT, STORE, Tampering, replace
 from tests.support.miniature import dvc, run_in
 
