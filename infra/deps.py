@@ -1,23 +1,26 @@
 """Check that both dvc.yaml files list the code that their stages import.
 
 Run     python -m infra.deps           list missing and superfluous dependencies; exit status 1 if there are any
-        python -m infra.deps --write   correct the lists; comments and the order of the data are kept
+        python -m infra.deps --write   correct the lists; every other line and the order of the data are kept
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.io import write_text
+from pathfinder.core.io import DataError, write_text
+from pathfinder.core.settings import read_yaml
 from pathfinder.core.text import errors_without_traceback
 from pathfinder.provenance.identity import code_deps, is_code
 from pathfinder.provenance.pipeline import PIPELINES
 
-_WIDTH = 118
+_WIDTH = 128
 
 
 def wanted_deps(stage: dict[str, Any]) -> list[str]:
@@ -35,6 +38,31 @@ def differences(stages: dict[str, Any]) -> list[str]:
     return lines
 
 
+def corrected(text: str, stages: dict[str, Any], path: Path) -> str:
+    """The text of a dvc.yaml with the right lists; raises ``DataError`` for a wrong one that is not in brackets."""
+    for name, stage in stages.items():
+        wanted = wanted_deps(stage)
+        if set(stage.get("deps", [])) == set(wanted):
+            continue
+        listed = re.compile(rf"^  {re.escape(name)}:.*\n(?:(?:    .*)?\n)*?    deps: \[([^]]*)\]", re.MULTILINE)
+        if (found := listed.search(text)) is None:
+            raise DataError(f"{path}: the list of stage {name} cannot be corrected; write it as `deps: [a, b]`")
+        words = (word.strip() for word in found[1].split(","))
+        data = [word for word in words if word.strip("\"'") in wanted and not is_code(word.strip("\"'"))]
+        code = [dep for dep in wanted if is_code(dep)]
+        lines = textwrap.wrap(
+            ", ".join([*data, *code]) + "]",
+            _WIDTH,
+            initial_indent="    deps: [",
+            subsequent_indent=" " * len("    deps: ["),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        start = text.rindex("    deps: [", 0, found.start(1))
+        text = text[:start] + "\n".join(lines) + text[found.end() :]
+    return text
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """List the differences, or correct them."""
     parser = argparse.ArgumentParser(prog="python -m infra.deps", description=(__doc__ or "").split("\n", 1)[0])
@@ -42,13 +70,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     write = parser.parse_args(argv).write
     wrong = []
     for path in PIPELINES:
-        content = load_commented(path)
-        lines = differences(content["stages"])
+        stages = read_yaml(path)["stages"]
+        lines = differences(stages)
         print("\n".join(lines) or f"{path} lists the code that its stages import")
         if write and lines:
-            for stage in content["stages"].values():
-                stage["deps"][:] = wanted_deps(stage)
-            write_text(path, dump_commented(content, _WIDTH))
+            write_text(path, corrected(path.read_text(encoding="utf-8"), stages, path))
         wrong += lines
     if wrong and not write:
         sys.exit("Run `python -m infra.deps --write`.")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from infra import deps
-from pathfinder.core.io import write_text
+from pathfinder.core.io import DataError, write_text
 
 FILES = {
     "stages/__init__.py": "",
@@ -61,3 +61,40 @@ def test_differences_are_listed_and_corrected(project: Path, capsys: pytest.Capt
     ]
     deps.main(["--write"])
     assert (project / "dvc.yaml").read_text() == PIPELINE.replace("CODE", CORRECT)
+
+
+SECOND = """
+  grow:
+    desc: >-
+      Two lines
+      of text
+    cmd: python -m stages.train grow
+    deps: ["models/${item.run}", CODE]
+    outs:
+    -   models/grown
+
+plots:
+- a: {x: step,
+    y: loss}
+"""
+
+
+def test_only_the_lists_that_are_wrong_change_and_keep_their_form(project: Path) -> None:
+    path = project / "dvc.yaml"
+    data = [f"artifacts/of_a_long_name/number_{number}" for number in range(4)]
+    form = PIPELINE.replace("data/b, data/a", ", ".join(data)).replace("CODE", CORRECT) + SECOND
+    path.write_text(form.replace("CODE", "stages/train.py, pathfinder/judge"))
+    deps.main(["--write"])
+    assert path.read_text() == form.replace("CODE", CORRECT)
+    path.write_text(path.read_text().replace(", infra/locks", ""))
+    deps.main(["--write"])
+    lines = path.read_text().splitlines()
+    assert max(map(len, lines)) <= 128
+    assert not any(line != line.rstrip() for line in lines)
+    assert lines[5].startswith("           artifacts/of_a_long_name/number_3, stages/train.py")
+
+
+def test_a_list_without_brackets_is_not_touched(project: Path) -> None:
+    (project / "dvc.yaml").write_text("stages:\n  train:\n    cmd: python -m stages.train a\n    deps:\n    - data/a\n")
+    with pytest.raises(DataError, match=r"dvc.yaml: the list of stage train .* `deps: \[a, b\]`"):
+        deps.main(["--write"])
