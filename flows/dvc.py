@@ -15,24 +15,33 @@ from pathlib import Path
 from typing import Any, Literal
 
 from flows import processes
+from flows.transfer import Transfer
 from pathfinder.core.io import DataError, PathfinderError, TransientError
 from pathfinder.core.text import printable
 
 _TAIL_LINES = 400
+State = Literal["ran", "restored", "up to date"]
 # Advice that DVC prints for interactive use.
 _ADVICE = re.compile(
     r"To track the changes with git, run:| +git add |To enable auto staging, run:| +dvc config core\.autostage"
     r"|Use `dvc push` to send|(Updating|Generating) lock file|Data and pipelines are up to date"
 )
 _ERROR = re.compile(r"(?:ERROR:|error:|[A-Za-z_][\w.]*(?:Error|Exception):) ")
+_BLOCKER = re.compile(r"\(PID \d+\): ")
 _TRANSIENT = re.compile(
     rf"exited with {TransientError.exit_status}\b"
     r"|is busy, it is being blocked by|Unable to acquire lock"
     r"|Could not connect to the endpoint|Connection (refused|reset|aborted|timed out)|Connect(ion)?TimeoutError"
-    r"|Read timed out|Temporary failure in name resolution|Network is unreachable"
-    r"|SlowDown|ServiceUnavailable|InternalError|RequestTimeout|Too Many Requests"
+    r"|[Cc]onnect timeout|[Rr]ead timed? ?out|Connection was closed|Temporary failure in name resolution"
+    r"|Network is unreachable|SlowDown|reduce your request rate|ServiceUnavailable|InternalError|RequestTimeout"
+    r"|Too Many Requests"
 )
-State = Literal["ran", "restored", "up to date"]
+# What DVC says before it decides about a stage; everything after that may be the stage's own output.
+_STATES: tuple[tuple[str, State], ...] = (
+    ("Stage '{}' didn't change", "up to date"),
+    ("Stage '{}' is cached", "restored"),
+    ("Running stage '{}':", "ran"),
+)
 OnLine = Callable[[str], None]
 
 
@@ -44,10 +53,16 @@ class DvcError(PathfinderError, RuntimeError):
     """A DVC command failed; ``transient`` if the same command may succeed later."""
 
     def __init__(self, command: Sequence[str], code: int, tail: str) -> None:
-        errors = [line.strip() for line in tail.splitlines() if _ERROR.match(line.strip())]
+        lines = [line.strip() for line in tail.splitlines()]
+        errors = [line for line in lines if _ERROR.match(line)]
         self.transient = any(_TRANSIENT.search(line) for line in errors)
-        reason = " | ".join(dict.fromkeys(errors[-2:])) or f"exit code {code}"
+        blockers = [line for line in lines if _BLOCKER.match(line)]
+        reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or f"exit code {code}"
         super().__init__(f"`dvc {' '.join(command)}` failed: {reason}")
+
+
+class TimeLimitError(PathfinderError, RuntimeError):
+    """A command ran longer than its limit and was ended with all its processes."""
 
 
 class Dvc:
@@ -61,6 +76,7 @@ class Dvc:
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = threading.Lock()
+        self._pushing = threading.Lock()
         self._stopping = False
 
     def status(self) -> dict[str, list[Any]]:
@@ -68,22 +84,44 @@ class Dvc:
         printed = self._run(["status", "--json"])
         return dict(json.loads(next((line for line in printed if line.startswith("{")), "{}")))
 
-    def reproduce(self, stage: str, force: bool = False, pull: bool = False, on_line: OnLine | None = None) -> State:
-        """Run one stage if it is out of date, or restore its outs from the run cache.
+    def reproduce(
+        self,
+        stage: str,
+        force: bool = False,
+        pull: bool = False,
+        on_line: OnLine | None = None,
+        limit_s: float | None = None,
+    ) -> State:
+        """Run one stage if it is out of date, or restore its outs from the cache.
 
-        With ``pull``, the run cache of the remote is used too, so results of other machines are downloaded.
+        With ``pull``, the run cache of the remote is used too, so results of other machines are downloaded. Raises
+        ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
         """
+        states = [(beginning.format(stage), state) for beginning, state in _STATES]
+        found: list[State] = []
+
+        def watch(line: str) -> None:
+            if not found:
+                found.extend(state for beginning, state in states if line.startswith(beginning))
+            if on_line is not None:
+                on_line(line)
+
         flags = [*(["--force"] if force else []), *(["--pull"] if pull else [])]
-        printed = self._run(["repro", "--single-item", *flags, stage], on_line)
-        if any(line.startswith(f"Stage '{stage}' is cached") for line in printed):
-            return "restored"
-        if any(line.startswith(f"Stage '{stage}' didn't change") for line in printed):
-            return "up to date"
-        return "ran"
+        self._run(["repro", "--single-item", *flags, stage], watch, limit_s=limit_s)
+        return found[0] if found else "restored"  # DVC says nothing more after it pulled the outs of an unchanged stage
 
     def push(self, *stages: str) -> None:
-        """Upload the outputs of stages, and the run cache, to the remote."""
-        self._run(["push", "--quiet", "--run-cache", *stages])
+        """Upload the outputs of stages, and their entries of the run cache, to the remote.
+
+        DVC works in a folder of its own, so that no stage waits for it (flows/transfer.py). Raises ``DataError`` or
+        ``TransientError`` if the store refuses the entries.
+        """
+        with self._pushing:
+            transfer = Transfer.prepare(self.root, stages)
+            printed = self._run(transfer.command(), root=transfer.folder)
+            if missing := [line for line in printed if line.startswith("md5: ")]:
+                raise DvcError(["push"], 1, f"ERROR: neither the cache nor the remote has {', '.join(missing)}")
+            transfer.send_run_cache()
 
     def pull(self, target: str) -> None:
         """Download a target from its remote into the workspace."""
@@ -96,15 +134,33 @@ class Dvc:
             groups = [process.pid for process in self._running]
         processes.end(groups)
 
-    def _run(self, arguments: Sequence[str], on_line: OnLine | None = None) -> Sequence[str]:
+    def _run(
+        self,
+        arguments: Sequence[str],
+        on_line: OnLine | None = None,
+        root: Path | None = None,
+        limit_s: float | None = None,
+    ) -> Sequence[str]:
         """Run a command; returns the last lines that it and its stage printed."""
+        mark = processes.new_mark(self.root)
         with self._lock:
             if self._stopping:
                 raise Cancelled("the run is ending")
             command = ["--wait-for-lock", *arguments]
-            process = processes.start("dvc", command, self.root, self._environment, subprocess.PIPE)
+            environment = {**self._environment, processes.MARK: mark}
+            process = processes.start("dvc", command, root or self.root, environment, subprocess.PIPE)
             self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        expired = threading.Event()
+
+        def expire() -> None:
+            expired.set()
+            processes.end([process.pid])
+            processes.end_owned(mark)
+
+        timer = threading.Timer(limit_s or 0.0, expire)
+        if limit_s is not None:
+            timer.start()
         try:
             for line in process.stdout or ():
                 # Stages print untrusted text: its control sequences must not reach a terminal or a log.
@@ -114,12 +170,20 @@ class Dvc:
                     on_line(text)
             code = process.wait()
         finally:
+            timer.cancel()
             processes.end([process.pid])  # the command, or children that it left in its group
+            processes.end_owned(mark)  # children that left the group
             process.wait()
             with self._lock:
                 self._running.discard(process)
         if self._stopping:
             raise Cancelled(f"`dvc {' '.join(arguments)}` was ended")
+        if expired.is_set():
+            timer.join()
+            raise TimeLimitError(
+                f"`dvc {' '.join(arguments)}` reached its time limit of {limit_s or 0:.0f} s and was ended with all "
+                "its processes; infra/resources.yaml has the limits"
+            )
         if code != 0:
             raise DvcError(arguments, code, "\n".join(tail))
         return tail

@@ -1,16 +1,107 @@
-"""Child processes that lead their own process groups, so that they can be ended with all their children."""
+"""Child processes that lead their own process groups and carry a mark, so that all their children can be ended.
+
+The mark is an environment variable, which every descendant inherits, also one that leaves the process group. It names
+the process that started them: if that process was killed, whoever finds the mark can end what it left behind.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+
+MARK = "STAGE_OWNER"
+"""The variable ``<pid>.<start time>.<number>:<folder>`` of owned processes; records do not keep it."""
+_MARK = re.compile(r"\d+\.\d+\.\d+:/")
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """A live process that carries a mark."""
+
+    pid: int
+    mark: str
+
+    @property
+    def owner(self) -> int:
+        """The process that started it, or 0 if that has ended."""
+        pid, started, _ = self.mark.partition(":")[0].split(".")
+        return int(pid) if start_time(int(pid)) == int(started) else 0
+
+
+def owner_prefix() -> str:
+    """The beginning of the marks of everything that this process starts."""
+    return f"{os.getpid()}.{start_time(os.getpid())}."
+
+
+def new_mark(root: Path) -> str:
+    """A mark for one child in ``root`` and its descendants."""
+    return f"{owner_prefix()}{next(_numbers)}:{root.absolute()}"
+
+
+def owned(beginning: str) -> list[Owned]:
+    """All live processes of this user whose mark begins so."""
+    return [process for process in _marked() if process.mark.startswith(beginning)]
+
+
+def orphans(root: Path) -> list[Owned]:
+    """The processes that were started for ``root`` by a process that has ended."""
+    folder = str(root.absolute())
+    return [found for found in _marked() if found.mark.partition(":")[2] == folder and not found.owner]
+
+
+def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:
+    """End every process whose mark begins so, and all new ones that carry it; returns the first ones found."""
+    first = owned(beginning)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + grace_s
+        signalled: set[int] = set()
+        while (found := {process.pid for process in owned(beginning)}) and time.monotonic() < deadline:
+            for pid in found - signalled:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            signalled |= found
+            time.sleep(0.05)
+        if not found:
+            break
+    return first
+
+
+def command_of(pid: int) -> str:
+    """The command line of a process without its interpreter; empty if it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return ""
+    words = words[1:] if Path(words[0]).name.startswith("python") else [Path(words[0]).name, *words[1:]]
+    return " ".join(word for word in words if word)[:200]
+
+
+def _marked() -> Iterator[Owned]:
+    wanted = f"{MARK}=".encode()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError):
+            content = path.read_bytes()
+            if wanted not in content:
+                continue
+            for entry in content.split(b"\0"):
+                mark = entry.removeprefix(wanted).decode(errors="replace")
+                if (
+                    entry.startswith(wanted)
+                    and mark.partition(":")[0].count(".") == 2
+                    and start_time(int(path.parts[2]))
+                ):
+                    yield Owned(int(path.parts[2]), mark)
 
 
 def start(

@@ -8,69 +8,100 @@ keeps their logs. Independent stages run concurrently, and a failed stage stops 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from uuid import UUID
 
 from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.schemas.objects import State
 from prefect.events.worker import EventsWorker
+from prefect.exceptions import ObjectNotFound
 from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.states import Crashed
 
 from flows import server, storage
-from flows.dvc import Cancelled, Dvc, DvcError, require_project
+from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
+from flows.guard.lock import Hold, held
+from flows.guard.remote import describe, preflight
+from flows.limits import limits
 from flows.plan import missing_data, out_of_date
+from flows.pushes import TASK, Pushes, ended, push_task
+from flows.storage import REMOTE
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
-from pathfinder.core.io import PathfinderError
+from pathfinder.core.io import DataError, PathfinderError
+from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
 from pathfinder.provenance.environment import FLOW_RUN
 
 _SETTLE_S = 20.0
-_PUSH_EVERY_S = 60.0
-RETRY_DELAYS_S = [2.0, 10.0, 30.0]
 
 
 class StagesFailed(RuntimeError):
     """At least one stage did not succeed; the message names them."""
 
 
-@flow(name="reproduce", flow_run_name="reproduce", persist_result=False, validate_parameters=False)
+def run_name() -> str:
+    """The name of a flow run: what started it, the profile, and what it runs."""
+    parameters, started = flow_run.get_parameters(), deployment.get_name()
+    profile = read_yaml(Path(PARAMS_FILE)).get("profile", "") if Path(PARAMS_FILE).exists() else ""
+    targets = list(parameters.get("targets") or ())
+    what = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "") or "all stages"
+    options = [option for option in ("force", "pull") if parameters.get(option)]
+    words = [*([f"{started}:"] if started else []), *([str(profile)] if profile else []), what]
+    return " ".join(words) + (f" ({', '.join(options)})" if options else "")
+
+
+@flow(name="reproduce", flow_run_name=run_name, persist_result=False, validate_parameters=False)
 def reproduce(
     targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
 ) -> list[dict[str, Any]]:
-    """Bring ``targets`` (default: all stages) up to date; returns one row per stage, raises ``StagesFailed``."""
+    """Bring ``targets`` (default: all stages) up to date; returns one row per stage.
+
+    Raises ``StagesFailed``, and ``DataError`` if another run is in progress in this folder or a deployment names no
+    remote.
+    """
     root = Path.cwd()
-    run = Run(root, load_graph(root), targets, force, pull, jobs)
-    try:
-        run.execute()
-    except BaseException:
-        run.dvc.stop()  # the run was cancelled or crashed: end its stages
-        raise
-    rows = [outcome.as_row() for outcome in run.outcomes.values()]
-    create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
-    run.terminal.summary(run.outcomes.values())
-    failed = [outcome.name for outcome in run.outcomes.values() if not outcome.succeeded]
-    if failed or run.unpushed:
-        message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
-        push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
-        raise StagesFailed(message + push)
-    run.publish()
-    return rows
+    with held(root) as hold:
+        if deployment.get_id() and REMOTE not in os.environ:
+            raise DataError(
+                f"the deployment does not say where results go: {REMOTE} is missing among its job variables; repeat "
+                "`python -m flows.deploy up`"
+            )
+        hold.name_flow_run(flow_run.get_id() or "")
+        run = Run(root, load_graph(root), targets, force, pull, jobs)
+        run.report(hold)
+        try:
+            run.execute()
+        except BaseException:
+            run.dvc.stop()  # the run was cancelled or crashed: end its stages
+            raise
+        rows = [outcome.as_row() for outcome in run.outcomes.values()]
+        create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
+        run.terminal.summary(run.outcomes.values())
+        failed = [outcome.name for outcome in run.outcomes.values() if not outcome.succeeded]
+        if failed or run.unpushed:
+            message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
+            push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
+            raise StagesFailed(message + push)
+        run.publish()
+        return rows
 
 
 class Run:
@@ -90,8 +121,16 @@ class Run:
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
-        self._stage = _stage_task(self.dvc, graph, self.terminal, pull)
-        self._pushes = Pushes(_push_task(self.dvc, self.terminal))
+        limits_s = limits(root, list(graph.stages))
+        self._stage = _stage_task(self.dvc, graph, self.terminal, pull, limits_s)
+        self._pushes = Pushes(push_task(self.dvc, self.terminal))
+
+    def report(self, hold: Hold) -> None:
+        """Say where results go and what a run that was killed had left; check that the remote accepts results."""
+        for line in [describe(self.root, self.address), *_left_behind(hold)]:
+            self.terminal.print("pathfinder", line)
+            get_run_logger().info("%s", line)
+        preflight(self.root, self.address)
 
     def execute(self) -> None:
         """Run every out-of-date stage as soon as its inputs exist."""
@@ -150,7 +189,7 @@ class Run:
         return [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
 
     def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
-        state = _ended(future)
+        state = ended(future)
         if state.is_completed():
             outcome: Outcome = state.result()
             return outcome
@@ -161,59 +200,27 @@ class Run:
         return Outcome(name, "failed", 0.0, (), str(error))
 
 
-class Pushes:
-    """The stages to push: all that ended since the last push go in one call of DVC.
-
-    A call takes two seconds of CPU time that stages need, so calls are a minute apart.
-    """
-
-    def __init__(self, push: Task[..., None]) -> None:
-        self._push = push
-        self._waiting: list[str] = []
-        self._sent: list[tuple[list[str], PrefectFuture[Any]]] = []
-        self._last = -_PUSH_EVERY_S
-
-    def add(self, name: str) -> None:
-        """Add a stage that succeeded."""
-        self._waiting.append(name)
-        if self.due_in() == 0:
-            self.send()
-
-    def due_in(self) -> float | None:
-        """Seconds until the next push; ``None`` if no stage waits."""
-        return max(0.0, self._last + _PUSH_EVERY_S - time.monotonic()) if self._waiting else None
-
-    def end(self) -> list[str]:
-        """Push the remaining stages and wait for all pushes; returns the stages that could not be pushed."""
-        self.send()
-        return [name for names, future in self._sent if not _ended(future).is_completed() for name in names]
-
-    def send(self) -> None:
-        """Push the waiting stages now."""
-        if not self._waiting:
-            return
-        names, self._waiting = self._waiting, []
-        self._sent.append((names, self._push.submit(names, ", ".join(names))))
-        self._last = time.monotonic()
+def _left_behind(hold: Hold) -> Iterator[str]:
+    """What is known about a run that was killed; its flow run gets a final state."""
+    if (previous := hold.previous) is not None:
+        yield f"the last run here did not end in order ({previous})"
+        if previous.flow_run and previous.flow_run != hold.holder.flow_run:
+            end_flow_run(previous.flow_run, f"its process was killed: {previous}")
+    for command in hold.ended:
+        yield f"ended what it had left running: {command}"
 
 
-def _is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Retry only failures that DVC or the stage reported as transient (exit 75, locks, network)."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, DvcError) and error.transient
+def end_flow_run(flow_run_id: str, reason: str) -> None:
+    """Set a flow run to Crashed unless it has a final state or the server does not know it."""
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):
+        found = client.read_flow_run(UUID(flow_run_id))
+        if found.state is not None and not found.state.is_final():
+            client.set_flow_run_state(found.id, Crashed(message=reason), force=True)
 
 
-_TASK: dict[str, Any] = {
-    "retries": len(RETRY_DELAYS_S),
-    "retry_delay_seconds": RETRY_DELAYS_S,
-    "retry_jitter_factor": 0.3,
-    "retry_condition_fn": _is_transient,
-    "cache_policy": NO_CACHE,
-    "persist_result": False,
-}
-
-
-def _stage_task(dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool) -> Task[..., Outcome]:
+def _stage_task(
+    dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool, limits_s: Mapping[str, float]
+) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         start, logger = time.monotonic(), get_run_logger()
         with stage_log(dvc.root, name) as log:
@@ -223,30 +230,14 @@ def _stage_task(dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool) -> Task[
                 log(line)
                 logger.info("%s", line)
 
-            state = dvc.reproduce(name, force, pull, on_line)
+            state = dvc.reproduce(name, force, pull, on_line, limits_s.get(name))
         definition = graph.stages[name]
         for path in definition.metrics if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(dvc.root / path), key=key, description=path)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
-    return Task(stage, name="stage", task_run_name="{name}", **_TASK)
-
-
-def _push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
-    def push(names: Sequence[str], title: str) -> None:
-        try:
-            dvc.push(*names)
-        except DvcError as error:
-            terminal.print(title, str(error), bad=True)
-            raise
-
-    return Task(push, name="push", task_run_name="push {title}", **_TASK)
-
-
-def _ended(future: PrefectFuture[Any]) -> State[Any]:
-    future.wait()
-    return future.state
+    return Task(stage, name="stage", task_run_name="{name}", **TASK)
 
 
 def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
@@ -271,6 +262,11 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     """
     root = Path.cwd()
     require_project(root)
+    with held(root):
+        return _start(root, targets, force, pull, jobs)
+
+
+def _start(root: Path, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
     address = storage.configure(root)
     graph = load_graph(root)
     selected = graph.select(targets)
@@ -283,6 +279,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
             storage.publish(root, address)
         terminal.where(root)
         return 0
+    preflight(root, address)
     with server.local_server(root) as url:
         terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
         with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):

@@ -1,13 +1,13 @@
-"""A local Prefect server on SQLite under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
+"""A local Prefect server under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
 
 Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that
-``python -m flows.deploy up`` started is used instead and keeps running.
+``python -m flows.deploy up`` started is used instead and keeps running. It keeps its port, so that a worker and runs
+find it again after it was restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import socket
@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -24,6 +25,8 @@ from pathfinder.core.io import DataError, write_json
 HOME = Path(".pathfinder/prefect")
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
+DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+HEARTBEAT_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,23 @@ def home(root: Path) -> Path:
 
 
 def environment(root: Path, url: str) -> dict[str, str]:
-    """Variables for Prefect processes: state under the project, frequent heartbeats."""
+    """Variables for Prefect processes: state under the project, frequent heartbeats; a database that is set is kept."""
     folder = home(root)
     return {
         "PREFECT_HOME": str(folder),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{folder}/prefect.db",
-        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+        DATABASE: os.environ.get(DATABASE) or f"sqlite+aiosqlite:///{folder}/prefect.db",
+        "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         "PREFECT_API_URL": url,
     }
+
+
+def named() -> str | None:
+    """The address in ``PREFECT_API_URL`` or in the active profile of Prefect, which `prefect config set` writes."""
+    if url := os.environ.get("PREFECT_API_URL"):
+        return url
+    from prefect.settings import PREFECT_API_URL
+
+    return PREFECT_API_URL.value() or None
 
 
 @contextlib.contextmanager
@@ -56,41 +68,33 @@ def local_server(root: Path) -> Iterator[str]:
     """Yield the address of ``PREFECT_API_URL``, of a server already running here, or of a new one.
 
     Only a new server is stopped at the end. Child processes find the address in ``os.environ``. Raises ``DataError`` if
-    another run is in progress in this folder or the server does not start.
+    the server does not start. The caller holds the folder's lock (flows/guard).
     """
-    if named := os.environ.get("PREFECT_API_URL"):
-        yield named
+    if address := named():
+        yield address
         return
-    folder = home(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "run.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DataError("another run is in progress in this folder; wait for it or end it first") from error
-        running = recorded(root, "server")
-        service = running or start_server(root)
-        before = dict(os.environ)
-        os.environ.update(environment(root, service.url))
-        try:
-            yield service.url
-        finally:
-            os.environ.clear()
-            os.environ.update(before)
-            if running is None:
-                stop(root, "server")
+    running = recorded(root, "server")
+    service = running or start_server(root, owned=True)
+    before = dict(os.environ)
+    os.environ.update(environment(root, service.url))
+    try:
+        yield service.url
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        if running is None:
+            stop(root, "server")
 
 
-def start_server(root: Path) -> Service:
+def start_server(root: Path, owned: bool = False) -> Service:
     """Start a server in the background and wait until it responds; its output goes to ``server.log``.
 
-    Raises ``DataError`` if the server exits or does not respond in time.
+    It gets the port of the folder's last server if that is free. An ``owned`` server ends with this process. Raises
+    ``DataError`` if the server exits or does not respond in time.
     """
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = _port(_read(root, "server"))
     arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api")
+    service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api", owned)
     deadline = time.monotonic() + _READY_S
     try:
         while not _healthy(service.url):
@@ -103,12 +107,23 @@ def start_server(root: Path) -> Service:
     return service
 
 
-def start(root: Path, name: str, arguments: list[str], url: str) -> Service:
+def _port(last: Service | None) -> int:
+    """The port of the last server if it can be bound, otherwise a free one."""
+    for port in (urlsplit(last.url).port or 0 if last else 0, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # closed connections of the last server remain
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise DataError("127.0.0.1: no free port for the Prefect server")
+
+
+def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = False) -> Service:
     """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``."""
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
+    mark = {processes.MARK: processes.new_mark(root)} if owned else {}
     with (folder / f"{name}.log").open("ab") as log:
-        process = processes.start("prefect", arguments, root, environment(root, url), log)
+        process = processes.start("prefect", arguments, root, {**environment(root, url), **mark}, log)
     service = Service(process.pid, processes.start_time(process.pid), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flows import reproduce, server
+from flows import pushes, server
 from tests.flows.conftest import Project
 from tests.flows.test_dvc import alive, wait_for
 
@@ -173,17 +173,17 @@ def test_outputs_wait_at_most_a_minute_for_the_next_push(monkeypatch: pytest.Mon
             sent.append(names)
 
     clock = [1000.0]
-    monkeypatch.setattr("flows.reproduce.time.monotonic", lambda: clock[0])
-    pushes = reproduce.Pushes(Push())  # type: ignore[arg-type]
-    assert pushes.due_in() is None
-    pushes.add("first")
+    monkeypatch.setattr("flows.pushes.time.monotonic", lambda: clock[0])
+    waiting = pushes.Pushes(Push())  # type: ignore[arg-type]
+    assert waiting.due_in() is None
+    waiting.add("first")
     assert sent == [["first"]], "the first is pushed immediately"
     clock[0] += 20
-    pushes.add("second")
-    pushes.add("third")
-    assert (len(sent), pushes.due_in()) == (1, 40.0)
+    waiting.add("second")
+    waiting.add("third")
+    assert (len(sent), waiting.due_in()) == (1, 40.0)
     clock[0] += 41
-    assert pushes.due_in() == 0.0
-    pushes.send()
-    pushes.send()
+    assert waiting.due_in() == 0.0
+    waiting.send()
+    waiting.send()
     assert sent == [["first"], ["second", "third"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import subprocess
@@ -27,15 +26,6 @@ def test_a_named_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with server.local_server(tmp_path) as url:
         assert url == "http://elsewhere/api"
     assert not list(tmp_path.iterdir())
-
-
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    server.home(tmp_path).mkdir(parents=True)
-    with (server.home(tmp_path) / "run.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(DataError, match="another run is in progress"), server.local_server(tmp_path):
-            pass
 
 
 def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:

@@ -1,0 +1,116 @@
+"""The lock of a project folder: one run at a time, whichever Prefect server it reports to.
+
+The lock file says who holds it. A run that was killed releases the lock but leaves its entry: the next run finds it,
+ends the processes that the dead run left behind, and can tell the server that the dead run has ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from flows import processes
+from flows.guard import guardian
+from pathfinder.core.io import DataError
+
+LOCK = Path(".pathfinder/run.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The run that holds the lock of a folder: its process, its command, its start and its Prefect flow run."""
+
+    pid: int
+    command: str
+    since: str
+    flow_run: str = ""
+
+    def __str__(self) -> str:
+        return f"PID {self.pid}, since {self.since}: {self.command}"
+
+
+@dataclass
+class Hold:
+    """The lock while this process has it.
+
+    ``previous`` is a run that did not end in order, ``ended`` are the commands that it had left running.
+    """
+
+    holder: Holder
+    previous: Holder | None
+    ended: list[str]
+    _handle: IO[str]
+
+    def name_flow_run(self, flow_run: str) -> None:
+        """Remember the flow run, so that the next run can report its end if this process is killed."""
+        self.holder = replace(self.holder, flow_run=flow_run)
+        _write(self._handle, json.dumps(asdict(self.holder)))
+
+
+_held: dict[Path, Hold] = {}
+
+
+@contextlib.contextmanager
+def held(root: Path) -> Iterator[Hold]:
+    """Hold the folder's lock; a second call in the same process shares it.
+
+    Ends what a killed run left behind, and starts a guardian that does the same for this one. Raises ``DataError``,
+    which names the holder, if another process has the lock.
+    """
+    folder = root.absolute()
+    if folder in _held:
+        yield _held[folder]
+        return
+    path = folder / LOCK
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError(
+                f"another run is in progress in this folder ({_read(handle) or 'it has just started'}); wait for it or "
+                "end it"
+            ) from error
+        previous = _read(handle)
+        holder = Holder(os.getpid(), processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"))
+        _write(handle, json.dumps(asdict(holder)))
+        hold = Hold(holder, previous, _end_orphans(root), handle)
+        watcher = guardian.start()
+        _held[folder] = hold
+        try:
+            yield hold
+        finally:
+            del _held[folder]
+            if watcher.stdin is not None:
+                watcher.stdin.close()
+            watcher.wait()
+            _write(handle, "")
+
+
+def _end_orphans(root: Path) -> list[str]:
+    found = processes.orphans(root)
+    commands = {process.pid: processes.command_of(process.pid) for process in found}
+    for mark in sorted({process.mark for process in found}):
+        processes.end_owned(mark)
+    return [f"PID {pid}: {command}" for pid, command in commands.items()]
+
+
+def _read(handle: IO[str]) -> Holder | None:
+    handle.seek(0)
+    with contextlib.suppress(ValueError, TypeError):
+        return Holder(**json.loads(handle.read()))
+    return None
+
+
+def _write(handle: IO[str], text: str) -> None:
+    handle.seek(0)
+    handle.truncate()
+    handle.write(text)
+    handle.flush()

@@ -1,0 +1,43 @@
+"""The remote before a run: that it takes results, and that it is the one that was meant."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from pathlib import Path
+
+from flows.storage import REMOTE
+from pathfinder.core.io import DataError, TransientError, read_json
+from pathfinder.lineage.published import SENT
+from pathfinder.sources.remote import open_store
+
+_DELAYS_S = (2.0, 10.0, 20.0)
+
+
+def preflight(root: Path, address: str) -> None:
+    """Write and delete a small object, so that a run which cannot store its results ends before it starts.
+
+    Waits a little for a store that does not answer. Raises ``DataError`` if the store refuses, and ``TransientError``
+    if it still does not answer.
+    """
+    store = open_store(address if "://" in address else str(root / address))
+    key = f"probe/{uuid.uuid4().hex}"
+    for delay in (*_DELAYS_S, None):
+        try:
+            store.put(key, b"")
+            store.delete(key)
+            return
+        except OSError as error:
+            raise DataError(f"{address}: the results cannot be stored there ({error}); see {REMOTE}") from error
+        except TransientError:
+            if delay is None:
+                raise
+            time.sleep(delay)
+
+
+def describe(root: Path, address: str) -> str:
+    """Where the results go, and where those of earlier runs in this folder went if that was another place."""
+    text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
+    others = sorted({*read_json(root / SENT)} - {address}) if (root / SENT).exists() else []
+    return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

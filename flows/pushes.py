@@ -1,0 +1,92 @@
+"""The tasks that push outputs, and the retries of all tasks by class of error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from prefect import Task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+
+from flows.dvc import Dvc, DvcError
+from flows.terminal import Terminal
+from pathfinder.core.io import PathfinderError, TransientError
+
+_PUSH_EVERY_S = 60.0
+RETRY_DELAYS_S = [2.0, 10.0, 30.0]
+PUSH_DELAYS_S = [5.0, 20.0, 60.0, 120.0]  # a store that is restarted comes back within minutes
+
+
+class Pushes:
+    """The stages to push: all that ended since the last push go in one call of DVC.
+
+    A call takes two seconds of CPU time that stages need, so calls are a minute apart.
+    """
+
+    def __init__(self, push: Task[..., None]) -> None:
+        self._push = push
+        self._waiting: list[str] = []
+        self._sent: list[tuple[list[str], PrefectFuture[Any]]] = []
+        self._last = -_PUSH_EVERY_S
+
+    def add(self, name: str) -> None:
+        """Add a stage that succeeded."""
+        self._waiting.append(name)
+        if self.due_in() == 0:
+            self.send()
+
+    def due_in(self) -> float | None:
+        """Seconds until the next push; ``None`` if no stage waits."""
+        return max(0.0, self._last + _PUSH_EVERY_S - time.monotonic()) if self._waiting else None
+
+    def end(self) -> list[str]:
+        """Push the remaining stages and wait for all pushes; returns the stages that could not be pushed."""
+        self.send()
+        return [name for names, future in self._sent if not ended(future).is_completed() for name in names]
+
+    def send(self) -> None:
+        """Push the waiting stages now."""
+        if not self._waiting:
+            return
+        names, self._waiting = self._waiting, []
+        self._sent.append((names, self._push.submit(names, ", ".join(names))))
+        self._last = time.monotonic()
+
+
+def _is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
+    """Retry only failures that DVC, the stage or the store reported as transient (exit 75, locks, network)."""
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, TransientError) or (isinstance(error, DvcError) and error.transient)
+
+
+TASK: dict[str, Any] = {
+    "retries": len(RETRY_DELAYS_S),
+    "retry_delay_seconds": RETRY_DELAYS_S,
+    "retry_jitter_factor": 0.3,
+    "retry_condition_fn": _is_transient,
+    "cache_policy": NO_CACHE,
+    "persist_result": False,
+}
+
+
+def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
+    """The task that pushes a list of stages; it prints the cause of every attempt that fails."""
+
+    def push(names: Sequence[str], title: str) -> None:
+        try:
+            dvc.push(*names)
+        except PathfinderError as error:
+            terminal.print(title, str(error), bad=True)
+            raise
+
+    delays = {"retries": len(PUSH_DELAYS_S), "retry_delay_seconds": PUSH_DELAYS_S}
+    return Task(push, name="push", task_run_name="push {title}", **{**TASK, **delays})
+
+
+def ended(future: PrefectFuture[Any]) -> State[Any]:
+    """The final state of a task, which this waits for."""
+    future.wait()
+    return future.state

@@ -1,0 +1,135 @@
+"""What a push sends: the outputs of some stages and their entries in DVC's run cache, and only what the remote lacks.
+
+``dvc push`` holds the lock of its project as long as the remote takes, and every stage needs that lock. So the push
+runs in a project of its own in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs
+from ``dvc.lock``. ``dvc push --run-cache`` would also send every entry of the run cache each time, one file at a time.
+"""
+
+from __future__ import annotations
+
+import configparser
+import contextlib
+import fcntl
+import io
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathfinder.core.io import DataError, TransientError, write_text
+from pathfinder.lineage.history import Locked, read_lock
+from pathfinder.sources.remote import ENDPOINT, open_store
+
+FOLDER = Path(".dvc/tmp/push")
+_LOCK_WAIT_S = 120.0
+_NAME_LENGTH = 64  # other files are unfinished
+_TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A prepared push: the folder in which ``dvc push`` sends the outputs, and the entries that follow them."""
+
+    folder: Path
+    runs: Path
+    remote: str
+    endpoint: str
+    stages: tuple[Locked, ...]
+
+    @classmethod
+    def prepare(cls, root: Path, names: Sequence[str]) -> Transfer:
+        """Write the project that pushes the outputs of the stages ``names`` as dvc.lock has them now.
+
+        Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
+        """
+        config = _config(root)
+        with _unlocked(root):
+            lock = read_lock(root)
+        stages = tuple(lock[name] for name in names if name in lock)
+        hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
+        folder = root / FOLDER
+        (folder / ".dvc").mkdir(parents=True, exist_ok=True)
+        text = io.StringIO()
+        config.write(text)
+        write_text(folder / ".dvc/config", text.getvalue())
+        outs = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
+        write_text(folder / "push.dvc", "outs:\n" + "".join(outs))
+        remote = config[_remote(config["core"]["remote"])]
+        return cls(folder, Path(config["cache"]["dir"], "runs"), remote["url"], remote.get("endpointurl", ""), stages)
+
+    def command(self) -> list[str]:
+        """The words after ``dvc``; a store that only DVC can open gets the whole run cache from DVC."""
+        return ["push"] if self._can_open else ["push", "--run-cache"]
+
+    @property
+    def _can_open(self) -> bool:
+        scheme = self.remote.partition("://")[0] if "://" in self.remote else "file"
+        return scheme == "file" or (scheme == "s3" and self.endpoint == os.environ.get(ENDPOINT, "").strip())
+
+    def send_run_cache(self) -> list[str]:
+        """Send the stages' entries that the remote lacks; returns their keys, and raises as a store does."""
+        if not self._can_open:
+            return []
+        mine = [
+            path
+            for path in self.runs.glob("??/*/*")
+            if len(path.name) == _NAME_LENGTH and self._is_mine(path.read_text())
+        ]
+        store = open_store(f"{self.remote.rstrip('/')}/runs")
+        sent = []
+        for path in mine:
+            key = path.relative_to(self.runs).as_posix()
+            if key not in store.keys(key):
+                store.put(key, path.read_bytes())
+                sent.append(key)
+        return sent
+
+    def _is_mine(self, entry: str) -> bool:
+        """Whether an entry has all digests of one of the stages."""
+        digests = ({*stage.outs.values(), *stage.deps.values()} for stage in self.stages)
+        return any(wanted and all(md5 in entry for md5 in wanted) for wanted in digests)
+
+
+def _config(root: Path) -> configparser.ConfigParser:
+    """DVC's settings for the folder of the push: those of the project, with absolute paths and no git repository."""
+    config = configparser.ConfigParser(interpolation=None)
+    for name in ("config", "config.local"):
+        config.read(root / ".dvc" / name, encoding="utf-8")
+    for section in ("core", "cache"):
+        if not config.has_section(section):
+            config.add_section(section)
+    name = config["core"].get("remote", "")
+    if not config.has_option(_remote(name), "url"):
+        raise DataError(f"{root / '.dvc/config'}: names no remote with a url; restore it with `git checkout`")
+    for section in config.sections():
+        if (url := config[section].get("url", "")) and "://" not in url:
+            config[section]["url"] = str((root / ".dvc" / url).resolve())
+    config["cache"]["dir"] = str((root / ".dvc" / config["cache"].get("dir", "cache")).resolve())
+    config["core"]["no_scm"] = "true"
+    if config[_remote(name)]["url"].startswith("s3://"):
+        for key, value in _TIMEOUTS_S.items():
+            config[_remote(name)].setdefault(key, value)
+    return config
+
+
+def _remote(name: str) -> str:
+    return f"'remote \"{name}\"'"
+
+
+@contextlib.contextmanager
+def _unlocked(root: Path) -> Iterator[None]:
+    """Hold DVC's lock while the block reads what DVC otherwise writes in several steps."""
+    path = root / ".dvc/tmp/lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    deadline = time.monotonic() + _LOCK_WAIT_S
+    with path.open("a") as handle:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"{path}: another DVC command has held it for {_LOCK_WAIT_S:.0f} s") from error
+                time.sleep(0.02)
+        yield
