@@ -1,8 +1,9 @@
 """Build the training set: one tree per trajectory, split by problem, and its overlap with every benchmark.
 
-Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}, metrics/validate.json;
-        params: build, search.sets
-Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,removed}.parquet, metrics/build.json
+Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}, metrics/validate.json,
+        exclusions.jsonl; params: build, search.sets
+Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,removed}.parquet,
+        artifacts/decisions.parquet, metrics/build.json
 Run     python -m stages.build
 
 A problem and its near duplicates are on the same side of the split (paper section 3.3; the published script splits
@@ -16,10 +17,13 @@ from pathlib import Path
 
 import polars as pl
 
-from pathfinder.core.io import DataError, read_json, write_json, write_parquet
+from pathfinder.core.io import DataError, read_json, read_parquet, write_json, write_parquet
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
+from pathfinder.core.records import LINES
 from pathfinder.data import trainset
+from pathfinder.data.decisions import decisions
+from pathfinder.data.exclusions import excluded_records, read_exclusions
 from pathfinder.data.overlap import ProblemIndex, problem_hits
 from pathfinder.provenance.stage import stage
 
@@ -29,6 +33,7 @@ RAW = Path("artifacts/raw")
 VALIDATION = Path("metrics/validate.json")
 TRAIN = Path("artifacts/train")
 OVERLAP = Path("artifacts/overlap")
+DECISIONS_FILE = Path("artifacts/decisions.parquet")
 METRICS = Path("metrics/build.json")
 
 
@@ -40,7 +45,10 @@ def main() -> None:
     if not read_json(VALIDATION)["success"]:
         raise DataError(f"{VALIDATION}: the data did not pass validation; fix the data before building on it")
     with Progress("build", 4, "parts") as progress, ThreadPoolExecutor(1) as thread:
-        trees = trainset.gather_trees(STEPS_FOLDER, CLEAN_FILE)
+        gathered = trainset.gather_trees(STEPS_FOLDER, CLEAN_FILE)
+        lines = read_parquet(STEPS_FOLDER / "lines.parquet", LINES)
+        excluded = excluded_records(read_exclusions(), lines, gathered)
+        trees, left_out = trainset.exclude(gathered, excluded["id"])
         items = trainset.benchmark_texts(RAW, every.search.sets)
         progress.advance(note="problems of the benchmarks")
         # The comparison of steps releases the interpreter's lock, so problems are compared at the same time.
@@ -49,6 +57,7 @@ def main() -> None:
         hits = problem_hits(problems, items)
         chosen, dropped = trainset.select(trees, params, hits)
         groups = problems.groups(sorted(set(chosen["problem_id"])))
+        dropped = {"excluded": left_out} | dropped if len(left_out) else dropped
         train, test = trainset.split(chosen, groups, params)
         progress.advance(note="steps of the benchmarks")
         steps, matches = matching.result()
@@ -67,7 +76,9 @@ def main() -> None:
         write_parquet(OVERLAP / "overlap.parquet", pl.DataFrame(hits, schema=trainset.PROBLEM_HITS))
         write_parquet(OVERLAP / "steps.parquet", trainset.step_rows(steps, parts))
         write_parquet(OVERLAP / "removed.parquet", removed)
-        write_json(METRICS, trainset.accounting(trees, chosen, dropped) | figures)
+        made = decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
+        write_parquet(DECISIONS_FILE, made)
+        write_json(METRICS, trainset.accounting(gathered, chosen, dropped) | figures)
         progress.advance()
 
 

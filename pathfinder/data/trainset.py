@@ -55,6 +55,19 @@ def gather_trees(steps: Path, clean: Path) -> pl.DataFrame:
     return trees.rename({"trajectory_id": "tree_id"}).select(*TREES)
 
 
+def exclude(trees: pl.DataFrame, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The trees without the records ``ids``, and the same trees with these records only; empty trees are left out."""
+    if ids.is_empty():
+        return trees, trees.clear()
+    is_excluded = pl.element().struct.field("id").is_in(ids.implode())
+    parts = (
+        trees.with_columns(pl.col("branches").list.filter(wanted)).filter(pl.col("branches").list.len() > 0)
+        for wanted in (~is_excluded, is_excluded)
+    )
+    kept, left_out = parts
+    return kept, left_out
+
+
 def benchmark_texts(raw: Path, sets: Sequence[str]) -> list[BenchmarkText]:
     """Every item of ProcessBench, PRMBench (with the solutions it was made from) and the search sets."""
     processbench = read_processbench(raw / "processbench").items

@@ -9,8 +9,9 @@ import yaml
 
 from pathfinder.core.io import DataError, read_json, text_digest, write_json, write_jsonl, write_parquet
 from pathfinder.core.mixes import records_of
-from pathfinder.core.records import CLEAN, STEPS, TRAJECTORIES, TREES, normalise, problem_id
+from pathfinder.core.records import CLEAN, DECISIONS, LINES, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 from pathfinder.data import trainset
+from pathfinder.data.exclusions import EXCLUSIONS
 from stages import build
 
 PROBLEMS = 40
@@ -26,7 +27,7 @@ def problem(i: int) -> str:
 def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two trajectories per problem (one human, one Monte-Carlo) of two records each, and tiny benchmarks."""
     monkeypatch.chdir(tmp_path)
-    trajectories, steps, clean = [], [], []
+    trajectories, steps, clean, lines = [], [], [], []
     for i in range(PROBLEMS):
         for source in ("prm800k", "rlhflow_mistral"):
             name = f"{source}-00000000-{i}"
@@ -34,6 +35,8 @@ def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             trajectories.append((name, source, f"{source}.jsonl", i + 1, problem_id(text), text, ["one", f"two {i}"]))
             if source == "prm800k":
                 trajectories[-1][-1].append(LONG)
+            rater = f"rater-{i % 4}" if source == "prm800k" else None
+            lines.append((name, f"{source}-content-{i}", source, f"{source}/all.jsonl", i + 1, rater, 2, None))
             for step in range(2):
                 identity = f"{name}-{step}-0"
                 steps.append((identity, name, source, step, 0, f"step {step} of {i}", 1))
@@ -42,10 +45,12 @@ def inputs(tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("artifacts/steps/trajectories.parquet", trajectories, TRAJECTORIES),
         ("artifacts/steps/steps.parquet", steps, STEPS),
         ("artifacts/clean/clean.parquet", clean, CLEAN),
+        ("artifacts/steps/lines.parquet", lines, LINES),
     ]
     for path, rows, schema in frames:
         write_parquet(Path(path), pl.DataFrame(rows, schema=schema, orient="row"))
     write_json(Path("metrics/validate.json"), {"success": True})
+    write_jsonl(EXCLUSIONS, [])
     item = {
         "id": "gsm8k-0",
         "generator": "g",
@@ -200,3 +205,83 @@ def test_unknown_records_are_refused(inputs: Path) -> None:
     with pytest.raises(DataError, match="1 ids are not in the steps"):
         build.main()
     assert not Path("metrics/build.json").exists()
+
+
+def decided() -> pl.DataFrame:
+    frame = pl.read_parquet("artifacts/decisions.parquet")
+    assert dict(frame.schema) == DECISIONS
+    assert frame["id"].n_unique() == len(frame) == 4 * PROBLEMS
+    return frame
+
+
+def test_every_decision_has_its_reason_or_side(inputs: Path) -> None:
+    change(remove_overlap=True, mistral_records=40, max_records=100)
+    build.main()
+    frame = decided()
+    assert dict(frame.drop_nulls("reason").group_by("reason").len().iter_rows()) == figures()["dropped"]
+    assert set(frame["reason"].drop_nulls()) == {"overlap", "mix", "limit"}
+    details = {(reason, detail) for reason, detail in frame.select("reason", "detail").rows() if reason}
+    assert details == {
+        ("overlap", "exact problem of processbench/gsm8k gsm8k-0"),
+        ("overlap", "exact problem of search/math 0"),
+        ("mix", "build.mistral_records"),
+        ("limit", "build.max_records"),
+    }
+    for side in ("train", "test"):
+        ids = trees(side)["branches"].explode().struct.field("id").to_list()
+        assert sorted(frame.filter(side=side)["id"]) == sorted(ids)
+    assert frame.filter(pl.col("side").is_null() == pl.col("reason").is_null()).is_empty()
+    assert set(frame.filter(pl.col("side").is_not_null())["group"]) <= {problem_id(problem(i)) for i in range(PROBLEMS)}
+
+
+def test_excluded_records_are_in_no_tree(inputs: Path) -> None:
+    whole = {"content": "prm800k-content-7", "reason": "the author asked"}
+    single = {"content": "rlhflow_mistral-content-8", "step": 1, "completion": 0}
+    write_jsonl(EXCLUSIONS, [whole, single, {"rater": "rater-2"}, {"content": "no such line"}])
+    build.main()
+    raters = [f"prm800k-00000000-{i}-{step}-0" for i in range(2, PROBLEMS, 4) for step in range(2)]
+    gone = {"prm800k-00000000-7-0-0", "prm800k-00000000-7-1-0", "rlhflow_mistral-00000000-8-1-0", *raters}
+    assert figures()["dropped"] == {"excluded": len(gone)}
+    left = {b["id"] for side in ("train", "test") for tree in trees(side)["branches"] for b in tree}
+    assert not left & gone
+    assert "rlhflow_mistral-00000000-8-0-0" in left
+    frame = decided().filter(reason="excluded")
+    assert set(frame["id"]) == gone
+    found = dict(frame.select("id", "detail").iter_rows())
+    assert found["prm800k-00000000-7-0-0"] == "content:prm800k-content-7 (the author asked)"
+    assert found["rlhflow_mistral-00000000-8-1-0"] == "content:rlhflow_mistral-content-8-1-0"
+    assert found["prm800k-00000000-2-0-0"] == "rater:rater-2"
+
+
+def test_a_source_is_excluded_by_its_name_or_its_folder(inputs: Path) -> None:
+    write_jsonl(EXCLUSIONS, [{"source": "rlhflow_mistral"}])
+    build.main()
+    assert set(trees("train")["source"]) == {"prm800k"}
+    lines = pl.read_parquet("artifacts/steps/lines.parquet")
+    renamed = pl.col("file").str.replace("rlhflow_mistral/", "mistral/")
+    write_parquet(Path("artifacts/steps/lines.parquet"), lines.with_columns(renamed))
+    write_jsonl(EXCLUSIONS, [{"source": "mistral"}])
+    build.main()
+    assert set(trees("train")["source"]) == {"prm800k"}
+
+
+@pytest.mark.parametrize(
+    "line, says",
+    [
+        ({"content": "a", "rater": "b"}, "exactly one of content, rater and source"),
+        ({"reason": "none"}, "exactly one of content, rater and source"),
+        ({"rater": "b", "step": 1, "completion": 0}, "step and completion belong together"),
+        ({"content": "a", "step": 1}, "step and completion belong together"),
+        ({"contents": "a"}, "Extra inputs"),
+    ],
+)
+def test_a_malformed_exclusion_is_refused_with_its_place(inputs: Path, line: dict[str, Any], says: str) -> None:
+    write_jsonl(EXCLUSIONS, [{"rater": "x"}, line])
+    with pytest.raises(DataError, match=rf"exclusions.jsonl:2: .*{says}"):
+        build.main()
+
+
+def test_a_missing_exclusion_list_is_refused(inputs: Path) -> None:
+    EXCLUSIONS.unlink()
+    with pytest.raises(DataError, match=r"exclusions.jsonl: no such file; restore it"):
+        build.main()
