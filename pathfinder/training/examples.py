@@ -48,11 +48,17 @@ class Example:
     name: str
     tree: Tree
     targets: Targets
-    records: int
+    ids: tuple[str, ...]
+    """The ids of its records."""
     samples: int
     """The number of samples that the published training makes of it."""
     sample_tokens: int
     """The number of tokens in these samples."""
+
+    @property
+    def records(self) -> int:
+        """The number of its records."""
+        return len(self.ids)
 
 
 _Labelled = tuple[dict[str, Any], Encoded, tuple[bool, ...]]
@@ -163,7 +169,7 @@ class _Reader:
                 shares=shares,
                 weights=np.ones(len(readings), dtype=np.float32),
             ),
-            records=len(records),
+            ids=tuple(branch["id"] for branch, _, _ in records),
             samples=len(records) * (1 if self.prompter.variant.sequential else len(self.prompter.passes)),
             sample_tokens=sum(int(tree.depth[tree.reads[i]]) + 2 for i in ends),
         )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core.io import atomic_folder, write_json
 from pathfinder.core.params import Train
+from pathfinder.core.records import USES
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
 from pathfinder.training.adapter import merge, save_adapter
@@ -17,6 +19,7 @@ from pathfinder.training.examples import Example
 from pathfinder.tree.passes import Prompter
 
 _LOG_ROWS = 400
+_LEFT_OUT = {"id": pl.String(), "tokens": pl.Int64()}
 
 
 def save_model(
@@ -67,6 +70,28 @@ def figures(learn: Sequence[Example], test: Sequence[Example], rows: Sequence[di
         "optimiser_steps": len(rows),
         "final_loss": sum(row["loss"] for row in tail) / len(tail),
     }
+
+
+def uses(learn: Sequence[Example], plan: Sequence[Sequence[int]], left_out: Mapping[str, int]) -> pl.DataFrame:
+    """The optimiser steps (from 1) that used each record, in the order of the examples (``records.USES``).
+
+    ``plan`` holds the examples of each step; ``left_out`` the tokens of records that are too long for the model.
+    """
+    owners = [place for place, example in enumerate(learn) for _ in example.ids]
+    ids = [name for example in learn for name in example.ids]
+    records = pl.DataFrame({"example": owners, "id": ids}, schema={"example": pl.Int64(), "id": pl.String()})
+    pairs = {
+        "example": [example for step in plan for example in step],
+        "steps": [number for number, step in enumerate(plan, start=1) for _ in step],
+    }
+    planned = pl.DataFrame(pairs, schema={"example": pl.Int64(), "steps": pl.Int32()})
+    used = records.join(planned.group_by("example").agg(pl.col("steps").sort()), on="example", how="left")
+    no_steps = pl.lit([], pl.List(pl.Int32()))
+    rows = used.sort("example", maintain_order=True).select(
+        "id", pl.col("steps").fill_null(no_steps), tokens=pl.lit(None, pl.Int64())
+    )
+    long = pl.DataFrame({"id": list(left_out), "tokens": list(left_out.values())}, schema=_LEFT_OUT)
+    return pl.concat([rows, long.select("id", no_steps.alias("steps"), "tokens")]).select(*USES)
 
 
 def thin_log(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:

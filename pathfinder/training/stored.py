@@ -1,7 +1,8 @@
 """Examples in files that all processes of a run map into memory: one tokenises, the others and resumed runs read.
 
-A folder holds one ``.npy`` file per array: the nodes, readings and names of all examples, each concatenated in their
-order, and the counts that separate them. The operating system keeps one copy of the mapped pages for all processes.
+A folder holds one ``.npy`` file per array: the nodes, readings, names and record ids of all examples, each concatenated
+in their order, and the counts that separate them. The operating system keeps one copy of the mapped pages for all
+processes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from pathfinder.tree.tree import Tree
 
 _NODES = ("ids", "depth", "end")
 _TARGETS = ("marks", "positive", "shares", "weights")
-_COUNTS = ("records", "samples", "sample_tokens")
+_TEXTS = ("names", "ids_text")
+_COUNTS = ("samples", "sample_tokens")
 _ABOUT = "about.json"
 _POLL_S = 0.2
 
@@ -30,7 +32,7 @@ class StoredExamples(Sequence[Example]):
 
     def __init__(self, folder: Path) -> None:
         """Map the files of ``folder``. Raises ``DataError`` if one is missing or torn."""
-        names = (*_NODES, "reads", *_TARGETS, "names", "sizes", *_COUNTS)
+        names = (*_NODES, "reads", *_TARGETS, *_TEXTS, "sizes", *_COUNTS)
         try:
             arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in names}
         except (OSError, ValueError) as error:
@@ -38,8 +40,8 @@ class StoredExamples(Sequence[Example]):
                 f"{folder}: not readable as examples ({error}); remove this folder and start again"
             ) from error
         self._arrays: dict[str, npt.NDArray[Any]] = {name: np.asarray(array) for name, array in arrays.items()}
-        sizes = self._arrays["sizes"]  # nodes, readings and bytes of the name of each example
-        self._starts = np.concatenate([np.zeros((1, 3), dtype=np.int64), np.cumsum(sizes, axis=0)])
+        sizes = self._arrays["sizes"]  # nodes, readings, bytes of the name and bytes of the ids of each example
+        self._starts = np.concatenate([np.zeros((1, 4), dtype=np.int64), np.cumsum(sizes, axis=0)])
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -54,23 +56,28 @@ class StoredExamples(Sequence[Example]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"example {index} of {len(self)}")
         index %= len(self)
-        nodes, readings, name = (slice(*self._starts[index : index + 2, part]) for part in range(3))
+        nodes, readings, *texts = (slice(*self._starts[index : index + 2, part]) for part in range(4))
         arrays = self._arrays
         tree = Tree(arrays["ids"][nodes], arrays["depth"][nodes], arrays["end"][nodes], arrays["reads"][readings])
         targets = Targets(*(arrays[key][readings] for key in _TARGETS))
         counts = (int(arrays[key][index]) for key in _COUNTS)
-        return Example(arrays["names"][name].tobytes().decode(), tree, targets, *counts)
+        name, ids = (arrays[key][part].tobytes().decode() for key, part in zip(_TEXTS, texts, strict=True))
+        return Example(name, tree, targets, tuple(ids.split("\n")), *counts)
 
 
 def store(examples: Sequence[Example], folder: Path) -> None:
     """Write ``examples`` to the new folder ``folder``."""
     folder.mkdir(parents=True)
     names = [np.frombuffer(example.name.encode(), dtype=np.uint8) for example in examples]
-    sizes = [(len(e.tree), len(e.targets.marks), len(name)) for e, name in zip(examples, names, strict=True)]
-    np.save(folder / "sizes.npy", np.asarray(sizes, dtype=np.int64).reshape(-1, 3))
+    ids = [np.frombuffer("\n".join(example.ids).encode(), dtype=np.uint8) for example in examples]
+    sizes = [
+        (len(e.tree), len(e.targets.marks), *map(len, text)) for e, *text in zip(examples, names, ids, strict=True)
+    ]
+    np.save(folder / "sizes.npy", np.asarray(sizes, dtype=np.int64).reshape(-1, 4))
     for key in _COUNTS:
         np.save(folder / f"{key}.npy", np.asarray([getattr(e, key) for e in examples], dtype=np.int64))
-    _save(folder / "names.npy", names, np.uint8)
+    for key, texts in zip(_TEXTS, (names, ids), strict=True):
+        _save(folder / f"{key}.npy", texts, np.uint8)
     for key in (*_NODES, "reads"):
         _save(folder / f"{key}.npy", [getattr(e.tree, key) for e in examples], np.int32)
     for key, kind in zip(_TARGETS, (np.int8, np.bool_, np.float32, np.float32), strict=True):

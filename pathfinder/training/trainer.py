@@ -54,6 +54,11 @@ class Fitted:
     """See ``Throughput.figures``; the steps of an earlier, interrupted run are not included."""
 
 
+def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
+    """The examples of each optimiser step; a run that resumes has the same plan."""
+    return plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
+
+
 def fit(
     model: PreTrainedModel,
     prompter: Prompter,
@@ -69,7 +74,7 @@ def fit(
     """
     if not examples:
         raise DataError("no training trees; look at metrics/build.json for what was dropped and why")
-    plan = plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
+    plan = plan_of(examples, settings)
     arguments = _Arguments(
         output_dir=str(folder),
         max_steps=len(plan),
