@@ -1,0 +1,107 @@
+"""The decisions on benchmark items, from the prediction files: enough to go from a figure to the items behind it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from pathfinder.benchmarks.readers import read_prmbench
+from pathfinder.core.io import read_jsonl
+from pathfinder.reporting.index.schema import ITEMS
+
+_RULES = ("min", "product", "last", "mean")
+_LABELS = "step_level_validity_labels"
+
+
+class Decision(NamedTuple):
+    """One decision; the fields are those of ``schema.ITEMS`` from ``part`` to ``reward``."""
+
+    part: str
+    item: str
+    label: Any
+    prediction: Any
+    correct: bool | None
+    reward: float | None
+
+
+Reader = Callable[[Mapping[str, Any]], Decision]
+
+
+def index_items(predictions: Path, systems: Sequence[str], prmbench: Path) -> pl.DataFrame:
+    """The decisions of ``systems`` in the folder ``predictions`` (``schema.ITEMS``); missing files are skipped."""
+    wrong = {item.idx: sorted(set(item.error_steps)) for item in read_prmbench(prmbench).items}
+    readers: dict[str, Reader] = {
+        "processbench": _processbench,
+        "prmbench": partial(_prmbench, wrong),
+        "search": _search,
+        **{f"best_of_n_{rule}": partial(_best_of_n, rule) for rule in _RULES},
+    }
+    sources = [(name, system, _file(name, system)) for name in readers for system in (*systems, "random")]
+    sources.append(("sample", "policy", "sample.jsonl"))
+    readers["sample"] = _sample
+    parts = [
+        _table(predictions / file, name, system, readers[name])
+        for name, system, file in sources
+        if (predictions / file).exists()
+    ]
+    return pl.concat([pl.DataFrame(schema=ITEMS), *parts])
+
+
+def _file(benchmark: str, system: str) -> str:
+    return f"{'best_of_n' if benchmark.startswith('best_of_n') else benchmark}/{system}.jsonl"
+
+
+def _table(path: Path, benchmark: str, system: str, read: Reader) -> pl.DataFrame:
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for number, row in read_jsonl(path):
+            part, item, label, prediction, correct, reward = read(row)
+            texts = (json.dumps(label, ensure_ascii=False), json.dumps(prediction, ensure_ascii=False))
+            yield benchmark, system, part, item, *texts, correct, reward, path.as_posix(), number
+
+    return pl.DataFrame(list(rows()), schema=ITEMS, orient="row")
+
+
+def _lowest(rewards: Iterator[float | None]) -> float | None:
+    return min((reward for reward in rewards if reward is not None), default=None)
+
+
+def _of_steps(row: Mapping[str, Any]) -> float | None:
+    return _lowest(step.get("reward") for step in row.get("steps") or () if isinstance(step, dict))
+
+
+def _processbench(row: Mapping[str, Any]) -> Decision:
+    label, prediction = row["label"], row["prediction"]
+    return Decision(row["subset"], row["id"], label, prediction, label == prediction, _of_steps(row))
+
+
+def _prmbench(wrong: Mapping[str, Sequence[int]], row: Mapping[str, Any]) -> Decision:
+    """Label and prediction are the numbers of the incorrect steps, from 1."""
+    found = (row.get("scores") or {}).get(_LABELS)
+    prediction = None if found is None else [place for place, is_valid in enumerate(found, start=1) if not is_valid]
+    label = wrong.get(row["idx"])
+    return Decision(row["classification"], row["idx"], label, prediction, label == prediction, _of_steps(row))
+
+
+def _search(row: Mapping[str, Any]) -> Decision:
+    """The reward is the lowest of the steps that were chosen; a round without a usable candidate has none."""
+    turns = [(turn["candidates_info"], turn["chosen_step_index"]) for turn in row.get("iteration_history") or ()]
+    chosen = (candidates[place] for candidates, place in turns if place is not None)
+    reward = _lowest(candidate.get("reward") for candidate in chosen)
+    return Decision(row["set"], row["id"], row["gt_answer"], row["pred_answer"], row["correct"], reward)
+
+
+def _best_of_n(rule: str, row: Mapping[str, Any]) -> Decision:
+    """The prediction is the number of the chosen solution, from 0."""
+    chosen = row["chosen"][rule]
+    reward = _lowest(iter(row["rewards"][chosen])) if chosen is not None else None
+    return Decision(row["set"], row["id"], None, chosen, row["right"][rule], reward)
+
+
+def _sample(row: Mapping[str, Any]) -> Decision:
+    """The prediction is the majority's answer."""
+    return Decision(row["set"], row["id"], row["gt_answer"], row["majority"], row["majority_right"], None)
