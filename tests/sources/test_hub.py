@@ -172,7 +172,7 @@ def test_pins_are_written_and_hold_although_the_branch_moves(
     rows.mkdir()
     (rows / "a.jsonl").write_bytes(b"{}\n")
     data = project.hub.add("datasets/owner/rows", rows)
-    entries = [source("mistral", "datasets/owner/rows"), source("models/base", "owner/base")]
+    entries = [source("mistral", "datasets/owner/rows"), source("models/base", "owner/base", "refs/pr/4")]
     project.write(*entries)
     text = Path("params.yaml").read_text().replace("world: data", "world: data  # a comment")
     Path("params.yaml").write_text(text)
