@@ -38,6 +38,7 @@ _PREFIXES = (
         "MALLOC",
         "MKL",
         "NCCL",
+        "NPY",
         "NUMBA",
     ),
     *(
