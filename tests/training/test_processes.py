@@ -18,12 +18,15 @@ from tests.support.processes import in_processes
 from tests.support.training import settings, small_setup
 from tests.training.train_in_processes import (
     CHANGED,
+    VARIATIONS,
     WAYS,
     continue_training,
     gradient,
     gradients,
     train,
     train_once,
+    train_variation,
+    train_variations,
     whole_model,
 )
 
@@ -70,6 +73,27 @@ def test_gradients_of_several_processes_equal_those_of_one(tmp_path: Path, count
             assert found.keys() == alone.keys()
             gap = torch.cat([(found[name] - part).flatten() for name, part in alone.items()]).norm()
             assert float(gap / norm) < bound, (way, dtype)
+
+
+@pytest.mark.slow
+def test_sharded_adapters_and_bfloat16_learn_as_in_one_process(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    single, _, _ = small_setup()
+    add_labels(single, plain_tokenizer())
+    single.save_pretrained(base)
+    in_processes(2, train_variations, tmp_path, base, folder=tmp_path)
+    for name, (_, _, dtype) in VARIATIONS.items():
+        alone = tmp_path / "alone" / name
+        alone.mkdir(parents=True)
+        rows = train_variation(alone, base, name).rows
+        losses = json.loads((tmp_path / name / "losses.json").read_text())
+        assert losses == pytest.approx([row["loss"] for row in rows], rel=2e-4 if dtype == "float32" else 0.02), name
+        mine, theirs = (load_file(folder / "model.st") for folder in (alone, tmp_path / name))
+        assert mine.keys() == theirs.keys() == single.state_dict().keys()
+        moved = {key for key, value in single.state_dict().items() if not torch.equal(value.float(), theirs[key])}
+        assert moved == {key for key, value in single.state_dict().items() if not torch.equal(value.float(), mine[key])}
+        bound = 1e-5 if dtype == "float32" else 0.02
+        assert max(float((mine[key] - theirs[key]).abs().max()) for key in mine) < bound, name
 
 
 def assert_close(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:

@@ -11,9 +11,11 @@ import torch
 from safetensors.torch import save_file
 
 from pathfinder.core.io import write_json
+from pathfinder.core.params import Lora, Train
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut
-from pathfinder.training.network import load_network
+from pathfinder.training.adapter import merge
+from pathfinder.training.network import gathered_network, load_network
 from pathfinder.training.trainer import Fitted, _TreeTrainer, fit
 from pathfinder.tree.attention import use_trees
 from tests.support.models import exact_rms_norms, plain_tokenizer
@@ -25,6 +27,12 @@ CHANGED = {"batch_samples": 30, "token_budget": 700, "epochs": 3.0}
 ONE_STEP = {"batch_samples": 10**6, "token_budget": 400, "epochs": 1.0, "save_every": 10**6}
 """All six trees in one step, in more passes than some processes have."""
 WAYS = ("replicas", "shards")
+VARIATIONS: dict[str, tuple[int, Any, Any]] = {
+    "adapter": (4, "float32", "float32"),
+    "adapter over bfloat16": (4, "bfloat16", "bfloat16"),
+    "bfloat16": (0, "float32", "bfloat16"),
+}
+"""Rank of the adapter, type of its base, type of the calculation."""
 
 
 class Stop(Exception):
@@ -80,6 +88,39 @@ def train(folder: Path, way: str, base: Path) -> None:
     if first:
         save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
         write_json(folder / "rows.json", fitted.rows)
+
+
+def variation(name: str) -> Train:
+    """The training parameters of a case of VARIATIONS."""
+    rank, base_dtype, dtype = VARIATIONS[name]
+    lora = Lora(rank=rank, alpha=8, base_dtype=base_dtype, targets=["q_proj", "v_proj"])
+    return settings(**CHANGED, dtype=dtype, lora=lora)
+
+
+def train_variation(folder: Path, base: Path, name: str) -> Fitted:
+    """Train a case of VARIATIONS, and save the whole network after it."""
+    _, prompter, examples = small_setup()
+    chosen, tokenizer = variation(name), plain_tokenizer()
+    network, _ = load_network(base, tokenizer, chosen)
+    fitted = fit(network, prompter, examples, chosen, folder / "checkpoints")
+    if fitted.gather_weights is not None:
+        weights = fitted.gather_weights()
+        if torch.distributed.get_rank() > 0:
+            return fitted
+        network = gathered_network(base, tokenizer, chosen, weights)
+    network = merge(network) if chosen.lora.rank else network
+    save_file({key: value.float().contiguous() for key, value in weights_of(network).items()}, folder / "model.st")
+    return fitted
+
+
+def train_variations(folder: Path, base: Path) -> None:
+    """Train every case of VARIATIONS sharded, and save its losses."""
+    shard_on_cpu(Path.cwd())
+    for name in VARIATIONS:
+        fitted = train_variation(folder / name, base, name)
+        assert any(hasattr(parameter, "full_tensor") for parameter in fitted.network.parameters())
+        if torch.distributed.get_rank() == 0:
+            write_json(folder / name / "losses.json", [row["loss"] for row in fitted.rows])
 
 
 def continue_training(folder: Path, base: Path) -> None:
