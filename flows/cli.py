@@ -1,4 +1,4 @@
-"""The verbs of the ``pathfinder`` command that need a clone of the project: run, plan and profile."""
+"""The verbs of the ``pathfinder`` command that need a clone of the project: run, plan, pull and profile."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
 from pathfinder.core.io import DataError
+from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer(cls=Verbs)
 Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (default: all).")]
@@ -92,6 +93,19 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     Console(markup=False, emoji=False).print(table)
+
+
+@app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE)
+def pull(
+    key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a changed dvc.lock and changed outputs.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore dvc.lock and every output of the newest published run of this commit."""
+    from flows.guard import restore
+
+    restored = restore.pull(Path.cwd(), key or (), force)
+    show(restored.as_json(), as_json, restored.lines())
 
 
 @app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)

@@ -88,14 +88,12 @@ class Dvc:
         self,
         stage: str,
         force: bool = False,
-        pull: bool = False,
         on_line: OnLine | None = None,
         limit_s: float | None = None,
     ) -> State:
         """Run one stage if it is out of date, or restore its outs from the cache.
 
-        With ``pull``, the run cache of the remote is used too, so results of other machines are downloaded. Raises
-        ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
+        Raises ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
         """
         states = [(beginning.format(stage), state) for beginning, state in _STATES]
         found: list[State] = []
@@ -106,9 +104,9 @@ class Dvc:
             if on_line is not None:
                 on_line(line)
 
-        flags = [*(["--force"] if force else []), *(["--pull"] if pull else [])]
+        flags = ["--force"] if force else []
         self._run(["repro", "--single-item", *flags, stage], watch, limit_s=limit_s)
-        return found[0] if found else "restored"  # DVC says nothing more after it pulled the outs of an unchanged stage
+        return found[0] if found else "restored"  # DVC announces every command that it runs
 
     def push(self, *stages: str) -> None:
         """Upload the outputs of stages, and their entries of the run cache, to the remote.
@@ -123,9 +121,13 @@ class Dvc:
                 raise DvcError(["push"], 1, f"ERROR: neither the cache nor the remote has {', '.join(missing)}")
             transfer.send_run_cache()
 
-    def pull(self, target: str) -> None:
-        """Download a target from its remote into the workspace."""
-        self._run(["pull", "--quiet", target])
+    def checkout(self, *targets: str, force: bool = False) -> None:
+        """Copy the content of stages or ``.dvc`` files from the cache to the workspace.
+
+        Nothing is downloaded: DVC would trust the listings of folders in a remote, so ``pathfinder.lineage.remote``
+        fills the cache. With ``force``, changed files in the workspace are replaced.
+        """
+        self._run(["checkout", "--quiet", *(["--force"] if force else []), *targets])
 
     def stop(self) -> None:
         """End every running command with all its children, and refuse new ones."""

@@ -46,6 +46,7 @@ from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import DataError, PathfinderError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
+from pathfinder.lineage.remote.guard import Guard, fetch_pointer
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
 from pathfinder.provenance.environment import FLOW_RUN
@@ -122,7 +123,7 @@ class Run:
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
         limits_s = limits(root, list(graph.stages))
-        self._stage = _stage_task(self.dvc, graph, self.terminal, pull, limits_s)
+        self._stage = _stage_task(self.dvc, graph, self.terminal, Guard(root) if pull else None, limits_s)
         self._pushes = Pushes(push_task(self.dvc, self.terminal))
 
     def report(self, hold: Hold) -> None:
@@ -136,7 +137,8 @@ class Run:
         """Run every out-of-date stage as soon as its inputs exist."""
         for pointer in missing_data(self.root):
             self.terminal.print(pointer, "downloading its content from the remote")
-            self.dvc.pull(pointer)
+            fetch_pointer(self.root, pointer)
+            self.dvc.checkout(pointer)
         stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
         for name in self.selected - stale:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
@@ -219,7 +221,7 @@ def end_flow_run(flow_run_id: str, reason: str) -> None:
 
 
 def _stage_task(
-    dvc: Dvc, graph: Graph, terminal: Terminal, pull: bool, limits_s: Mapping[str, float]
+    dvc: Dvc, graph: Graph, terminal: Terminal, guard: Guard | None, limits_s: Mapping[str, float]
 ) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         start, logger = time.monotonic(), get_run_logger()
@@ -230,7 +232,9 @@ def _stage_task(
                 log(line)
                 logger.info("%s", line)
 
-            state = dvc.reproduce(name, force, pull, on_line, limits_s.get(name))
+            if guard is not None and not force:
+                guard.provide_stage(graph.stages[name])
+            state = dvc.reproduce(name, force, on_line, limits_s.get(name))
         definition = graph.stages[name]
         for path in definition.metrics if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())

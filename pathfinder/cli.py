@@ -20,6 +20,7 @@ PIPELINE_VERBS = {
     "run": "Run the pipeline of the active profile and print the results.",
     "plan": "Show which stages would run and why, or how much memory their models need.",
     "profile": "List the profiles, or write the params.yaml of one.",
+    "pull": "Restore a published run from the remote, after its signed log was verified.",
 }
 """Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 
@@ -51,8 +52,17 @@ Limit = Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")]
 
 @app.command(rich_help_panel=BENCHMARKS)
 def score(
-    file: Annotated[str, typer.Argument(help='JSON Lines of {"id", "problem", "steps"}; - reads standard input.')],
-    model: Annotated[Path, typer.Option(help="Folder of the PRM.")] = Path("models/full"),
+    file: Annotated[
+        str,
+        typer.Argument(
+            help='JSON lines or a JSON list of {"problem", "steps"[, "id"]}, a file of ProcessBench or PRMBench, or a '
+            "text with blank lines between the problem and its steps; - reads standard input."
+        ),
+    ],
+    model: Annotated[
+        str, typer.Option(help="Folder of the PRM, or a repository of the Hub such as declare-lab/PathFinder-PRM-7B.")
+    ] = "models/full",
+    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
     preset: Annotated[
         Literal["default", "official-processbench", "official-prmbench", "official-search"],
         typer.Option(help="Prompt: the training prompt or that of a published runner."),
@@ -64,33 +74,50 @@ def score(
             "the reward given <+> at every label. all: the reward averaged over all labels."
         ),
     ] = "both",
-    dtype: Annotated[Literal["float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "float32",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: that of its files.")
+    ] = "auto",
     url: Annotated[
         str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
     ] = None,
     system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
+    form: Annotated[
+        Literal["scores", "processbench", "prmbench"],
+        typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
+    ] = "scores",
     pretty: Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")] = False,
 ) -> None:
-    """Score every step of the solutions in a file: probabilities of the labels, and the reward."""
+    """Score every step of the solutions in a file: probabilities of the labels, and the reward.
+
+    math and consistency are the probabilities that the step has no error of that kind; the reward is the probability
+    that it is correct. Higher is better.
+    """
     from pathfinder.baselines.opening import open_prm
     from pathfinder.core.progress import Progress
     from pathfinder.models.cards import confined
+    from pathfinder.models.model import stored_dtype
+    from pathfinder.prm import score_lines
     from pathfinder.prm.opening import DEFAULTS
-    from pathfinder.prm.score_lines import PRINTED, batched, read_solutions, render_scores, score_row
+    from pathfinder.sources.named_models import model_folder
     from pathfinder.tree.passes import Mode
 
+    solutions, folder = score_lines.read_solutions(file), model_folder(model, revision)
     server = {"engine": "vllm", "base_url": url} if url else {}
-    settings = DEFAULTS.model_copy(update={"dtype": dtype, **server})
-    solutions = read_solutions(file)
+    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype, **server})
     with (
         confined(0 if url else 1),
-        open_prm(model, settings, system, Mode(mode), preset) as scorer,
+        open_prm(folder, settings, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
-        for part in batched(solutions, PRINTED):
+        for part in score_lines.batched(solutions):
             for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
-                row = score_row(solution, scores)
-                typer.echo(render_scores(solution, scores) if pretty else json.dumps(row, allow_nan=False))
+                if pretty:
+                    typer.echo(score_lines.render_scores(solution, scores))
+                    continue
+                row = score_lines.score_row(solution, scores)
+                if form != "scores":
+                    row = score_lines.prediction(form, solution, scores)
+                typer.echo(json.dumps(row, allow_nan=False))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -158,7 +185,9 @@ def critic(
 @app.command(rich_help_panel=BENCHMARKS)
 def grade(
     benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
-    file: Annotated[Path, typer.Argument(help="The prediction file, or a published runner's output folder.")],
+    file: Annotated[
+        Path, typer.Argument(help="The prediction file, or a published runner's output folder; - reads standard input.")
+    ],
     data: Data = None,
     preset: Annotated[
         Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")

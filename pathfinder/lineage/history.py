@@ -139,19 +139,28 @@ def read_lock(root: Path) -> dict[str, Locked]:
     stages: dict[str, Locked] = {}
     for lock in locks:
         if (root / lock).exists():
-            content = validated(LockFile, read_yaml(root / lock), lock.as_posix())
-            stages |= {
-                name: locked_stage(name, entry, lock.as_posix()) for name, entry in (content.stages or {}).items()
-            }
+            stages |= read_stages(root / lock, lock.as_posix())
     for path in pointers(root):
-        name = path.relative_to(root).as_posix()
-        pointer = validated(Pointer, read_yaml(path), name)
-        base = path.relative_to(root).parent / (pointer.wdir or "")
-        claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
-        stages[name] = locked_stage(name, LockEntry(cmd="", outs=claims), name)
+        pointer = read_pointer(root, path)
+        stages[pointer.name] = pointer
     if shipped := stages.get(SHIPPED_POINTER):
         stages[SHIPPED_POINTER] = replace(shipped, deps=_origins(root, shipped, stages))
     return stages
+
+
+def read_stages(path: Path, name: str) -> dict[str, Locked]:
+    """The stages of one dvc.lock, which ``name`` stands for in messages; raises ``DataError`` if its form is wrong."""
+    content = validated(LockFile, read_yaml(path), name)
+    return {stage: locked_stage(stage, entry, name) for stage, entry in (content.stages or {}).items()}
+
+
+def read_pointer(root: Path, path: Path) -> Locked:
+    """A ``.dvc`` file as a stage without a command; raises ``DataError`` if its form is wrong."""
+    name = path.relative_to(root).as_posix()
+    pointer = validated(Pointer, read_yaml(path), name)
+    base = path.relative_to(root).parent / (pointer.wdir or "")
+    claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
+    return locked_stage(name, LockEntry(cmd="", outs=claims), name)
 
 
 def pointers(root: Path) -> Iterator[Path]:

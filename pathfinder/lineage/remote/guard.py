@@ -1,0 +1,179 @@
+"""The guard before anything is taken from a remote: its log must be sound and signed by a trusted key.
+
+What an entry names is known from the dvc.lock that it stores. Other objects and other entries of the run cache are not
+taken, and neither are bytes with another digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from pathfinder.core.io import DataError, atomic_file
+from pathfinder.core.settings import read_yaml
+from pathfinder.lineage import history
+from pathfinder.lineage.evidence import trusted_keys
+from pathfinder.lineage.history import Locked, LockEntry
+from pathfinder.lineage.objects import Objects
+from pathfinder.lineage.published import FOLDER, Entry, Published, remember_entry
+from pathfinder.lineage.remote import mirror
+from pathfinder.lineage.remote.objects import Fetcher
+from pathfinder.lineage.stores import Store, run_cache_entries, stores
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.pipeline import Stage, value_at
+from pathfinder.provenance.schema import validated
+from pathfinder.sources import remote as objects
+
+
+class Guard:
+    """The default remote of DVC (or ``name``) after its log was verified; ``entries`` are those of trusted keys.
+
+    ``keys`` adds files with public keys. Raises ``DataError`` if the log is not sound or its newest entry is not signed
+    by a trusted key, and ``DataError`` or ``TransientError`` as the store does.
+    """
+
+    def __init__(self, root: Path, keys: Iterable[Path] = (), name: str | None = None) -> None:
+        self.root, self.remote = root, _chosen(root, name)
+        self.keys = trusted_keys(root, keys)
+        self.store, self.folder = _opened(root, self.remote)
+        if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):
+            raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
+        self.published = Published(root, Objects(self.remote, self.folder, root), self.keys)
+        self.entries = self._verified()
+        self.fetcher = Fetcher(root, self.store, self._recorded())
+        self._locks: dict[str, dict[str, Locked]] = {}
+
+    def entry_of(self, commit: str | None) -> Entry:
+        """The newest entry of a run at a commit or, if there is none, the newest; raises ``DataError`` without any."""
+        if not self.entries:
+            raise DataError(f"remote {self.remote.name} ({self.remote.address}): no run was published there")
+        return next((each for each in self.entries[::-1] if each.manifest.commit == commit), self.entries[-1])
+
+    def lock_file(self, entry: Entry) -> Path:
+        """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if an older version published it."""
+        path = self.published.file("locks", f"{entry.manifest.dvc_lock}.lock")
+        here = self.root / history.MAIN_LOCK
+        if entry.manifest.schema_ > 2:
+            return path
+        if here.exists() and hashlib.sha256(here.read_bytes()).hexdigest() == entry.manifest.dvc_lock:
+            return here
+        raise DataError(
+            f"entry {entry.number} of remote {self.remote.name} was published without its dvc.lock; publish it again "
+            f"with `pathfinder run` at commit {entry.manifest.commit}"
+        )
+
+    def locked(self, entry: Entry) -> dict[str, Locked]:
+        """The stages of the run's dvc.lock."""
+        if entry.digest not in self._locks:
+            self._locks[entry.digest] = history.read_stages(self.lock_file(entry), f"dvc.lock of entry {entry.number}")
+        return self._locks[entry.digest]
+
+    def provide_stage(self, stage: Stage) -> bool:
+        """If a published run of this stage had today's inputs, have its outs and its run-cache entry in the cache.
+
+        DVC then restores the outs instead of running the stage. Raises ``DataError`` as ``Fetcher.provide`` does.
+        """
+        try:
+            deps = {path: digest_path(self.root / path).md5 for path in stage.deps}
+        except FileNotFoundError:
+            return False
+        content = read_yaml(self.root / stage.params_file) if stage.params else {}
+        wanted = (stage.cmd, deps, {key: value_at(content, key) for key in stage.params}, set(stage.all_outs))
+        for entry in self.entries[::-1]:
+            if entry.manifest.schema_ < 3 or (run := self.locked(entry).get(stage.name)) is None:
+                continue
+            if (run.cmd, run.deps, run.params, set(run.outs)) == wanted:
+                self.fetcher.provide(run.outs)
+                self._install_run(run)
+                return True
+        return False
+
+    def _install_run(self, run: Locked) -> None:
+        """Copy the run-cache entry of a run from the remote, or its copy, to DVC's cache."""
+        path = self._runs.get(_facts(run))
+        if path is not None:
+            with atomic_file(self.fetcher.cache / path.relative_to(self.folder)) as temporary:
+                shutil.copyfile(path, temporary)
+
+    @cached_property
+    def _runs(self) -> dict[str, Path]:
+        """The run-cache entries by what they state; broken ones are left out."""
+        found = {}
+        for path in run_cache_entries(self.folder):
+            try:
+                run = history.locked_stage("", validated(LockEntry, read_yaml(path), path.name), path.name)
+            except DataError:
+                continue
+            found[_facts(run)] = path
+        return found
+
+    def _verified(self) -> list[Entry]:
+        """The entries that a trusted key signed."""
+        for finding in self.published.chain():
+            if finding.level == "error":
+                raise DataError(
+                    f"{finding.where}: {finding.message}; nothing is taken from remote {self.remote.name} "
+                    "(`pathfinder lineage check --remote` lists every difference)"
+                )
+        if entries := self.published.entries:
+            newest = entries[-1]
+            if not newest.signers:
+                key = newest.manifest.key
+                told = f"is signed by key {key}, which is not trusted here" if key else "is not signed"
+                raise DataError(
+                    f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
+                    f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
+                    "--key FILE or copy it to infra/keys/"
+                )
+            remember_entry(self.root, self._address(), newest.number, newest.digest)
+        return [entry for entry in entries if entry.signers]
+
+    def _address(self) -> str:
+        """The remote as ``seen.json`` names it: relative to the project where that is possible."""
+        folder, root = self.remote.folder, self.root.resolve()
+        if folder is None:
+            return self.remote.address
+        return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
+
+    def _recorded(self) -> dict[str, str]:
+        """sha256 by md5 of the files that the records name."""
+        records = [each for found in self.published.records.values() for each in found if each.is_intact]
+        outs = [entry for record in records for entry in record.content["outputs"].values()]
+        files = [file for entry in outs for file in (entry.get("files") or {"": entry}).values()]
+        return {file["md5"]: file["sha256"] for file in files if not file["md5"].endswith(".dir")}
+
+
+def fetch_pointer(root: Path, pointer: str) -> None:
+    """Have the content of a ``.dvc`` file in the cache: git holds the file, so it says which bytes are installed.
+
+    Raises ``DataError`` as ``Fetcher.provide`` does.
+    """
+    found = history.read_pointer(root, root / pointer)
+    for path, md5 in found.outs.items():
+        store, _ = _opened(root, _chosen(root, found.remotes.get(path)))
+        Fetcher(root, store, {}).provide({path: md5})
+
+
+def _chosen(root: Path, name: str | None) -> Store:
+    remotes = [each for each in stores(root) if each.name != "cache"]
+    for each in remotes:
+        if each.name == name or (name is None and each.is_default):
+            return each
+    raise DataError(f".dvc/config: no remote {name or 'is the default'}; `dvc remote list` shows the remotes")
+
+
+def _opened(root: Path, remote: Store) -> tuple[objects.Store, Path]:
+    """The store of a remote, and the folder where its small files can be read."""
+    if remote.folder is not None:
+        return objects.open_store(str(remote.folder)), remote.folder
+    return mirror.opened(remote), mirror.folder_of(root, remote)
+
+
+def _facts(run: Locked) -> str:
+    """What a lock entry states about a run, without sizes."""
+    facts = {"cmd": run.cmd, "deps": run.deps, "params": run.params, "outs": run.outs}
+    return json.dumps(facts, sort_keys=True, default=str)
