@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Sequence
+from pathlib import Path
 
 from pathfinder.core.text import errors_without_traceback
+from tests.rehearsal import lanes, times
 from tests.rehearsal.faults import plant_all
+from tests.rehearsal.material import ROOT
+from tests.rehearsal.profiles import gpu_profiles
 from tests.rehearsal.rehearse import rehearsal
 from tests.rehearsal.show import RehearsalError, show
 
@@ -31,21 +36,43 @@ def main() -> None:
     parser.add_argument("profiles", nargs="*", help="GPU profiles (default: all)")
     parser.add_argument("--committed", action="store_true", help="leave uncommitted changes out")
     parser.add_argument("--verbose", action="store_true", help="show the output of every command")
+    parser.add_argument("--lanes", type=int, default=2, help="profiles side by side (default: 2)")
+    parser.add_argument("--lane", type=Path, help=argparse.SUPPRESS)  # the folder of one lane
     parser.add_argument("--faults", nargs="*", type=int, help="instead: put the faults of these numbers (or all) back")
     given = parser.parse_args()
+    try:
+        with errors_without_traceback():
+            if given.lane:
+                with rehearsal(given.lane, given.profiles, given.committed, given.verbose) as run:
+                    run.run()
+            elif given.faults is not None:
+                with lanes.folder() as base, rehearsal(base / "1", (), given.committed) as run:
+                    plant_all(run.clone, given.faults)
+            else:
+                rehearse(given.profiles, given.lanes, given.committed, given.verbose)
+    except RehearsalError as error:
+        show(f"\nfailed: {error}")
+        sys.exit(1)
+
+
+def rehearse(names: Sequence[str] = (), count: int = 2, committed: bool = False, verbose: bool = False) -> list[str]:
+    """Rehearse the profiles ``names``, or all, in ``count`` lanes, and show what that took.
+
+    Returns the profiles; raises ``RehearsalError`` if one of them fails.
+    """
     start = time.monotonic()
-    with errors_without_traceback(), rehearsal(given.profiles, given.committed, given.verbose) as run:
-        try:
-            if given.faults is not None:
-                plant_all(run.clone, given.faults)
-                return
-            run.run()
-        except RehearsalError as error:
-            show(f"\nfailed: {error}")
-            sys.exit(1)
-    show(f"rehearsed {', '.join(run.names)} in {time.monotonic() - start:.0f} s")
+    chosen = times.longest_first(names or gpu_profiles(ROOT))
+    show(f"{len(chosen)} profiles in {count} lanes, {times.left(chosen)}")
+    flags = [*(["--committed"] if committed else []), *(["--verbose"] if verbose else [])]
+    try:
+        with lanes.folder() as base:
+            lanes.side_by_side(min(count, len(chosen)), base, [*flags, *chosen])
+    finally:
+        show(f"{time.monotonic() - start:.0f} s, {times.cpu_seconds():.0f} s of CPU with all servers")
+    show(f"rehearsed {', '.join(chosen)}")
     for line in NOT_REHEARSED:
         show(f"  not rehearsed: {line}")
+    return chosen
 
 
 if __name__ == "__main__":

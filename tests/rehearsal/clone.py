@@ -14,9 +14,10 @@ ROOT = material.ROOT
 _GIT = ("git", "-c", "user.name=rehearsal", "-c", "user.email=rehearsal@example.org", "-c", "commit.gpgsign=false")
 
 
-def clone(target: Path, committed: bool = False) -> Path:
+def clone(target: Path, cache: Path, committed: bool = False) -> Path:
     """Clone the project to ``target`` and commit the uncommitted changes there, unless ``committed``.
 
+    DVC's cache is the folder ``cache``, which clones share: a stage that one of them ran is restored in the others.
     The environments are folders of links. Stamps newer than every file tell make that they are complete.
     """
     _run("git", "clone", "-q", "--shared", str(ROOT), str(target))
@@ -28,7 +29,8 @@ def clone(target: Path, committed: bool = False) -> Path:
                 shutil.copy2(ROOT / name, target / name)
             else:
                 (target / name).unlink(missing_ok=True)
-        commit(target, "Working tree")
+    _run("dvc", "config", "--project", "cache.dir", str(cache), folder=target)
+    commit(target, "Working tree")
     environment = Path(sys.prefix)
     (target / ".venv").mkdir()
     for name in ("bin", "lib", "pyvenv.cfg"):
@@ -74,8 +76,8 @@ def environment(target: Path, work: Path, hub: dict[str, str]) -> dict[str, str]
     }  # fmt: skip
 
 
-def _run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+def _run(*words: str, folder: Path | None = None) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=folder)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
     return done.stdout

@@ -7,6 +7,7 @@ protocol, not for its kernels. ``PATHFINDER_REHEARSAL_CACHE`` names another cach
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -40,6 +43,15 @@ def cache() -> Path:
     named = os.environ.get("PATHFINDER_REHEARSAL_CACHE")
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "pathfinder-rehearsal"
     return Path(named) if named else base
+
+
+@contextmanager
+def lock() -> Iterator[None]:
+    """Hold the cache folder, so that one process at a time makes what is missing there."""
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def qwen_vocabulary() -> Path:

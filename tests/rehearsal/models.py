@@ -56,6 +56,7 @@ PUBLISHED = {
     "Qwen/Qwen2.5-1.5B-Instruct": Published(12, 2, 32_768, 151_936, True, sampling=_CHAT),
     "Qwen/Qwen2.5-14B-Instruct": Published(40, 8, 32_768, sampling=_CHAT),
     "Qwen/Qwen2.5-32B-Instruct": Published(40, 8, 32_768, sampling=_CHAT),
+    "Qwen/QwQ-32B-Preview": Published(40, 8, 32_768, sampling=_CHAT),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B": Published(40, 8, 131_072, tokenizer="deepseek-r1", sampling=_THINK),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-14B": Published(40, 8, 131_072, tokenizer="deepseek-r1", sampling=_THINK),
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": Published(28, 4, 131_072, tokenizer="deepseek-r1", sampling=_THINK),

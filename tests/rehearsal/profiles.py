@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,17 +20,20 @@ from tests.support.hub_server import HubServer
 _REMOTE = ("hub", "https", "s3")
 _BLOCK = re.compile(r"^```console ([a-z0-9-]+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_LOOP = re.compile(r"(?<=for run in )[^;]+(?=;)")
 PAGES = ("docs/paper.md", "README.md")
+CRITICS = ["critic-qwq-32b-preview", "critic-gpt-4o", "critic-o1-mini"]
+"""One judge with votes, one with a system turn, one that accepts no sampling settings."""
 
 
 def gpu_profiles(root: Path) -> list[str]:
-    """The profiles that fetch published sources; ``paper`` first, because the others share its work."""
+    """The profiles that fetch published sources."""
     found = []
     for name in profiles.names(root):
         content = yaml.safe_load(profiles.render(root, name))
         if any(source["kind"] in _REMOTE for source in content["download"]["sources"]):
             found.append(name)
-    return sorted(found, key=lambda name: (name != profiles.BASE, name))
+    return sorted(found)
 
 
 class Machine(NamedTuple):
@@ -58,6 +61,18 @@ def commands(root: Path, profile: str) -> list[str]:
                 if name == profile:
                     found += [line[2:] for line in block.splitlines() if line.startswith("$ ")]
     return found or [f"pathfinder profile {profile}", "make run"]
+
+
+def second_machine(root: Path, profile: str, stated: Sequence[str], runs: Sequence[str]) -> list[str]:
+    """The commands for the second machine, reduced from the profile's runs, ``stated``, to ``runs``.
+
+    Raises ``DataError`` if they do not name the profile's runs in their order.
+    """
+    found = commands(root, f"{profile}-second-machine")
+    named = [run for line in found for loop in _LOOP.findall(line) for run in loop.split()]
+    if named != sorted(stated):
+        raise DataError(f"docs/paper.md: the second machine joins {named}; expected {sorted(stated)}")
+    return [_LOOP.sub(lambda loop: " ".join(run for run in loop[0].split() if run in runs), line) for line in found]
 
 
 def serve_sources(params: Params, hub: HubServer, records: Path) -> None:
@@ -124,18 +139,21 @@ def _without_digest(entry: Any) -> Any:
 def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]:
     yield "report.bootstrap_samples", 50
     yield "validate.mix_tolerance", 0.0
-    runs, is_base = list(content["runs"]), content["profile"] == profiles.BASE
-    yield "runs", runs[:1] + (runs[-1:] if is_base else [])
+    runs, joins = list(content["runs"]), content["train"]["launch"] == "nodes"
+    yield "runs", runs[:1] + (runs[-1:] if joins else [])
     yield "train.epochs", 2
     yield "train.save_every", 1
     yield "train.token_budget", 4096
-    yield "score.processes", 2 if is_base else 1
+    yield "score.processes", 2 if content["profile"] == profiles.BASE else 1
+    if joins:
+        yield "score.engine", "vllm"  # the other profiles score in process
     yield "search.max_rounds", min(content["search"]["max_rounds"], 11)
     if "label" in servers and content["label"]["engine"] == "openai":
         yield "label.base_urls", [servers["label"]]
     if "search" in servers and content["search"]["engine"] == "openai":
         yield "search.base_url", servers["search"]
     if "critic" in servers:
+        yield "critics", CRITICS
         yield "critic.base_urls", [servers["critic"]]
 
 

@@ -5,32 +5,28 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shlex
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from flows.profiles import render
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Params, load_params
-from tests.rehearsal import clone, material, profiles
+from pathfinder.judge.critics import critic_named
+from tests.rehearsal import clone, material, profiles, times
 from tests.rehearsal.models import model_folder
 from tests.rehearsal.records import write_records
 from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
-_TIMES = "times.json"
 _ANY_MODEL = "Qwen/Qwen2.5-7B-Instruct"
 _CRASH = re.compile(r"^.*(?:Fatal Python error|Traceback \(most recent call last\)).*$", re.MULTILINE)
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
-_DEFAULT_S = 120.0  # of a profile that was never rehearsed here
 
 
 @dataclass
@@ -43,28 +39,28 @@ class Rehearsal:
     environment: dict[str, str]
     log: Path
     names: list[str]
-    overridden: dict[str, list[str]] = field(default_factory=dict)
-    took: dict[str, float] = field(default_factory=dict)
     verbose: bool = False
 
     def run(self) -> None:
-        """Rehearse every profile in turn; raises ``RehearsalError`` with all failures at the end."""
-        known, failures = _known_times(), []
-        for number, name in enumerate(self.names, start=1):
-            left = sum(known.get(other, _DEFAULT_S) for other in self.names[number - 1 :])
-            show(f"[{number}/{len(self.names)}] {name} (about {left / 60:.0f} min left)")
-            start, cpu = time.monotonic(), _cpu_seconds()
+        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` with all failures at the end.
+
+        A lane takes a profile by making a folder, which only one can.
+        """
+        failures, taken = [], self.work.parent / "taken"
+        for name in self.names:
+            if not _made(taken / name):
+                continue
+            left = times.left(other for other in self.names if not (taken / other).exists())
+            show(f"{name} ({left} after it)")
+            start, cpu = time.monotonic(), times.cpu_seconds()
             try:
                 self.profile(name)
             except (RehearsalError, DataError) as error:
                 failures.append(f"{name}: {error}")
                 show(f"  FAILED {error}")
-            else:
-                known[name] = time.monotonic() - start
-            took, worked = time.monotonic() - start, _cpu_seconds() - cpu
-            self.took[name] = took
-            show(f"    {name}: {took:.0f} s, {worked:.0f} s of CPU")
-        _keep_times(known)
+            took, worked = time.monotonic() - start, times.cpu_seconds() - cpu
+            times.keep(name, worked)
+            show(f"{name} took {took:.0f} s, {worked:.0f} s of CPU without its servers")
         if failures:
             raise RehearsalError("\n".join(failures))
 
@@ -76,18 +72,36 @@ class Rehearsal:
             servers = self.servers(params, stack)
             for command in profiles.commands(self.clone, name):
                 if "NODE_RANK=0" in command:
-                    stack.enter_context(self.second_machine())
+                    runs = load_params(self.clone / "params.yaml").runs
+                    joined = profiles.second_machine(self.clone, name, params.runs, runs)
+                    stack.enter_context(self.second_machine([_here(line, machine) for line in joined]))
                 self.command(_here(command, machine))
                 if command.startswith("pathfinder profile "):
                     self.override(name, servers)
+                if "--pin" in command:
+                    self.check_pins()
+        self.check_critics()
         self.check()
+
+    def check_pins(self) -> None:
+        """Raise ``RehearsalError`` if a source of the profile can still change."""
+        wanted = load_params(self.clone / "params.yaml").download.sources
+        if moving := [source.name for source in wanted if not source.is_pinned]:
+            raise RehearsalError(f"{', '.join(moving)}: not pinned by `python -m stages.download --pin`")
+
+    def check_critics(self) -> None:
+        """Raise ``RehearsalError`` if a critic's answer had no result: those of the substitute can all be read."""
+        for path in sorted((self.clone / "metrics").glob("*/critic-*.json")):
+            if unread := read_json(path)["asked"]["items_unread"]:
+                raise RehearsalError(f"{path.relative_to(self.clone)}: {unread} items without an answer")
 
     def serve(self, name: str) -> Params:
         """Make the substitutes of a profile's sources available."""
         path = self.work / "profile.yaml"
         path.write_text(render(self.clone, name), encoding="utf-8")
         params = load_params(path)
-        profiles.serve_sources(params, self.hub, write_records(self.work / "records"))
+        with material.lock():  # the lanes share the folder of the models
+            profiles.serve_sources(params, self.hub, write_records(self.work / "records"))
         (self.clone / "params.yaml").write_text(path.read_text(encoding="utf-8"), encoding="utf-8")
         return params
 
@@ -97,7 +111,6 @@ class Rehearsal:
         notes += profiles.launch_overrides(self.clone, load_params(self.clone / "params.yaml"))
         for note in notes:
             show(f"    override {note}")
-        self.overridden[name] = notes
         clone.commit(self.clone, f"Overrides of {name}")
 
     def servers(self, params: Params, stack: ExitStack) -> dict[str, str]:
@@ -105,13 +118,16 @@ class Rehearsal:
         models = {source.name: source.location for source in params.download.sources}
         wanted = {}
         if params.label.engine == "openai":
-            wanted["label"] = (models["models/judge"], params.label.max_model_len)
+            wanted["label"] = [models["models/judge"], "--max-model-len", str(params.label.max_model_len)]
         if params.search.engine == "openai":
-            wanted["search"] = (models["models/policy"], 0)
+            wanted["search"] = [models["models/policy"]]
+        if params.comparisons:  # one server answers in the place of the hosted critics, too
+            names = [critic.served for critic in map(critic_named, profiles.CRITICS)]
+            wanted["critic"] = [names[0], "--served-model-name", *names]
+            self.hub.add(names[0], model_folder("critic", names[0]))
         found = {}
-        for number, (section, (model, longest)) in enumerate(wanted.items()):
-            words = ["serve", model, "--generation-config", "vllm"]
-            words += ["--max-model-len", str(longest)] if longest else []
+        for number, (section, words) in enumerate(wanted.items()):
+            words = ["serve", *words, "--generation-config", "vllm"]
             found[section] = stack.enter_context(self.vllm(words, number, section))
         return found
 
@@ -137,18 +153,18 @@ class Rehearsal:
             process.wait()
 
     @contextmanager
-    def second_machine(self) -> Iterator[None]:
-        """Join every training run, as the documentation's second machine does, once the training set exists."""
-        runs = " ".join(sorted(load_params(self.clone / "params.yaml").runs))
-        ready = "metrics/validate_train.json"
-        script = f"until [ -f {ready} ]; do sleep 0.2; done; for run in {runs}; do python -m stages.train $run; done"
-        environment = self.environment | {"NODE_RANK": "1", "MASTER_ADDR": "127.0.0.1"}
-        (self.clone / ready).unlink(missing_ok=True)
-        with (self.log / "second-machine.txt").open("ab") as output:
+    def second_machine(self, commands: Sequence[str]) -> Iterator[None]:
+        """Run the commands of the documentation's second machine, which has its own temporary folder."""
+        temporary = self.work / "second-machine"
+        temporary.mkdir(exist_ok=True)
+        log = self.log / "second-machine.txt"
+        show(f"    on the second machine: {'; '.join(commands)}")
+        with log.open("ab") as output:
             process = subprocess.Popen(
-                ["bash", "-c", script],
+                ["bash", "-ec", "\n".join(commands)],
                 cwd=self.clone,
-                env=environment,
+                env=self.environment | {"TMPDIR": str(temporary)},
+                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -156,7 +172,7 @@ class Rehearsal:
         try:
             yield
             if process.wait(60):
-                raise RehearsalError(f"the second machine failed:\n{_tail(self.log / 'second-machine.txt')}")
+                raise RehearsalError(f"the second machine failed:\n{_tail(log)}")
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
@@ -212,23 +228,23 @@ class Rehearsal:
 
 
 @contextmanager
-def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool = False) -> Iterator[Rehearsal]:
-    """A clone with running substitutes, for the profiles ``names`` (default: every GPU profile)."""
+def rehearsal(
+    work: Path, names: Sequence[str] = (), committed: bool = False, verbose: bool = False
+) -> Iterator[Rehearsal]:
+    """A clone with running substitutes in the new folder ``work``, for the profiles ``names`` (default: every one).
+
+    Rehearsals in the same parent folder share the profiles and DVC's cache.
+    """
     start = time.monotonic()
-    python = material.vllm_python()
+    with material.lock():
+        python, any_model = material.vllm_python(), model_folder("policy", _ANY_MODEL)
     with ExitStack() as stack:
-        base = os.environ.get("PATHFINDER_REHEARSAL_FOLDER") or tempfile.mkdtemp(prefix="rehearsal-")
-        work = Path(base)
-        shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(parents=True)
-        if "PATHFINDER_REHEARSAL_FOLDER" not in os.environ:
-            stack.callback(shutil.rmtree, work, ignore_errors=True)
         log = work / "log"
-        log.mkdir()
+        log.mkdir(parents=True)
         hub = HubServer()
         stack.enter_context(hub_server(hub))
-        address = stack.enter_context(_vllm_parent(python, work, log, hub.environment(work / "hf")))
-        project = clone.clone(work / "clone", committed)
+        address = stack.enter_context(_vllm_parent(python, work, log, any_model, hub.environment(work / "hf")))
+        project = clone.clone(work / "clone", work.parent / "dvc-cache", committed)
         clone.add_vllm(project, address)
         known = profiles.gpu_profiles(project)
         if unknown := [name for name in names if name not in known]:
@@ -238,20 +254,21 @@ def rehearsal(names: Sequence[str] = (), committed: bool = False, verbose: bool 
         yield Rehearsal(work, project, hub, environment, log, list(names) or known, verbose=verbose)
 
 
+def _made(folder: Path) -> bool:
+    """Whether this process made ``folder``; False if it was there."""
+    with suppress(FileExistsError):
+        folder.mkdir(parents=True)
+        return True
+    return False
+
+
 @contextmanager
-def _vllm_parent(python: Path, work: Path, log: Path, hub: dict[str, str]) -> Iterator[Path]:
+def _vllm_parent(python: Path, work: Path, log: Path, model: Path, hub: dict[str, str]) -> Iterator[Path]:
     address = work / "vllm.socket"
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(material.ROOT), "HOME": os.environ.get("HOME", "/")}
     environment["OMP_NUM_THREADS"] = "1"  # threads would not survive a fork
     environment |= hub  # the client of the Hub reads them when it is imported
-    command = [
-        str(python),
-        "-m",
-        "tests.rehearsal.vllm_parent",
-        str(address),
-        str(log),
-        str(model_folder("policy", _ANY_MODEL)),
-    ]
+    command = [str(python), "-m", "tests.rehearsal.vllm_parent", str(address), str(log), str(model)]
     with (log / "vllm.txt").open("wb") as output:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, env=environment)
     try:
@@ -262,12 +279,6 @@ def _vllm_parent(python: Path, work: Path, log: Path, hub: dict[str, str]) -> It
     finally:
         process.terminate()
         process.wait()
-
-
-def _cpu_seconds() -> float:
-    """CPU time of the commands that have ended; half of it is the least time on two cores."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
 
 
 def _here(command: str, machine: profiles.Machine) -> str:
@@ -290,13 +301,3 @@ def _is_healthy(port: int) -> bool:
 
 def _tail(path: Path, lines: int = 40) -> str:
     return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-
-
-def _known_times() -> dict[str, float]:
-    path = material.cache() / _TIMES
-    found: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def _keep_times(times: dict[str, float]) -> None:
-    (material.cache() / _TIMES).write_text(json.dumps(times), encoding="utf-8")

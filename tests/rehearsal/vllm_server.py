@@ -212,7 +212,8 @@ class _Handler(JSONHandler):
             self.send(200, {})
         elif self.path == "/v1/models":
             longest = self.model.config.max_model_len
-            data = [{"id": name, "object": "model", "max_model_len": longest} for name in self.model.names]
+            about = {"object": "model", "owned_by": "vllm", "max_model_len": longest}
+            data = [{"id": name, **about} for name in self.model.names]
             self.send(200, {"object": "list", "data": data})
         else:
             self.send(404, {"error": {"message": "Not Found", "code": 404}})
