@@ -9,13 +9,16 @@ import importlib
 from typing import Any
 
 _WHERE = {
+    "PRM": "pathfinder.library",
+    "ScoredSolution": "pathfinder.library",
+    "ScoredStep": "pathfinder.library",
     "DataError": "pathfinder.core.io",
     "Solution": "pathfinder.core.steps",
     "StepScore": "pathfinder.core.steps",
     "TransientError": "pathfinder.core.io",
     "open_prm": "pathfinder.baselines.opening",
 }
-__all__ = ["DataError", "Solution", "StepScore", "TransientError", "open_prm"]
+__all__ = ["PRM", "DataError", "ScoredSolution", "ScoredStep", "Solution", "StepScore", "TransientError", "open_prm"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,8 @@ from pathfinder.benchmarks.readers import (
     search_set_named,
     search_sets,
 )
-from pathfinder.core.io import DataError, read_json, read_jsonl
+from pathfinder.core.given import open_given, rows_in
+from pathfinder.core.io import DataError
 from pathfinder.core.params import SearchSet
 
 Kind = Literal["processbench", "prmbench", "search"]
@@ -42,7 +43,7 @@ _COUNTED = {
     "invalid": "answers declared invalid (left out)",
     "repeated": "repeated rows ({repeated})",
     "unknown_id": "ids that are not in the data (left out)",
-    "subsets_left_out": "subsets that the file or the data lacks; the mean is over the rest",
+    "subsets_left_out": "subsets missing in the file or the data (the mean is over the others)",
     "unknown_question": "questions that are not in the data ({unknown})",
     "other_key": "rows whose gt_answer differs from the data's answer (the row's is used)",
     "steps_without_label": "steps without a label (left out)",
@@ -196,17 +197,14 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         paths = sorted(path for part in _PARTS[kind] for path in file.glob(part))
         if not paths:
             raise DataError(f"{file}: a folder without {' or '.join(_PARTS[kind]) or 'a known form'}; give a file")
-    elif not file.is_file():
-        raise DataError(f"{file}: no such file; give a prediction file (.json or .jsonl)")
     is_empty = True
     for path in paths:
-        with path.open("rb") as handle:
-            is_list = handle.read(64).lstrip()[:1] == b"["
-        for number, row in enumerate(read_json(path), start=1) if is_list else read_jsonl(path):
-            at, is_empty = f"{path}: row {number}", False
-            if not isinstance(row, dict):
-                raise DataError(f"{at}: expected an object, found {str(row)[:80]}. {_REMEDY}")
-            yield path, at, row
+        with open_given(str(path)) as (name, handle):
+            for at, row in rows_in(name, handle):
+                is_empty = False
+                if not isinstance(row, dict):
+                    raise DataError(f"{at}: expected an object, found {str(row)[:80]}. {_REMEDY}")
+                yield path, at, row
     if is_empty:
         raise DataError(f"{file}: contains no row; give a file with predictions")
 

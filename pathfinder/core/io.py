@@ -98,7 +98,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
-    """A new file or folder beside ``path``, locked and in the end removed, if it is still there."""
+    """Make a locked file or folder in the folder of ``path``, and remove it in the end unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
     made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from transformers.utils import logging
 
 from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import MASK
 from pathfinder.models.tokens import add_label_tokens
 
@@ -57,6 +57,13 @@ def resolve_part(folder: Path, name: str) -> Path | None:
         return cached_folder(part, model)
     inside = part if part.is_dir() else resolve(folder) / name
     return inside if inside.is_dir() else None
+
+
+def stored_dtype(folder: Path) -> str:
+    """The dtype of the files in ``folder`` by its config.json: "bfloat16" or "float32" (also for float16)."""
+    config = read_json(resolve(folder) / "config.json")
+    stored = (config.get("dtype") or config.get("torch_dtype")) if isinstance(config, dict) else None
+    return "bfloat16" if stored == "bfloat16" else "float32"
 
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:

@@ -3,52 +3,80 @@
 from __future__ import annotations
 
 import math
-import sys
+import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
-from pathfinder.core.io import DataError, parse_jsonl, read_jsonl
+from pathfinder.core.given import first_character, open_given, rows_in, text_in
+from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.core.text import printable
 
+Form = Literal["processbench", "prmbench"]
+"""Prediction files that can be written."""
+_BLANK = re.compile(r"\n[^\S\n]*\n")
 PRINTED = 512
 """Solutions that are scored before their rows are printed, so that an interruption loses no more."""
 
 
-def batched(solutions: Sequence[Solution], size: int) -> Iterator[Sequence[Solution]]:
-    """The solutions in parts of ``size``."""
-    return (solutions[start : start + size] for start in range(0, len(solutions), size))
+def batched(solutions: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
+    """The solutions in parts of ``PRINTED``."""
+    return (solutions[start : start + PRINTED] for start in range(0, len(solutions), PRINTED))
 
 
 def read_solutions(source: str) -> list[Solution]:
-    """Read rows ``{"id", "problem", "steps": […]}`` from a file, or from standard input for ``-``.
+    """Read solutions from a file, or from standard input for ``-``, in any of these forms.
 
-    Raises ``DataError`` naming the file and line of a bad row, or a file without rows.
+    JSON lines or one JSON list: ``{"problem", "steps": […]}``, ProcessBench's rows among them; PRMBench's rows, of
+    which the modified solution is scored. Other text is one solution: blank lines separate the problem and the steps. A
+    row without an id has its number, from 1. Raises ``DataError`` naming the file and row of a bad row, or a file
+    without solutions.
     """
-    if source == "-":
-        source, rows = "standard input", parse_jsonl(sys.stdin.buffer, "standard input")
-    elif Path(source).is_file():
-        rows = read_jsonl(Path(source))
-    else:
-        raise DataError(f"{source}: no such file; give a JSON Lines file or - for standard input")
-    solutions = [_solution(row, f"{source}:{number}") for number, row in rows]
+    with open_given(source) as (name, handle):
+        if first_character(handle) in (b"", b"{", b"["):
+            solutions = [_solution(row, at) for at, row in rows_in(name, handle)]
+        else:
+            problem, *steps = [part.strip() for part in _BLANK.split(text_in(name, handle)) if part.strip()]
+            solutions = [_solution({"id": 1, "problem": problem, "steps": steps}, name)]
     if not solutions:
-        raise DataError(f"{source}: contains no solution; give one JSON object per line")
+        raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")
     return solutions
 
 
 def _solution(row: Any, place: str) -> Solution:
+    found: tuple[Any, str, Any]
     match row:
-        case {"id": str() | int() as name, "problem": str() as problem, "steps": [*steps]}:
-            if steps and all(isinstance(step, str) for step in steps) and not isinstance(name, bool):
+        case {"idx": str() as idx, "classification": str() as kind, "modified_question": str() as problem}:
+            found = (f"{kind}_{idx}", problem, row.get("modified_process"))
+        case {"problem": str() as problem, "steps": steps}:
+            found = (row.get("id", place.rpartition(" ")[2]), problem, steps)
+        case _:
+            found = (None, "", None)
+    match found:
+        case (str() | int() as name, problem, [_, *_] as steps) if name is not True and name is not False:
+            if all(isinstance(step, str) for step in steps):
                 return Solution(str(name), problem, tuple(steps))
     raise DataError(
-        f"{place}: expected an object with id (string or integer), problem (string) and steps (non-empty list of "
-        f"strings), found {ascii(row)[:200]}; correct or remove the line"
+        f"{place}: expected an object with problem (string), steps (non-empty list of strings) and perhaps id (string "
+        f"or integer), found {ascii(row)[:200]}; correct or remove the row"
     )
+
+
+def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
+    """The row of a prediction file that ``pathfinder grade`` reads, by the rule of the benchmark's stage.
+
+    A step is incorrect if its reward is below one half or, in mode "pass1", if a label is negative. ProcessBench's
+    subset is the part of the id before its last hyphen.
+    """
+    verdicts = [not step.has_error if math.isnan(step.reward) else step.reward >= 0.5 for step in scores]
+    if form == "prmbench":
+        labels = {"scores": {"step_level_validity_labels": verdicts}}
+        return {"idx": solution.id, **labels} if scores else {"idx": solution.id, "scores": {}, "validity": False}
+    found = next((place for place, is_correct in enumerate(verdicts) if not is_correct), -1)
+    subset = solution.id.rpartition("-")[0]
+    return {"subset": subset, "id": solution.id, "prediction": found if scores else None}
 
 
 def score_row(solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:

@@ -40,8 +40,9 @@ class Scorer:
         token_budget: int = 16384,
         backend: Backend = "auto",
         mode: Mode = Mode.BOTH,
+        where: str | None = None,
     ) -> None:
-        prompter, model = open_prompter(folder, preset), load_model(resolve(folder), dtype)
+        prompter, model = open_prompter(folder, preset), load_model(resolve(folder), dtype, where=where)
         self._reader = TreeReader(prompter, model, DTYPES[dtype], backend, mode)
         self._budget = token_budget
 

@@ -153,7 +153,7 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
         "items without a row (missed): 399",
         "items with a null prediction (missed): 1",
         "repeated rows (the first is used): 1",
-        "subsets that the file or the data lacks; the mean is over the rest: 3",
+        "subsets missing in the file or the data (the mean is over the others): 3",
     ]
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import pytest
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.score_lines import read_solutions, render_scores, score_row
+from pathfinder.prm.score_lines import prediction, read_solutions, render_scores, score_row
 from pathfinder.prm.scoring import Scorer
 from tests.prm.test_scoring import save_prm
 
@@ -25,7 +27,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
     for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
-        with pytest.raises(DataError, match=rf"in\.jsonl:2: .*{what}"):
+        with pytest.raises(DataError, match=rf"in\.jsonl(: row |:)2: .*{what}"):
             read_solutions(str(source))
     score = StepScore({"math": 0.2, "consistency": 0.9}, 0.1)
     drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [score])
@@ -38,3 +40,49 @@ def test_a_solution_longer_than_the_context_is_a_row_without_steps() -> None:
     solution = Solution("1", "P", ("a",))
     assert score_row(solution, []) == {"id": "1", "steps": [], "too_long": True}
     assert "longer than the model's context" in render_scores(solution, [])
+
+
+GSM = {"id": "gsm8k-3", "generator": "x", "problem": "P", "steps": ["a", "b"], "final_answer_correct": True, "label": 1}
+CHANGED = {"idx": "7", "classification": "circular", "modified_question": "P", "modified_process": ["a", "b"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "ids"),
+    [
+        (
+            "own.jsonl",
+            '\n{"problem": "P", "steps": ["a", "b"]}\n{"id": 9, "problem": "P", "steps": ["a", "b"]}',
+            ["2", "9"],
+        ),
+        ("gsm8k.json", json.dumps([GSM], indent=1), ["gsm8k-3"]),
+        ("prm.jsonl", json.dumps(CHANGED), ["circular_7"]),
+        ("text.txt", "\n\nP\n \t\na\n\n\nb\n", ["1"]),
+    ],
+)
+def test_every_form_of_solutions_is_read(tmp_path: Path, name: str, text: str, ids: list[str]) -> None:
+    (tmp_path / name).write_text(text)
+    assert read_solutions(str(tmp_path / name)) == [Solution(identity, "P", ("a", "b")) for identity in ids]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [(b"only a problem", "steps"), (b"\xff\n\na", "UTF-8"), (b" \n", "no solution")]
+)
+def test_a_text_without_steps_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
+    (tmp_path / "a.txt").write_bytes(text)
+    with pytest.raises(DataError, match=words):
+        read_solutions(str(tmp_path / "a.txt"))
+
+
+def test_predictions_follow_the_benchmarks_rules() -> None:
+    solution = Solution("gsm8k-3", "P", ("a", "b"))
+    fine, doubted, nothing = (StepScore({"math": 0.9}, reward) for reward in (0.9, 0.4, math.nan))
+    typed = StepScore({"math": 0.1}, math.nan)
+    found = [
+        prediction("processbench", solution, scores)["prediction"] for scores in ([fine, doubted], [fine, fine], [])
+    ]
+    assert found == [1, -1, None]
+    assert prediction("processbench", solution, [nothing, typed])["prediction"] == 1, "mode pass1 has only the labels"
+    assert prediction("processbench", solution, [fine])["subset"] == "gsm8k"
+    labels = {"step_level_validity_labels": [True, False]}
+    assert prediction("prmbench", solution, [fine, doubted]) == {"idx": "gsm8k-3", "scores": labels}
+    assert prediction("prmbench", solution, []) == {"idx": "gsm8k-3", "scores": {}, "validity": False}

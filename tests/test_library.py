@@ -1,0 +1,119 @@
+"""The library's front door: a PRM from a folder or the Hub, typed results, and the same scores as the command."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pathfinder import PRM, DataError, ScoredStep
+from pathfinder.cli import app
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.sources.named_models import PUBLISHED, model_folder
+from tests.prm.test_scoring import save_prm
+from tests.support.hub_server import HubServer, hub_server
+
+ROOT = Path(__file__).resolve().parent.parent
+PROBLEM, STEPS = "1+1?", ["It is two.", "So <extra> 2."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random PRM in the form of the published checkpoint, which has no description of ours."""
+    folder = tmp_path_factory.mktemp("published")
+    save_prm(folder)
+    (folder / MODEL_FILE).unlink()
+    return folder
+
+
+def test_scores_are_typed_and_those_of_the_command(folder: Path, tmp_path: Path) -> None:
+    prm = PRM.load(folder)
+    one = prm.score(PROBLEM, STEPS)
+    both = prm.score_many([(PROBLEM, STEPS), ("Q", ["a"])])
+    assert both[0].rewards == pytest.approx(one.rewards, abs=1e-6)
+    assert [len(solution.steps) for solution in both] == [2, 1]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"id": 1, "problem": PROBLEM, "steps": STEPS}))
+    done = CliRunner().invoke(app, ["score", str(tmp_path / "in.jsonl"), "--model", str(folder)])
+    rows = json.loads(done.stdout)["steps"]
+    assert [(step.math, step.consistency, step.reward) for step in one.steps] == [
+        (row["math"], row["consistency"], row["reward"]) for row in rows
+    ]
+    assert [step.text for step in one.steps] == STEPS
+    assert one.rewards == [row["reward"] for row in rows]
+
+
+def test_verdicts_follow_labels_and_reward() -> None:
+    fine = ScoredStep("a", {"math": 0.9, "consistency": 0.5}, 0.5)
+    assert (fine.errors, fine.correct) == ((), True)
+    typed = ScoredStep("a", {"math": 0.4, "consistency": 0.9}, 0.9)
+    assert (typed.errors, typed.correct) == (("math",), False)
+    single = ScoredStep("a", {"error_free": 0.2}, None)
+    assert (single.math, single.errors, single.correct) == (None, ("error_free",), False)
+    assert not ScoredStep("a", {}, 0.4).correct
+
+
+def test_modes_without_reward_and_long_solutions_say_so(folder: Path) -> None:
+    labels = PRM.load(folder, mode="pass1").score(PROBLEM, STEPS)
+    assert labels.steps[0].reward is None
+    with pytest.raises(ValueError, match="pass1"):
+        _ = labels.rewards
+    long = PRM.load(folder).score(PROBLEM, ["a " * 9000])
+    assert (long.too_long, long.steps, long.first_error) == (True, (), None)
+
+
+@pytest.mark.parametrize("steps", [[], "text", [1]])
+def test_what_is_no_solution_is_refused(folder: Path, steps: list[str]) -> None:
+    with pytest.raises(DataError, match="solution 1: expected a problem"):
+        PRM.load(folder).score_many([(PROBLEM, STEPS), (PROBLEM, steps)])
+
+
+def test_the_published_checkpoint_is_fetched_once_from_the_hub(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (name, commit), hub = next(iter(PUBLISHED.items())), HubServer()
+    hub.add(name, folder, commit=commit)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with hub_server(hub):
+        hub.lead_here(monkeypatch, tmp_path / "home")
+        first = PRM.load(name).score(PROBLEM, STEPS)
+        asked = len(hub.requests)
+        assert PRM.load(name).score(PROBLEM, STEPS) == first == PRM.load(folder).score(PROBLEM, STEPS)
+        assert len(hub.requests) == asked, "a known commit needs no network"
+        assert model_folder(name, "main").name == commit
+        with pytest.raises(DataError, match="nobody/nothing"):
+            model_folder("nobody/nothing")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.txt").write_text("1+1?\n\nIt is two.")
+    done = CliRunner().invoke(app, ["score", "in.txt", "--model", name, "--as", "processbench"])
+    assert json.loads(done.stdout)["id"] == "1"
+
+
+def test_the_pinned_commit_is_that_of_the_profile() -> None:
+    text = (ROOT / "infra/profiles/evaluate-published.yaml").read_text()
+    assert all(f"location: {name}, revision: {commit}" in text for name, commit in PUBLISHED.items())
+
+
+@pytest.mark.parametrize("name", ["models/none", "none", "a/b/c", "https://x/y"])
+def test_a_missing_folder_is_no_repository(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        PRM.load(name)
+    with pytest.raises(DataError, match="a folder has no revision"):
+        PRM.load(tmp_path, revision="main")
+
+
+def test_the_page_s_examples_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/library.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    shutil.copytree(folder, tmp_path / "models/full")
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(blocks), {})  # noqa: S102  # the project's own page
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("He has 3 + 4 = 8 apples. 0.")
+    assert len(lines) == 4
