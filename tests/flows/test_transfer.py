@@ -1,0 +1,145 @@
+"""Pushes: no stage waits for them, only what the remote lacks is sent, and a failure says why."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.dvc import Cancelled, Dvc, DvcError
+from flows.guard.remote import describe, preflight
+from flows.storage import REMOTE, configure
+from flows.transfer import Transfer
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.sources.remote import ENDPOINT
+from tests.flows.conftest import Project
+
+
+@pytest.fixture(scope="module")
+def finished(make_project: Callable[[], Project]) -> Project:
+    """A project with all outputs, none of them pushed."""
+    project = make_project()
+    project.run("-m", "dvc", "repro", "-q")
+    return project
+
+
+def md5_file(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+
+
+@pytest.fixture
+def silent_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A store that accepts connections and never answers."""
+    listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+    address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+    for name, value in {
+        REMOTE: "s3://bucket/prefix",
+        ENDPOINT: address,
+        "AWS_ACCESS_KEY_ID": "someone",
+        "AWS_SECRET_ACCESS_KEY": "sesame",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_MAX_ATTEMPTS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    yield address
+    listener.close()
+
+
+def test_a_stage_does_not_wait_for_a_push_to_a_store_that_is_away(finished: Project, silent_store: str) -> None:
+    configure(finished.root)
+    dvc = Dvc(finished.root)
+    errors: list[BaseException] = []
+
+    def push() -> None:
+        try:
+            dvc.push("numbers", "square@even")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=push)
+    thread.start()
+    deadline = time.monotonic() + 60
+    while not (finished.root / ".dvc/tmp/push/.dvc/tmp/lock").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert Dvc(finished.root).reproduce("total", force=True, limit_s=40) == "ran"
+    assert thread.is_alive(), "the push still waits for the store"
+    dvc.stop()
+    thread.join(30)
+    assert [type(error) for error in errors] == [Cancelled]
+
+
+def test_a_push_sends_the_outputs_and_then_only_what_is_new(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REMOTE, raising=False)
+    configure(finished.root)
+    dvc, storage = Dvc(finished.root), finished.root / ".pathfinder/storage"
+    dvc.push("numbers", "square@even")
+    sent = {path: path.stat().st_mtime_ns for path in storage.rglob("*") if path.is_file()}
+    assert {path.name for path in storage.glob("runs/??/*/*")} < {
+        path.name for path in finished.root.glob(".dvc/cache/runs/??/*/*")
+    }
+    for name in ("out/numbers.txt", "out/even.txt", "metrics/even.json"):
+        md5 = md5_file(finished.root / name)
+        assert (storage / "files/md5" / md5[:2] / md5[2:]).exists(), name
+    dvc.push("numbers", "square@even", "square@odd", "total")
+    again = {path: path.stat().st_mtime_ns for path in sent}
+    assert again == sent, "what the remote had is not sent again"
+    mine = {path.relative_to(finished.root / ".dvc/cache") for path in finished.root.glob(".dvc/cache/runs/??/*/*")}
+    assert {path.relative_to(storage) for path in storage.glob("runs/??/*/*")} == mine
+    assert Transfer.prepare(finished.root, ["total"]).send_run_cache() == []
+
+
+def test_outputs_that_are_nowhere_are_an_error(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REMOTE, str(tmp_path / "other"))
+    configure(finished.root)
+    md5 = md5_file(finished.root / "out/total.txt")
+    cached = finished.root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
+    cached.rename(tmp_path / "kept")
+    with pytest.raises(DvcError, match=f"neither the cache nor the remote has md5: {md5}"):
+        Dvc(finished.root).push("total")
+    (tmp_path / "kept").rename(cached)
+
+
+def test_a_refused_push_names_the_cause(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(REMOTE, str(tmp_path / "file/below"))
+    configure(finished.root)
+    with pytest.raises(DvcError, match="Not a directory") as caught:
+        Dvc(finished.root).push("total")
+    assert not caught.value.transient
+    assert len(str(caught.value).splitlines()) == 1
+    with pytest.raises(DataError, match=r"cannot be stored there .*Not a directory"):
+        preflight(finished.root, str(tmp_path / "file/below"))
+
+
+def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    for name, value in {REMOTE: "s3://bucket", ENDPOINT: f"http://127.0.0.1:{port}"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    configure(finished.root)
+    with pytest.raises(DvcError, match="Could not connect to the endpoint") as caught:
+        Dvc(finished.root).push("total")
+    assert caught.value.transient
+    monkeypatch.setattr("flows.guard.remote._DELAYS_S", (0.1,))
+    with pytest.raises(TransientError, match="no answer from the store"):
+        preflight(finished.root, "s3://bucket")
+
+
+def test_a_run_says_where_results_go_and_where_they_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REMOTE, raising=False)
+    assert describe(tmp_path, "here") == f"results go to here ({REMOTE} is not set)"
+    sent = tmp_path / ".pathfinder/pushed.json"
+    sent.parent.mkdir()
+    sent.write_text('{"s3://team/runs": "1", "here": "2"}')
+    monkeypatch.setattr("flows.guard.remote.SENT", sent.relative_to(tmp_path))
+    assert describe(tmp_path, "here").endswith("; earlier runs here sent theirs to s3://team/runs")
