@@ -16,6 +16,8 @@ import typer
 
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.text import errors_without_traceback, printable
+from pathfinder.lineage.formats import cli as formats
+from pathfinder.lineage.records import cli as records
 from pathfinder.lineage.verbs import cli as verbs
 from pathfinder.lineage.verbs.show import AsJson, show
 
@@ -88,6 +90,8 @@ def record(
 
 
 app.add_typer(verbs.app)
+app.add_typer(formats.app)
+app.add_typer(records.app)
 
 if __name__ == "__main__":
     with errors_without_traceback():

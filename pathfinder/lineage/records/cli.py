@@ -1,0 +1,55 @@
+"""The verbs about records: ``down`` and ``forget``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pathfinder.lineage.verbs.show import AsJson, show
+
+app = typer.Typer()
+_HELP = "The id of a record or a line, a content id, licence:X, rater:X or source:X."
+
+
+@app.command()
+def down(
+    selector: Annotated[str, typer.Argument(metavar="WHAT", help=_HELP)],
+    as_json: AsJson = False,
+) -> None:
+    """List the runs, models, mixes and figures that rest on records."""
+    from pathfinder.lineage.records import down as verb
+
+    found = verb.down(selector, Path())
+    show(found, as_json, verb.as_lines(found))
+
+
+@app.command()
+def items(
+    benchmark: Annotated[str, typer.Argument(help="processbench, prmbench, search, best_of_n_min or sample.")],
+    system: Annotated[str, typer.Argument(help="A run, a published PRM or a judge.")],
+    item: Annotated[str | None, typer.Argument(help="One item (default: all).")] = None,
+    wrong: Annotated[bool, typer.Option("--wrong", help="Only decisions that are not correct.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the decisions of a system on the items of a benchmark: what a figure was counted from."""
+    from pathfinder.lineage.records.items import decisions
+    from pathfinder.lineage.verbs.show import table
+
+    rows = decisions(Path(), benchmark, system, item, wrong)
+    show(rows, as_json, table(rows))
+
+
+@app.command()
+def forget(
+    selectors: Annotated[list[str], typer.Argument(metavar="WHAT...", help=_HELP)],
+    reason: Annotated[str, typer.Option(help="Is written beside the exclusion.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Exclude records from the next training set; list what runs again and the time that it took before."""
+    from pathfinder.lineage.records import forget as verb
+
+    found = verb.forget(selectors, Path(), reason, dry_run)
+    show(found, as_json, verb.as_lines(found))
