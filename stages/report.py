@@ -6,7 +6,8 @@ Writes  reports/report.{html,md}, reports/tables.json, reports/plots/
 Run     python -m stages.report
 
 ``python -m stages.report published`` is the stage of a profile without runs: it writes only the tables of published
-PRMs, critics and the policy, to reports/published.{html,md,json}.
+PRMs, critics and the policy, to reports/published.{html,md,json}. ``python -m stages.report index`` is the stage
+``index``, which follows every upstream line and step to the runs that used it (``pathfinder.reporting.index.write``).
 
 Parts whose metrics do not exist yet are reported as missing. The page has no time stamp: same input, same bytes.
 """
@@ -19,12 +20,14 @@ from typing import Literal
 from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
-from pathfinder.pages.page import to_html, to_markdown
+from pathfinder.pages.page import files_of, to_html, to_markdown
 from pathfinder.provenance.stage import stage
-from pathfinder.reporting.contents import page_of, systems_only
+from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, tables_of
+from pathfinder.reporting.index.write import write_index
 from pathfinder.reporting.names import PUBLISHED, TABLES
+from pathfinder.reporting.origins import digest_of_source
 from pathfinder.reporting.results import load_results
 
 REPORTS = Path("reports")
@@ -32,9 +35,12 @@ GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "va
 
 
 @stage
-def main(which: Literal["report", "published"] = "report") -> None:
+def main(which: Literal["report", "published", "index"] = "report") -> None:
     """Run the stage."""
     params = load_params()
+    if which == "index":
+        write_index(params)
+        return
     results = load_results(Path("metrics"), parse_runs(params.runs), [*params.baselines, *params.critics])
     gates = {name: read_json(path) if path.exists() else None for name, path in GATES.items()}
 
@@ -42,10 +48,11 @@ def main(which: Literal["report", "published"] = "report") -> None:
     page = page_of(evidence, params.profile, gates)
     if which == "published":
         page = systems_only(page)
+    digests = {path: digest_of_source(path) for path in files_of(page)}
 
-    write_text(REPORTS / f"{which}.html", to_html(page))
-    write_text(REPORTS / f"{which}.md", to_markdown(page))
-    write_json(TABLES if which == "report" else PUBLISHED, tables_of(evidence, page, params.profile))
+    write_text(REPORTS / f"{which}.html", to_html(with_files(page, digests)))
+    write_text(REPORTS / f"{which}.md", to_markdown(with_files(page, digests)))
+    write_json(TABLES if which == "report" else PUBLISHED, tables_of(evidence, page, params.profile, digests))
     if which == "published":
         return
     with atomic_folder(REPORTS / "plots") as folder:

@@ -11,21 +11,20 @@ import base64
 import hashlib
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, Template
+
+from pathfinder.pages.origins import origin_of
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
-ROOT = "../"
-"""The project folder, relative to a page in one of its folders."""
-LINEAGE = f"{ROOT}.pathfinder/stages.html"
-"""The page that lists every stage's inputs and outputs (``pathfinder.lineage.stage_times``)."""
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 """The colours of the light and dark themes as CSS variables."""
 
@@ -42,15 +41,14 @@ class Text:
 class Table:
     """A table whose first column names its rows; ``emphasis`` holds the indices of rows printed in bold.
 
-    ``origin`` is the file that its figures are read from; the page links to it and to its lineage. ``links`` maps row
-    names to addresses. ``is_anchored`` gives each row its own address (``anchor_of`` its name).
+    Cells are texts; those that are ``Sourced`` know their files. ``links`` maps row names to addresses.
+    ``is_anchored`` gives each row its own address (``anchor_of`` its name).
     """
 
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     emphasis: frozenset[int] = frozenset()
-    origin: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
     is_anchored: bool = False
 
@@ -59,6 +57,11 @@ class Table:
         """The columns that contain only figures; they are right-aligned."""
         columns = range(1, len(self.headers))
         return frozenset(column for column in columns if all(_NUMBER.match(row[column]) for row in self.rows))
+
+    @property
+    def files(self) -> list[str]:
+        """The files that its cells were made from."""
+        return _files(cell for row in self.rows for cell in row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,38 @@ class Page:
     sections: Sequence[Section]
 
 
+def files_of(page: Page) -> list[str]:
+    """The files that the page's texts were made from, sorted."""
+    return sorted(_files(_texts(part) for part in (*page.blocks, *page.sections)))
+
+
+def _files(texts: Iterable[Any]) -> list[str]:
+    """The files of every text, also of texts in nested sequences, each once."""
+    found: dict[str, None] = {}
+    for text in texts:
+        if isinstance(text, str):
+            found |= dict.fromkeys(origin.files if (origin := origin_of(text)) else ())
+        else:
+            found |= dict.fromkeys(_files(text))
+    return list(found)
+
+
+def _texts(block: Block | Section) -> Iterator[Any]:
+    match block:
+        case Text():
+            yield block.text
+        case Table():
+            yield from block.rows
+        case Figure():
+            yield block.alt
+        case Listing():
+            yield block.items
+        case Browser():
+            yield from map(_texts, block.entries)
+        case _:
+            yield from map(_texts, block.blocks)
+
+
 def anchor_of(name: str) -> str:
     """The address for a name within a page: ``metrics/train/full.json`` becomes ``metrics-train-full-json``."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -145,7 +180,7 @@ def _template() -> Template:
         keep_trailing_newline=True,
         finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
-    environment.globals |= {"anchor_of": anchor_of, "project": ROOT, "lineage": LINEAGE}
+    environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of}
     return environment.get_template("page.html")
 
 
@@ -170,8 +205,7 @@ def _markdown(block: Block) -> str:
         case Table():
             rows = [[_md(cell) for cell in row] for row in block.rows]
             table = markdown_table([_md(header) for header in block.headers], rows, block.numeric)
-            file = _md(block.origin)
-            origin = f"\n\nSource: {file}; lineage: pathfinder lineage up {file}" if file else ""
+            origin = f"\n\nSource: {', '.join(map(_md, block.files))}" if block.files else ""
             return f"**{_md(block.caption)}**\n\n{table}{origin}"
         case Figure():
             return f"_{_md(block.caption)}_ {_md(block.alt)}"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any, get_args
 
 from pathfinder.core.prompts import Label
-from pathfinder.pages.page import LINEAGE, Block, Figure, Fold, Table, Text, anchor_of
+from pathfinder.pages.origins import Origin, Sourced
+from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting.cells import figures, folded, percent
 from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, name_of
+from pathfinder.reporting.origins import in_percent, made, said
 from pathfinder.reporting.record_flow import source_name
 from pathfinder.reporting.results import Metrics, Results
 
@@ -23,11 +26,15 @@ def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     suites: dict[tuple[str, str], list[bool]] = {}
     for gate in outcome["gates"]:
         suites.setdefault((gate["suite"], gate["file"]), []).append(gate["passed"])
-    rows = [(name, file, str(len(passed)), str(sum(passed))) for (name, file), passed in suites.items()]
+    origin = Origin("count", (f"reports/{folder}/validation.json#/gates",))
+    rows = [
+        (name, file, *(Sourced(str(count), origin) for count in (len(passed), sum(passed))))
+        for (name, file), passed in suites.items()
+    ]
     failed = sum(not gate["passed"] for gate in outcome["gates"])
     verdict = f"{failed} gates failed." if failed else f"All {len(outcome['gates'])} gates passed."
     return [
-        Text(f"{verdict} Details: reports/{folder}/index.html.", is_notice=bool(failed)),
+        Text(Sourced(f"{verdict} Details: reports/{folder}/index.html.", origin), is_notice=bool(failed)),
         Table(f"Gates of {folder} by suite.", ("suite", "file", "gates", "passed"), rows),
     ]
 
@@ -38,9 +45,10 @@ def overlap(build: Metrics | None) -> list[Block]:
         return [Text(f"{MISSING}: run the build stage.")]
     if removed := build.get("removed"):
         each = (f"{name} {row['problems']:,} problems, {row['records']:,} records" for name, row in removed.items())
-        removal = f"Removed: {'; '.join(each)} (a problem in several benchmarks counts for each)."
+        text = f"Removed: {'; '.join(each)} (a problem in several benchmarks counts for each)."
+        removal = said(text, [row[key] for row in removed.values() for key in ("problems", "records")])
     else:
-        removal = "No overlap was removed (build.remove_overlap)."
+        removal = said("No overlap was removed (build.remove_overlap).", [])
     lead = (
         "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
         "counts once: as the same if it is equal after normalisation, otherwise as near by word 3-shingles. "
@@ -57,13 +65,18 @@ def overlap(build: Metrics | None) -> list[Block]:
     table = Table(caption, ("benchmark", *columns), whole)
     parts = parts if len({source for _, source, *_ in parts}) > 1 else []
     by_source = "Overlap by source."
-    return [Text(lead + removal), table, *folded(by_source, by_source, ("benchmark", "source", *columns), parts)]
+    return [
+        Text(Sourced(lead + removal, removal.origin)),
+        table,
+        *folded(by_source, by_source, ("benchmark", "source", *columns), parts),
+    ]
 
 
 def _overlap_row(shared: Mapping[str, int], bench: Mapping[str, Any]) -> list[str]:
     exact, near, steps = shared["exact_steps"], shared["near_steps"], bench["steps"]
     counts = [bench["items"], shared["exact_problems"], shared["near_problems"], steps, exact, near]
-    return [*figures(counts, ","), *figures([100 * (exact + near) / steps if steps else None])]
+    share = made("percentage", 100 * (exact + near) / steps, [exact, near, steps]) if steps else None
+    return [*figures(counts, ","), *figures([share])]
 
 
 def curves_of(results: Results) -> list[dict[str, Any]]:
@@ -83,20 +96,20 @@ def training(results: Results) -> list[Block]:
     if not results.train and not results.logs:
         return [Text(f"{MISSING}: run the train stage.")]
     series = {
-        name_of(members[0]): [(float(row["step"]), float(row["loss"])) for row in results.logs[members[0].name]]
+        name_of(members[0]): [(float(row["step"]), row["loss"]) for row in results.logs[members[0].name]]
         for members in results.systems
         if members[0].name in results.logs
     }
     columns = ("train_records", "optimiser_steps", "tokens_an_epoch")
     rows = [
-        (run, *figures([found.get(key) for key in columns], ","), f"{found.get('final_loss', float('nan')):.3f}")
+        (run, *figures([found.get(key) for key in columns], ","), *figures([found.get("final_loss", nan)], ".3f"))
         for run, found in results.train.items()
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
     caption = "Training runs. One tree holds all steps of a problem; separate samples, as published, need more tokens."
     shares = ("accuracy", "majority_accuracy", "auc")
     labels = [
-        (run, label, f"{found.get('n', 0):,}", *figures([found.get(key) for key in shares], ".3f"))
+        (run, label, *figures([found.get("n", 0)], ","), *figures([found.get(key) for key in shares], ".3f"))
         for run, metrics in results.train.items()
         for label, found in metrics.get("test_labels", {}).items()
     ]
@@ -105,7 +118,7 @@ def training(results: Results) -> list[Block]:
     return [
         _losses("Training loss of each system's first run.", series),
         *_learning(results),
-        Table(caption, headers, rows, origin="metrics/train/full.json"),
+        Table(caption, headers, rows),
         *folded("Held-out labels", label_caption, label_headers, labels),
     ]
 
@@ -117,10 +130,13 @@ def _learning(results: Results) -> list[Block]:
     for row in curves_of(results):
         name, step = row["system"], float(row["step"])
         losses.setdefault(name, {}).setdefault(step, []).append(row["loss"])
-        accuracies.setdefault(name, {}).setdefault(row["label"], []).append((step, 100 * row["accuracy"]))
+        share = in_percent(row["accuracy"]) or 0.0
+        accuracies.setdefault(name, {}).setdefault(row["label"], []).append((step, share))
     if not losses:
         return []
-    means = {name: [(step, sum(v) / len(v)) for step, v in line.items()] for name, line in losses.items()}
+    means = {
+        name: [(step, made("mean", sum(v) / len(v), v)) for step, v in line.items()] for name, line in losses.items()
+    }
     folded = []
     for name, lines in accuracies.items():
         # with spans, the axis starts near the values
@@ -138,7 +154,8 @@ def _losses(caption: str, series: Curves) -> Figure:
 def _ends(series: Curves, digits: int) -> str:
     """The first and last value of each curve in words."""
     ends = {name: (line[0][1], line[-1][1]) for name, line in series.items() if line}
-    return "; ".join(f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items()) + "."
+    text = "; ".join(f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items()) + "."
+    return said(text, [value for pair in ends.values() for value in pair])
 
 
 def truth_lines(truth: Metrics | None) -> list[str]:
@@ -147,13 +164,18 @@ def truth_lines(truth: Metrics | None) -> list[str]:
     if not found["steps"]:
         return []
     rate = {name: percent(figure) for name, figure in found.items() if isinstance(figure, Mapping)}
-    return [
+    lines = [
         f"On {found['steps']:,} steps with known ground truth, {rate['wrong']} % of them incorrect, the judge finds "
         f"{rate['error_recall']} % of the errors at a precision of {rate['error_precision']} % and flags "
         f"{rate['false_alarms']} % of the correct steps.",
         f"{rate['labels_right']} % of its labels are correct: {rate['labels_right_kept']} % of the {found['kept']:,} "
         f"that the consistency filter kept, {rate['labels_right_dropped']} % of those it dropped.",
     ]
+    used = [
+        [found["steps"], *(rate[name] for name in ("wrong", "error_recall", "error_precision", "false_alarms"))],
+        [found["kept"], *(rate[name] for name in ("labels_right", "labels_right_kept", "labels_right_dropped"))],
+    ]
+    return [said(line, values, "copies") for line, values in zip(lines, used, strict=True)]
 
 
 def truth(metrics: Metrics | None) -> list[Block]:
@@ -173,7 +195,7 @@ def truth(metrics: Metrics | None) -> list[Block]:
         "A label is correct if both its math and its consistency score are."
     )
     headers = ("source:rating", "judged", "kept by the filter", *TEXTS["truth"].values())
-    return [*map(Text, truth_lines(metrics)), Table(caption, headers, rows, origin="metrics/truth.json")]
+    return [*map(Text, truth_lines(metrics)), Table(caption, headers, rows)]
 
 
 def costs(results: Results) -> list[Block]:
@@ -181,14 +203,14 @@ def costs(results: Results) -> list[Block]:
     label = results.stages["label"]
     blocks: list[Block] = [Text(f"{MISSING}: run the label stage.")]
     if label is not None:
-        rows = [(title, f"{label[key]:,}") for key, title in TEXTS["judge"].items() if label.get(key) is not None]
-        blocks = [Table("The judge's work.", ("what", "count"), rows, origin="metrics/label.json")]
+        titles = {key: title for key, title in TEXTS["judge"].items() if label.get(key) is not None}
+        rows = [(title, *figures([label[key]], ",")) for key, title in titles.items()]
+        blocks = [Table("The judge's work.", ("what", "count"), rows)]
     if work := _work(results):
-        links = {stage: f"{LINEAGE}#{anchor_of(stage)}" for stage, _ in work}
-        blocks.append(Table("The models' work by stage.", ("stage", "work"), work, links=links))
+        blocks.append(Table("The models' work by stage.", ("stage", "work"), work))
     times = (
-        "Times and memory vary between executions, so this page leaves them out. Each stage above links to "
-        ".pathfinder/stages.html, which lists them for every stage's latest execution here."
+        "Times and memory vary between executions, so this page leaves them out. The file .pathfinder/stages.html in "
+        "the run's folder lists them for every stage's latest execution there."
     )
     return [*blocks, Text(times)]
 
@@ -203,11 +225,12 @@ def _work(results: Results) -> list[tuple[str, str]]:
         ("sample", {"": results.sample} if results.sample else {}, {"samples": "solutions sampled"}),
         ("search", measured[SEARCH], {"policy_calls": "sequential policy calls", "candidates": "steps scored"}),
     ]
-    rows = []
+    rows: list[tuple[str, str]] = []
     for stage, metrics, names in kinds:
         for run, found in metrics.items():
             amounts = {**found, **found.get("details", {})}
-            parts = [f"{amounts[key]:,} {unit}" for key, unit in names.items() if amounts.get(key) is not None]
+            known = {unit: amounts[key] for key, unit in names.items() if amounts.get(key) is not None}
+            text = ", ".join(f"{amount:,} {unit}" for unit, amount in known.items()) or NOT_APPLICABLE
             name = "control" if run == CONTROL else f"{stage}@{run}" if run else stage
-            rows.append((name, ", ".join(parts) or NOT_APPLICABLE))
+            rows.append((name, said(text, known.values())))
     return rows

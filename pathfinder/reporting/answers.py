@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Listing, Table
+from pathfinder.reporting.cells import figures
 from pathfinder.reporting.claims import (
     MORE_DATA,
     SEARCH_BEATS,
@@ -15,10 +16,11 @@ from pathfinder.reporting.claims import (
     Findings,
     adjusted_findings,
     by_verdict,
+    cell_of,
     listed,
 )
 from pathfinder.reporting.evidence import BEST_OF_N, MAJORITY, ONE_SAMPLE, Evidence
-from pathfinder.reporting.names import NOT_APPLICABLE
+from pathfinder.reporting.origins import said
 
 _SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
 _QUESTIONS = {
@@ -43,11 +45,12 @@ _DATA_EFFECTS = {
 def answers(evidence: Evidence, found: Findings) -> list[Block]:
     """One sentence per question that was tested, then guided search set by set; empty without comparisons."""
     by_claim = [(question, found.get(VARIANT_CLAIMS[variant])) for variant, question in _QUESTIONS.items()]
-    sentences = [f"{question} {_verdicts(tests, 'on')}" for question, tests in by_claim if tests]
+    sentences = [_said(f"{question} {_verdicts(tests, 'on')}", tests.values()) for question, tests in by_claim if tests]
     sentences += _data(found)
     searches = {claim.removeprefix(SEARCH_BEATS): tests for claim, tests in found.items() if SEARCH_BEATS in claim}
     if rivals := {rival: next(iter(tests.values())) for rival, tests in searches.items()}:
-        sentences.append(f"Does guided search beat the alternatives without it? {_verdicts(rivals, 'against')}")
+        question = "Does guided search beat the alternatives without it?"
+        sentences.append(_said(f"{question} {_verdicts(rivals, 'against')}", rivals.values()))
     by_set = _by_set(evidence)
     sentences += _where(evidence, by_set)
     return [*([Listing(sentences)] if sentences else []), *_table(evidence, by_set)]
@@ -70,7 +73,9 @@ def _data(found: Findings) -> list[str]:
         for name, some in found.get(SOME_DATA, {}).items()
         if (more := more_data.get(name)) is not None
     ]
-    return [f"Does more weak data keep helping, or does it saturate? {_sentence('; '.join(parts))}"] if parts else []
+    question, tests = "Does more weak data keep helping, or does it saturate?", (found.get(SOME_DATA, {}), more_data)
+    used = [test for given in tests for test in given.values()]
+    return [_said(f"{question} {_sentence('; '.join(parts))}", used)] if parts else []
 
 
 def course(some: Finding, more: Finding) -> str:
@@ -103,14 +108,15 @@ def _where(evidence: Evidence, by_set: Findings) -> list[str]:
             for name in ends
         )
         parts.append(f"{title} on {where}, from {most} to {least}")
-    return [f"On which sets? It beats {'; '.join(parts)}."] if parts else []
+    used = [test for tests in by_set.values() for test in tests.values()]
+    return [_said(f"On which sets? It beats {'; '.join(parts)}.", used)] if parts else []
 
 
 def _table(evidence: Evidence, by_set: Findings) -> list[Block]:
     rivals = [rival for rival in _RIVALS if any(rival in tests for tests in by_set.values())]
     levels = {name: evidence.by_set[name][0].value for name in by_set}
     rows = [
-        (_SETS.get(name, name), f"{level:.1f}", *(str(by_set[name].get(rival, NOT_APPLICABLE)) for rival in rivals))
+        (_SETS.get(name, name), *figures([level]), *(cell_of(by_set[name].get(rival)) for rival in rivals))
         for name, level in sorted(levels.items(), key=lambda item: item[1])
     ]
     caption = (
@@ -118,7 +124,11 @@ def _table(evidence: Evidence, by_set: Findings) -> list[Block]:
         "is adjusted over all cells of this table."
     )
     headers = ("set", "pass@1", *(f"lead over {_RIVALS[rival]}" for rival in rivals))
-    return [Table(caption, headers, rows, origin="artifacts/predictions/search/full.jsonl")] if rows else []
+    return [Table(caption, headers, rows)] if rows else []
+
+
+def _said(text: str, tests: Iterable[Finding]) -> str:
+    return said(text, [figure for test in tests for figure in (test.value, test.low, test.high)])
 
 
 def _sentence(text: str) -> str:

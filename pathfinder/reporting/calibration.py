@@ -18,10 +18,14 @@ _POINTS = 200  # of a drawn curve
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Rewards of steps (float64, shape ``[steps]``) and whether each step is correct (bool, same shape)."""
+    """Rewards of steps (float64, shape ``[steps]``) and whether each step is correct (bool, same shape).
+
+    ``files`` are what they were read from.
+    """
 
     values: npt.NDArray[np.float64]
     correct: npt.NDArray[np.bool_]
+    files: tuple[str, ...] = ()
 
     @property
     def has_both(self) -> bool:

@@ -6,19 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pathfinder.core.runs import Run
+from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Fold, Table
 from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
-from pathfinder.reporting.results import Metrics, Reading, Results, Score, main_rule
+from pathfinder.reporting.origins import MEAN, SUM, made
+from pathfinder.reporting.results import Cell, Metrics, Reading, Results, Score, main_rule
 
 
 def figures(values: Iterable[float | None], form: str = ".1f") -> list[str]:
-    """Figures in a format, by default to one decimal place; a dash for ``None``."""
-    return [NOT_APPLICABLE if value is None else f"{value:{form}}" for value in values]
+    """Figures in a format, by default to one decimal place, with their origins; a dash for ``None``."""
+    return [NOT_APPLICABLE if value is None else Sourced(f"{value:{form}}", origin_of(value)) for value in values]
+
+
+def printed(cell: Cell) -> str:
+    """A score with its interval and its origins; a word as it is."""
+    if isinstance(cell, str):
+        return cell
+    origin = origin_of(cell.value)
+    how = origin.how if origin else ""
+    return Sourced(str(cell), joined(how, [cell.value], [cell.low, cell.high]))
 
 
 def percent(figure: Metrics) -> str:
     """A figure of the form ``{"value", "interval"}``; a dash if nothing was counted."""
-    return NOT_APPLICABLE if figure["value"] is None else str(Score(figure["value"], *figure["interval"]))
+    return NOT_APPLICABLE if figure["value"] is None else printed(Score(figure["value"], *figure["interval"]))
 
 
 def nested(found: Any, *keys: str) -> Any:
@@ -50,17 +61,9 @@ def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], *keys: str) 
     return _mean(nested(metrics.get(run.name), *keys) for run in members)
 
 
-def folded(
-    summary: str, caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]], origin: str = ""
-) -> list[Block]:
+def folded(summary: str, caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[Block]:
     """A collapsed table, or nothing if it has no rows."""
-    return [Fold(summary, [Table(caption, headers, rows, origin=origin)])] if rows else []
-
-
-def origin_of(results: Results, benchmark: Benchmark) -> str:
-    """The metric file of the first measured run; the other runs' files are in the same folder."""
-    folder = f"metrics/{benchmark.key}"
-    return f"{folder}/{first}.json" if (first := next(iter(results.benchmarks[benchmark]), None)) else folder
+    return [Fold(summary, [Table(caption, headers, rows)])] if rows else []
 
 
 def measured(results: Results, benchmark: Benchmark) -> list[list[Run]]:
@@ -78,12 +81,17 @@ def scale_points(results: Results, reading: Reading = main_rule) -> list[tuple[R
     for members in results.systems:
         train = next((results.train[run.name] for run in members if run.name in results.train), None)
         if members[0].variant == "full" and train is not None and "sources" in train:
-            records = sum(train["sources"].values())
+            sources = train["sources"]
+            records = made(SUM, sum(sources.values()), sources.values())
+            others = [count for name, count in sources.items() if name != "prm800k"]
             scores = [mean_of(members, found[bench], bench.figure) for bench in BENCHMARKS]
-            points.append((members[0], records, records - train["sources"].get("prm800k", 0), scores))
+            points.append((members[0], records, made(SUM, sum(others), others or [records]), scores))
     return sorted(points, key=lambda point: point[1])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
     found = [value for value in values if value is not None]
-    return sum(found) / len(found) if found else None
+    if len(found) < 2:
+        return found[0] if found else None
+    mean: float = made(MEAN, sum(found) / len(found), found)
+    return mean

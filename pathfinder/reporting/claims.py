@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
+from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
-from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TABLES, spoken
+from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, spoken
+from pathfinder.reporting.origins import with_origin
 
 VARIANT_CLAIMS = {
     "no_subtasks": "separate subtasks help",
@@ -19,6 +21,7 @@ VARIANT_CLAIMS = {
 }
 SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
 SEARCH_BEATS = "guided search beats "
+P_BASIS = "p adjusted over all comparisons"
 _VERDICTS = ("yes", "no", "perhaps", "perhaps not", "open")
 
 
@@ -42,6 +45,15 @@ class Finding(Estimate):
     def __str__(self) -> str:
         return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
 
+    def cell(self) -> Sourced:
+        """The finding in words with the origin of its figures."""
+        return Sourced(str(self), joined(f"paired difference, {P_BASIS},", [self.value], [self.low, self.high]))
+
+    def reversed(self) -> Finding:
+        """The finding that the other side is ahead."""
+        value, low, high = (with_origin(-each, origin_of(each)) for each in (self.value, self.high, self.low))
+        return Finding(value, low, high, self.p)
+
 
 Findings = Mapping[str, Mapping[str, Finding]]
 """For each claim, a finding per benchmark title."""
@@ -59,7 +71,7 @@ def findings(evidence: Evidence, compared: Sequence[Comparison]) -> Findings:
     known = {}
     for one, test in zip(compared, adjusted_findings(compared), strict=True):
         known[one.benchmark, one.left, one.right] = test
-        known[one.benchmark, one.right, one.left] = Finding(-test.value, -test.high, -test.low, test.p)
+        known[one.benchmark, one.right, one.left] = test.reversed()
     tested: dict[str, dict[str, Finding]] = {}
     for claim, ahead, behind in _claims(evidence):
         for bench in BENCHMARKS:
@@ -73,13 +85,13 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     titles = [bench.title for bench in BENCHMARKS]
-    rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
+    rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
         "comparisons of this page. “Yes” and “no” mean p < 0.05. “Perhaps” and “perhaps not” mean that the interval "
         "excludes zero but p is larger. “Open” means neither."
     )
-    table = Table(caption, ("claim", *titles), rows, origin=str(TABLES))
+    table = Table(caption, ("claim", *titles), rows)
     return [
         *map(Text, _hypothesis(found.get(VARIANT_CLAIMS["no_subtasks"], {}))),
         table,
@@ -91,13 +103,18 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
     """The claims about variants and mixes again, under the published decision rules."""
     found = findings(evidence, evidence.compared_as_published)
     titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
-    rows = [(claim, *(str(tests.get(title, NOT_APPLICABLE)) for title in titles)) for claim, tests in found.items()]
+    rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). On "
         "PRMBench the published prompt differs from the training prompt, which a small model may not understand. The "
         "p-values are adjusted over the comparisons of this table."
     )
-    return [Table(caption, ("claim", *titles), rows, origin=str(TABLES))] if rows else []
+    return [Table(caption, ("claim", *titles), rows)] if rows else []
+
+
+def cell_of(finding: Finding | None) -> str:
+    """A finding as a cell of a table; a dash for ``None``."""
+    return finding.cell() if finding else NOT_APPLICABLE
 
 
 def _about_seeds(compared: Sequence[Comparison]) -> list[str]:

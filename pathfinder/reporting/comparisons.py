@@ -8,7 +8,7 @@ the others are assumed to vary as much.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,11 @@ from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, replicate
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
+from pathfinder.reporting.origins import from_files, made
 from pathfinder.reporting.results import Score
 
 Row = Mapping[str, Any]
+_DIFFERENCE = "paired difference"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +104,48 @@ def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
 class System:
     """A system's replicates (float64, shape ``[seeds, 1 + samples]``) on the problems ``keys`` of one benchmark.
 
-    Controls that need no training have one row and no seed.
+    Controls that need no training have one row and no seed. ``files`` are what it was measured from.
     """
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     replicates: npt.NDArray[np.float64]
+    files: tuple[str, ...] = ()
 
-    def level(self, report: Report, spread: Spread | None = None) -> Score:
+    def level(self, report: Report, spread: Between | None = None) -> Score:
         """The mean over seeds in percent, its interval clipped to 0 to 100; ``spread`` applies to a single seed."""
-        between = spread.of(1) if spread and len(self.seeds) == 1 else None
-        found = estimate([self.replicates], report.confidence, between)
-        return Score(found.value, max(0.0, found.low), min(100.0, found.high))
+        between = spread if spread and len(self.seeds) == 1 else None
+        found = estimate([self.replicates], report.confidence, between.spread.of(1) if between else None)
+        how = f"mean over {len(self.seeds)} seeds" if len(self.seeds) > 1 else "statistic"
+        own = from_files(how, self.files)
+        ends = [own, *([between.carrier] if between else [])]
+        low, high = (made(how, end, ends) for end in (max(0.0, found.low), min(100.0, found.high)))
+        return Score(made(how, found.value, [own]), low, high)
 
 
-def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True) -> System | None:
-    """Combine a system's runs by seed; runs without problems or on other problems than the first are left out."""
+@dataclass(frozen=True, slots=True)
+class Between:
+    """The variance between training seeds, and the files of the systems that it was measured on."""
+
+    spread: Spread
+    files: tuple[str, ...]
+
+    @property
+    def carrier(self) -> object:
+        """Something with the origin of the spread."""
+        return from_files("variance between seeds", self.files)
+
+
+def gather(
+    runs: Mapping[int, Measured],
+    report: Report,
+    is_trained: bool = True,
+    files: Mapping[int, Sequence[str]] | None = None,
+) -> System | None:
+    """Combine a system's runs by seed; runs without problems or on other problems than the first are left out.
+
+    ``files`` names what each run was measured from.
+    """
     found = [(seed, run) for seed, run in sorted(runs.items()) if run.keys]
     if not found:
         return None
@@ -127,7 +155,8 @@ def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True
         replicate(len(keys), run.statistic, report.bootstrap_samples, report.confidence, report.seed, run.strata)
         for run in same.values()
     ]
-    return System(keys, tuple(same) if is_trained else (), np.stack(rows))
+    names = dict.fromkeys(name for seed in same for name in (files or {}).get(seed, ()))
+    return System(keys, tuple(same) if is_trained else (), np.stack(rows), tuple(names))
 
 
 def compare(
@@ -135,7 +164,7 @@ def compare(
     pairs: Iterable[tuple[str, str]],
     benchmark: str,
     report: Report,
-    spread: Spread | None = None,
+    spread: Between | None = None,
 ) -> list[Comparison]:
     """Compare every pair whose sides were measured on the same problems; equal seeds are paired.
 
@@ -149,7 +178,15 @@ def compare(
         is_paired = first.seeds == second.seeds
         counts = tuple(len(side.seeds) for side in (first, second) if side.seeds)
         parts = [first.replicates - second.replicates] if is_paired else [first.replicates, -second.replicates]
-        between = spread.of(*counts) if spread and 1 in counts else None
-        difference = estimate(parts, report.confidence, between)
-        found.append(Comparison(left, right, benchmark, difference, len(first.keys), counts))
+        between = spread if spread and 1 in counts else None
+        difference = estimate(parts, report.confidence, between.spread.of(*counts) if between else None)
+        sides = [from_files(_DIFFERENCE, first.files + second.files)]
+        ends = [*sides, *([between.carrier] if between else [])]
+        known = replace(
+            difference,
+            value=made(_DIFFERENCE, difference.value, sides),
+            low=made(_DIFFERENCE, difference.low, ends),
+            high=made(_DIFFERENCE, difference.high, ends),
+        )
+        found.append(Comparison(left, right, benchmark, known, len(first.keys), counts))
     return found

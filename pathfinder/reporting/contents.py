@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from pathfinder.pages.page import ROOT, Block, Listing, Page, Section, Table, Text
+from pathfinder.pages.page import Block, Listing, Page, Section, Table, Text, files_of
 from pathfinder.reporting import account, details, plots, record_flow, tables
 from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
+from pathfinder.reporting.origins import said
 
 CLAIMS = "The paper's claims, tested here"
+ORIGINS = "Where the figures come from"
 _SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", "The paper's tables and ours")
 """The sections that say something if nothing was trained."""
 
@@ -29,9 +32,9 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     lead: list[Block] = [Text(f"Profile: {profile}.")]
     lead += [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
     places = TEXTS["places"]
-    links = {place: ROOT + place for place in places if " " not in place}
     tested = findings(evidence, evidence.compared)
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
+    files = {name: evidence.files(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
     paper += map(Text, TEXTS["paper"].values())
     paper += tables.paper_tables(results, is_comparable)
@@ -58,11 +61,23 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         "Overlap with the benchmarks": account.overlap(results.stages["build"]),
         "Training": account.training(results),
         "Costs": account.costs(results),
-        "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions),
-        "Where everything is": [Table("Files and commands.", ("place", "contents"), list(places.items()), links=links)],
+        "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
+        "Where everything is": [Table("Files and commands.", ("place", "contents"), list(places.items()))],
     }
     title = "Error typing for smarter rewards: reproduction report"
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
+
+
+def with_files(page: Page, digests: Mapping[str, tuple[str, int]]) -> Page:
+    """The page with a last section about the files behind its figures: sha256 and bytes by path."""
+    rows = [(path, f"{digests[path][1]:,}", digests[path][0]) for path in files_of(page) if path in digests]
+    text = (
+        "Every figure of this page was made from these files. The place in the file is shown when the pointer rests "
+        "on the figure, and is in tables.json for every figure of every table: pathfinder lineage up "
+        "'reports/tables.json#/results/0/processbench' shows it with the stages that wrote the file."
+    )
+    table = Table("Files behind the figures, as they were.", ("file", "bytes", "sha256"), rows, is_anchored=True)
+    return replace(page, sections=[*page.sections, Section(ORIGINS, [Text(text), table])])
 
 
 def systems_only(page: Page) -> Page:
@@ -72,5 +87,6 @@ def systems_only(page: Page) -> Page:
 
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     """A list with one sentence per comparison on a benchmark; empty without comparisons."""
-    sentences = [str(one) for one in evidence.compared if one.benchmark == benchmark.title]
+    found = [one for one in evidence.compared if one.benchmark == benchmark.title]
+    sentences = [said(str(one), [getattr(one.difference, key) for key in ("value", "low", "high")]) for one in found]
     return [Listing(sentences)] if sentences else []

@@ -10,6 +10,7 @@ from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting import cells
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, label
+from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Results
 
 
@@ -23,7 +24,7 @@ def stopped_early(results: Results, consequence: str) -> list[Block]:
 
 def processbench(results: Results) -> list[Block]:
     """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
-    origin, found = cells.origin_of(results, PROCESSBENCH), results.benchmarks[PROCESSBENCH]
+    found = results.benchmarks[PROCESSBENCH]
     systems = cells.measured(results, PROCESSBENCH)
     parts = {
         f"{name}, {kind}": ("subsets", subset, f"{kind}_acc")
@@ -37,26 +38,30 @@ def processbench(results: Results) -> list[Block]:
     caption = (
         "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
     )
-    blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows, origin)
+    blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows)
     generators: Mapping[str, Any] = next(filter(None, (metrics.get("generators") for metrics in found.values())), {})
     rows = [
-        (name, f"{row['n']:,}", *cells.figures(cells.mean_of(m, found, "generators", name, "f1") for m in systems))
+        (
+            name,
+            *cells.figures([row["n"]], ","),
+            *cells.figures(cells.mean_of(m, found, "generators", name, "f1") for m in systems),
+        )
         for name, row in generators.items()
     ]
     caption = "F1 in percent on each generator's solutions, under the rule of the main results."
-    blocks += cells.folded("By generator", caption, ("generator", "n", *map(label, systems)), rows, origin)
+    blocks += cells.folded("By generator", caption, ("generator", "n", *map(label, systems)), rows)
     if any(metrics.get("thresholds") for metrics in found.values()):
-        blocks.append(_thresholds(results, origin))
+        blocks.append(_thresholds(results))
     return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
-def _thresholds(results: Results, origin: str) -> Fold:
+def _thresholds(results: Results) -> Fold:
     first = {members[0].name for members in results.systems}
     rows, series = [], {}
     for run, metrics in results.benchmarks[PROCESSBENCH].items():
         found = metrics.get("thresholds") or {}
         if found and run in first:
-            series[run] = [(float(x), float(y)) for x, y in found["curve"]]
+            series[run] = [(x, y) for x, y in found["curve"]]
         for key, title in TEXTS["thresholds"].items():
             if (chosen := found.get(key)) is not None:
                 values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
@@ -64,10 +69,13 @@ def _thresholds(results: Results, origin: str) -> Fold:
                 rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen["mean_f1"]])))
     caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
     headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
-    words = "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
+    words = said(
+        "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items()) + ".",
+        [y for line in series.values() for _, y in line],
+    )
     chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
-    figure = Figure(chart, f"{words}.", f"{PROCESSBENCH.title} by threshold of the reward.")
-    return Fold("Other thresholds", [figure, Table(caption, headers, rows, origin=origin)])
+    figure = Figure(chart, words, f"{PROCESSBENCH.title} by threshold of the reward.")
+    return Fold("Other thresholds", [figure, Table(caption, headers, rows)])
 
 
 def prmbench(results: Results) -> list[Block]:
@@ -76,13 +84,13 @@ def prmbench(results: Results) -> list[Block]:
     for members in cells.measured(results, PRMBENCH):
         if any("details" in found.get(run.name, {}) for run in members):
             shares = [cells.mean_of(members, found, "details", "total", key) for key in TEXTS["auxiliary"]]
-            rows.append((label(members), *cells.figures(None if share is None else 100 * share for share in shares)))
+            rows.append((label(members), *cells.figures(map(in_percent, shares))))
     caption = (
         "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
         "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
     headers = ("system", *TEXTS["auxiliary"].values())
-    return cells.folded("Auxiliary figures", caption, headers, rows, cells.origin_of(results, PRMBENCH))
+    return cells.folded("Auxiliary figures", caption, headers, rows)
 
 
 def search(results: Results) -> list[Block]:
@@ -98,4 +106,4 @@ def search(results: Results) -> list[Block]:
         "time” counts them without batches over problems."
     )
     headers = ("run", *TEXTS["searches"].values())
-    return cells.folded("How the searches went", caption, headers, rows, cells.origin_of(results, SEARCH))
+    return cells.folded("How the searches went", caption, headers, rows)

@@ -8,13 +8,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.benchmarks.bootstrap import Spread, pooled
+from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import read_jsonl
 from pathfinder.core.params import Report
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
-from pathfinder.reporting.comparisons import Comparison, Measured, System, compare, gather
+from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
 from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
 from pathfinder.reporting.results import Line, Results, Score, lines
 
@@ -38,6 +38,11 @@ class Evidence:
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
+        self._items = {PROCESSBENCH.key: _files_in(processbench), PRMBENCH.key: _files_in(prmbench)}
+
+    def files(self, name: str) -> tuple[str, ...]:
+        """A prediction file and the files of the benchmark's items, for the origin of what is measured on both."""
+        return (self._predictions / name).as_posix(), *self._items.get(name.partition("/")[0], ())
 
     def rows(self, name: str, only_set: str = "") -> list[Row]:
         """A prediction file's rows, of one search set if named; empty if the file does not exist."""
@@ -58,7 +63,8 @@ class Evidence:
             systems = {name: self._trained(name, bench.key, measure) for name in self.systems}
             systems |= self._search_rivals() if bench is SEARCH else {}
             for title, name in self._published.items():
-                systems[title] = self._untrained(measure(self.rows(f"{bench.key}/{name}.jsonl")))
+                file = f"{bench.key}/{name}.jsonl"
+                systems[title] = self._untrained(measure(self.rows(file)), file)
             found[bench] = _existing(systems)
         return found
 
@@ -75,12 +81,15 @@ class Evidence:
         return found
 
     @cached_property
-    def spreads(self) -> dict[Benchmark, Spread | None]:
+    def spreads(self) -> dict[Benchmark, Between | None]:
         """Per benchmark, the variance between our systems' seeds, if some system has several."""
-        return {
-            bench: pooled(system.replicates for name, system in found.items() if name in self.systems)
-            for bench, found in self.measured.items()
-        }
+        return {bench: self._between(found) for bench, found in self.measured.items()}
+
+    def _between(self, found: Mapping[str, System]) -> Between | None:
+        ours = [system for name, system in found.items() if name in self.systems]
+        spread = pooled(system.replicates for system in ours)
+        files = dict.fromkeys(file for system in ours if len(system.seeds) > 1 for file in system.files)
+        return Between(spread, tuple(files)) if spread else None
 
     @cached_property
     def lines(self) -> list[Line]:
@@ -120,8 +129,7 @@ class Evidence:
         for bench in [bench for bench in measures if bench not in self.results.official]:
             measure = partial(_as_published, measures[bench], _PUBLISHED[bench])
             systems = _existing({name: self._trained(name, bench.key, measure) for name in self.systems})
-            spread = pooled(system.replicates for system in systems.values())
-            found += compare(systems, self._pairs, bench.title, self._report, spread)
+            found += compare(systems, self._pairs, bench.title, self._report, self._between(systems))
         return found
 
     @property
@@ -142,34 +150,41 @@ class Evidence:
         found: dict[str, dict[str, Rewards]] = {"ProcessBench": {}, "PRMBench": {}}
         for name, run in self.first_runs.items():
             if run not in self.results.stopped_early:
-                rows = self.rows(f"processbench/{run}.jsonl")
-                found["ProcessBench"][name] = processbench_rewards(self.processbench_items, rows)
-            found["PRMBench"][name] = prmbench_rewards(self.prmbench_items, self.rows(f"prmbench/{run}.jsonl"))
+                file = f"processbench/{run}.jsonl"
+                rewards = processbench_rewards(self.processbench_items, self.rows(file))
+                found["ProcessBench"][name] = replace(rewards, files=self.files(file))
+            file = f"prmbench/{run}.jsonl"
+            rewards = prmbench_rewards(self.prmbench_items, self.rows(file))
+            found["PRMBench"][name] = replace(rewards, files=self.files(file))
         return {
             bench: {name: each for name, each in rewards.items() if each.has_both} for bench, rewards in found.items()
         }
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System | None]:
         """Guided search's rivals on all sets or one: the policy without a PRM, and the full variant's best of n."""
-        rows = self.rows("sample.jsonl", only_set)
+        sample, random = "sample.jsonl", f"search/{CONTROL}.jsonl"
+        rows = self.rows(sample, only_set)
         sampled = [row | {"share": sum(row["right"]) / len(row["right"])} for row in rows]
         found = {
-            ONE_SAMPLE: self._untrained(comparisons.on_search(sampled, "share")),
-            RANDOM: self._untrained(comparisons.on_search(self.rows(f"search/{CONTROL}.jsonl", only_set))),
-            MAJORITY: self._untrained(comparisons.on_search(rows, "majority_right")),
+            ONE_SAMPLE: self._untrained(comparisons.on_search(sampled, "share"), sample),
+            RANDOM: self._untrained(comparisons.on_search(self.rows(random, only_set)), random),
+            MAJORITY: self._untrained(comparisons.on_search(rows, "majority_right"), sample),
         }
         for rule, name in BEST_OF_N.items():
             found[name] = self._trained(FULL, "best_of_n", partial(_best_of_n, rule), only_set)
         return found
 
     def _trained(self, system: str, folder: str, measure: Measure, only_set: str = "") -> System | None:
-        runs = self.systems.get(system, ())
-        return gather(
-            {run.seed: measure(self.rows(f"{folder}/{run.name}.jsonl", only_set)) for run in runs}, self._report
-        )
+        names = {run.seed: f"{folder}/{run.name}.jsonl" for run in self.systems.get(system, ())}
+        measured = {seed: measure(self.rows(name, only_set)) for seed, name in names.items()}
+        return gather(measured, self._report, files={seed: self.files(name) for seed, name in names.items()})
 
-    def _untrained(self, measured: Measured) -> System | None:
-        return gather({1: measured}, self._report, is_trained=False)
+    def _untrained(self, measured: Measured, name: str) -> System | None:
+        return gather({1: measured}, self._report, is_trained=False, files={1: self.files(name)})
+
+
+def _files_in(folder: Path) -> tuple[str, ...]:
+    return tuple(path.as_posix() for path in sorted(folder.glob("*.json*")) if path.is_file())
 
 
 def _published_prediction(row: Row) -> Row | None:

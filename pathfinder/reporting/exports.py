@@ -6,41 +6,65 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.account import curves_of, truth_lines
 from pathfinder.reporting.calibration import bins, roc, thinned
-from pathfinder.reporting.cells import scale_points
-from pathfinder.reporting.claims import adjusted_findings
+from pathfinder.reporting.cells import printed, scale_points
+from pathfinder.reporting.claims import Finding, adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS
 from pathfinder.reporting.plots import bars_of
 from pathfinder.reporting.results import Line, Score
 
 
-def tables_of(evidence: Evidence, page: Page, profile: str) -> dict[str, Any]:
-    """Unrounded results, comparisons and record counts, and every table of the page as printed."""
+def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
+    """Unrounded results, comparisons and record counts, and every table of the page as printed.
+
+    The key ``origins`` of an object has its shape, and an origin (``Origin.as_json``) for every figure in it. ``files``
+    has sha256 and bytes (``digests``) of every file that origins name.
+    """
     results, compared = evidence.results, evidence.compared
+    accounting = {
+        name: {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")} if metrics else None
+        for name, metrics in results.stages.items()
+    }
     return {
         "profile": profile,
         "runs": [run.name for run in results.runs],
         "results": [_line(line) for line in evidence.lines],
-        "truth": truth_lines(results.truth),
+        "truth": (truth := truth_lines(results.truth)),
         "comparisons": [
-            asdict(comparison) | {"said": str(comparison), "p_adjusted": finding.p}
+            asdict(comparison) | {"said": str(comparison), "p_adjusted": finding.p, "origins": _of_comparison(finding)}
             for comparison, finding in zip(compared, adjusted_findings(compared), strict=True)
         ],
-        "accounting": {
-            name: {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")} if metrics else None
-            for name, metrics in results.stages.items()
-        },
+        "accounting": accounting,
         "tables": {
             section.title: [
                 {"caption": table.caption, "headers": table.headers, "rows": table.rows}
+                | {"origins": {"rows": origins_in(table.rows)}}
                 for table in _tables(section.blocks)
             ]
             for section in page.sections
         },
+        "origins": {"accounting": origins_in(accounting), "truth": origins_in(truth)},
+        "files": {path: {"sha256": sha256, "bytes": size} for path, (sha256, size) in sorted(digests.items())},
     }
+
+
+def origins_in(value: Any) -> Any:
+    """The origins of the figures in a value, in its shape; ``None`` where there is none."""
+    if isinstance(value, Mapping):
+        return {key: origins_in(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [origins_in(inner) for inner in value]
+    return origin.as_json() if (origin := origin_of(value)) else None
+
+
+def _of_comparison(finding: Finding) -> dict[str, Any]:
+    """The origins of a comparison: the two sides, and for p_adjusted the other comparisons as well."""
+    origin = origin_of(finding.cell())
+    return {key: origin.as_json() if origin else None for key in ("difference", "said", "p_adjusted")}
 
 
 def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
@@ -77,7 +101,8 @@ def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
 def _line(line: Line) -> dict[str, Any]:
     cells = zip(BENCHMARKS, line.cells, strict=True)
     scores = {bench.key: asdict(cell) if isinstance(cell, Score) else cell for bench, cell in cells}
-    return {"system": line.label, "is_baseline": line.is_baseline} | scores
+    origins = {bench.key: origins_in(printed(cell)) for bench, cell in zip(BENCHMARKS, line.cells, strict=True)}
+    return {"system": line.label, "is_baseline": line.is_baseline} | scores | {"origins": origins}
 
 
 def _tables(blocks: Sequence[Block]) -> Iterator[Table]:

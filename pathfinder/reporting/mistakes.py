@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.pages.origins import Origin, Sourced
 from pathfinder.pages.page import Block, Browser, Fold, Listing, Text
+from pathfinder.reporting.origins import from_files
 
 _EACH = 5
 _LONGEST = 600
@@ -20,8 +22,10 @@ _KINDS: dict[str, Callable[[int, int], bool]] = {  # of the first incorrect step
 }
 
 
-def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]]) -> list[Block]:
-    """Up to five mistakes of each kind per system; ``systems`` are prediction rows by name."""
+def worst_mistakes(
+    items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]], files: Mapping[str, Sequence[str]]
+) -> list[Block]:
+    """Up to five mistakes of each kind per system; ``systems`` are prediction rows by name, ``files`` their origin."""
     known = {item.key: item for item in items}
     entries: list[Fold] = []
     for system, rows in systems.items():
@@ -29,7 +33,8 @@ def worst_mistakes(items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequ
         for kind, applies in _KINDS.items():
             found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
             found.sort(key=lambda pair: (_order(*pair), pair[0].key))
-            entries += [_entry(kind, system, item, row) for item, row in found[:_EACH]]
+            origin = from_files("one item", files.get(system, ())).origin
+            entries += [_entry(kind, system, item, row, origin) for item, row in found[:_EACH]]
     if not entries:
         return [Text("There are no mistakes or no predictions.")]
     lead = (
@@ -47,7 +52,7 @@ def _order(item: ProcessBenchItem, row: Row) -> float:
     return -reward if is_missed else reward
 
 
-def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
+def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row, origin: Origin | None) -> Fold:
     truth, flagged = (str(place + 1) if place >= 0 else "none" for place in (item.label, row["prediction"]))
     notes = {row["prediction"]: " ← flagged"} | {item.label: " ← first incorrect step"}
     scores = [
@@ -60,7 +65,7 @@ def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row) -> Fold:
     marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
     return Fold(
         f"{kind}: {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
-        [Text(_cut(item.problem)), Listing(steps, marked)],
+        [Text(_cut(item.problem)), Listing([Sourced(step, origin) for step in steps], marked)],
         {"kind": kind, "subset": item.subset, "system": system},
     )
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pathfinder.benchmarks import paper
+from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import mean_of, scale_points
 from pathfinder.reporting.names import BENCHMARKS, MISSING, name_of
+from pathfinder.reporting.origins import from_files, of_paper, said
 from pathfinder.reporting.results import Line, Results, Score, as_published
 
 # Systems whose spelling differs between the paper's tables.
@@ -40,8 +42,9 @@ def performance(lines: Sequence[Line]) -> list[Block]:
     charts: list[Block] = []
     for bench, bars in zip(BENCHMARKS, bars_of(lines).values(), strict=True):
         words = "; ".join(f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
+        words = said(f"{words}.", [figure for bar in bars for figure in (bar.value, bar.low, bar.high)])
         caption = f"{bench.title[0].upper()}{bench.title[1:]} with 95 % intervals. Baselines are hollow."
-        charts += [Figure(interval_chart(bars, "percent"), f"{words}.", caption)] if bars else []
+        charts += [Figure(interval_chart(bars, "percent"), words, caption)] if bars else []
     return charts
 
 
@@ -49,9 +52,10 @@ def paper_performance(results: Results, is_comparable: bool) -> Figure:
     """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
     rows: dict[str, dict[str, float]] = {}
     for bench in BENCHMARKS:
-        for row in bench.table.rows:
+        for place, row in enumerate(bench.table.rows):
             if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
-                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
+                printed = of_paper(bench.table.label, place, row.values)
+                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = printed[-1]
     for bench in BENCHMARKS if is_comparable else ():
         published = results.read(bench, as_published)
         for members in results.systems:
@@ -59,22 +63,30 @@ def paper_performance(results: Results, is_comparable: bool) -> Figure:
                 rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     caption = _paper_caption("Performance comparison", is_comparable)
-    return Figure(dot_chart(rows, "percent"), f"{'; '.join(words)}.", caption)
+    figures = [value for row in rows.values() for value in row.values()]
+    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption)
 
 
 def paper_scale(results: Results, is_comparable: bool) -> Figure:
     """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
-    scores = {_SAME.get(row.name, row.name): row.values[-1] for row in paper.PRMBENCH.rows}
+    scores = {
+        _SAME.get(row.name, row.name): of_paper(paper.PRMBENCH.label, place, row.values)[-1]
+        for place, row in enumerate(paper.PRMBENCH.rows)
+    }
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
-    theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in paper.SCALE]
+    theirs = [
+        (_size(row.samples) or 1.0, of_paper(paper.SCALE_LABEL, place, row.values)[1], f"{row.name} {row.samples}")
+        for place, row in enumerate(paper.SCALE)
+    ]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
     points = scale_points(results, as_published) if is_comparable else []
     if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
         series["ours"] = ours
     words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
     caption = _paper_caption("PRMScore by number of training samples", is_comparable)
-    return Figure(scatter_chart(series, "training samples", "PRMScore"), f"{'; '.join(words)}.", caption)
+    figures = [y for line in series.values() for _, y, _ in line]
+    return Figure(scatter_chart(series, "training samples", "PRMScore"), said(f"{'; '.join(words)}.", figures), caption)
 
 
 def _paper_caption(title: str, is_comparable: bool) -> str:
@@ -98,7 +110,8 @@ def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
                 spans.setdefault(bench.title, []).append((float(records), cell.low, cell.high))
     words = (f"{name}: " + ", ".join(f"{y:.1f} at {x:,.0f}" for x, y in line) for name, line in series.items())
     caption = "Our scores by number of training records: human ratings only, then with increasing Monte-Carlo data."
-    return [Figure(line_chart(series, "training records", "percent", spans), f"{'; '.join(words)}.", caption)]
+    text = said(f"{'; '.join(words)}.", [y for line in series.values() for _, y in line])
+    return [Figure(line_chart(series, "training records", "percent", spans), text, caption)]
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
@@ -110,28 +123,29 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
     rows, gaps = [], []
     for name, rewards in found.items():
         curve, parts = roc(rewards), bins(rewards)
-        figures = (area(curve), calibration_error(parts), brier(rewards))
-        share = f"{100 * float(rewards.correct.mean()):.1f}"
-        rows.append((name, f"{len(rewards.values):,}", share, *(f"{figure:.3f}" for figure in figures)))
+        source = from_files("statistic", rewards.files)
+        texts = [f"{len(rewards.values):,}", f"{100 * float(rewards.correct.mean()):.1f}"]
+        texts += [f"{figure:.3f}" for figure in (area(curve), calibration_error(parts), brier(rewards))]
+        rows.append((name, *(Sourced(text, source.origin) for text in texts)))
         gaps.append(f"{name}: " + ", ".join(f"{part.correct:.2f} at {part.reward:.2f}" for part in parts))
         ranking[name] = thinned(curve)
         calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= _FEWEST]
     roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
     axes = "mean reward of the steps", "share of correct steps"
     headers = ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score")
-    origin = f"artifacts/predictions/{benchmark.lower()}/full.jsonl"
+    all_files = [from_files("statistics", rewards.files) for rewards in found.values()]
     return [
         Figure(
             line_chart(ranking | {"chance": _DIAGONAL}, *roc_axes, guide="chance"),
-            "; ".join(f"{row[0]}: area {row[3]}" for row in rows) + ".",
+            said("; ".join(f"{row[0]}: area {row[3]}" for row in rows) + ".", all_files),
             f"ROC curve of the reward on the steps of {benchmark}.",
         ),
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, spans={}, guide="calibrated"),
-            f"Share of correct steps by mean reward. {'; '.join(gaps)}.",
+            said(f"Share of correct steps by mean reward. {'; '.join(gaps)}.", all_files),
             f"Calibration of the reward on the steps of {benchmark} (bins of {_FEWEST} steps or more).",
         ),
-        Table(f"Quality of the reward on the steps of {benchmark}.", headers, rows, origin=origin),
+        Table(f"Quality of the reward on the steps of {benchmark}.", headers, rows),
     ]
 
 

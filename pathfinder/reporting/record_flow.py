@@ -13,6 +13,7 @@ from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Station, flow_chart
 from pathfinder.reporting.cells import figures
 from pathfinder.reporting.names import MISSING
+from pathfinder.reporting.origins import SUM, made, said
 from pathfinder.reporting.results import Metrics, Results
 
 _NAMES = {"prm800k": "PRM800K", "rlhflow_mistral": "RLHFlow-Mistral", "math_shepherd": "Math-Shepherd"}
@@ -38,11 +39,14 @@ def accounting(results: Results) -> list[Block]:
     if not blocks and all(stages.values()):
         blocks.append(Text("The counts balance: each stage accounts for all records that the previous one kept."))
     if (prepare := stages["prepare"]) is not None and "lines" in prepare:
-        lines = f"{prepare['lines']['read']:,} upstream lines were read and {prepare['lines']['quarantined']:,} of them"
-        blocks.append(Text(f"{lines} quarantined. The other lines contain the records below."))
+        counts = [prepare["lines"][key] for key in ("read", "quarantined")]
+        text = "{:,} upstream lines were read and {:,} of them quarantined. The other lines contain the records below."
+        blocks.append(Text(said(text.format(*counts), counts)))
     flow = stations(stages)
     words = ". ".join(f"{one.name}: {_named_counts(one.bands)}; {_reasons(one.left) or 'none left'}" for one in flow)
-    blocks.append(Figure(flow_chart(flow), words or "No stage has run.", "Records by source, upstream to training."))
+    numbers = [count for one in flow for part in (one.bands, one.left) for count in part.values()]
+    text = said(words or "No stage has run.", numbers)
+    blocks.append(Figure(flow_chart(flow), text, "Records by source, upstream to training."))
     blocks.append(_table(stages))
     if (build := stages["build"]) is not None:
         blocks.append(_split(build))
@@ -58,7 +62,8 @@ def stations(stages: Stages) -> list[Station]:
         found.append(Station("prepared", _bands(prepare, "kept"), _lost(label)))
     if label:
         unlabelled = _lost(label)
-        rest = {k: n - unlabelled.get(k, 0) for k, n in _lost(filtered).items() if n > unlabelled.get(k, 0)}
+        dropped = {k: (n, unlabelled.get(k, 0)) for k, n in _lost(filtered).items()}
+        rest = {k: made("difference", n - before, [n, before]) for k, (n, before) in dropped.items() if n > before}
         found.append(Station("labelled (rating or judge)", _bands(label, "kept"), rest))
     if filtered:
         found.append(Station("consistent", _bands(filtered, "kept"), _lost(gates)))
@@ -67,7 +72,8 @@ def stations(stages: Stages) -> list[Station]:
     if build:
         train, test = build["train"], build["test"]
         sources = {**train["sources"], **test["sources"]}
-        both = {source: train["sources"].get(source, 0) + test["sources"].get(source, 0) for source in sources}
+        pairs = {source: [side["sources"].get(source, 0) for side in (train, test)] for source in sources}
+        both = {source: made(SUM, sum(pair), pair) for source, pair in pairs.items()}
         found.append(Station("built", _named(both), {"held out for testing": test["records"]}))
         samples = f"{_SAMPLES * train['records']:,} samples, {_SAMPLES} per record"
         found.append(Station("for training", _named(train["sources"]), {}, samples))
@@ -77,7 +83,8 @@ def stations(stages: Stages) -> list[Station]:
 def _named(sources: Mapping[str, int]) -> dict[str, int]:
     named: dict[str, int] = {}
     for source in sorted(sources, key=lambda source: (source != "prm800k", source)):
-        named[source_name(source)] = named.get(source_name(source), 0) + sources[source]
+        name, count = source_name(source), sources[source]
+        named[name] = made(SUM, named[name] + count, [named[name], count]) if name in named else count
     return named
 
 
@@ -132,16 +139,20 @@ def _table(stages: Stages) -> Table:
 
 
 def _row(metrics: Metrics) -> tuple[str, ...]:
-    lost = [sum(metrics.get(key, {}).values()) for key in ("dropped", "quarantined")]
-    return *figures([metrics["read"], metrics["kept"], *lost], ","), _reasons(_lost(metrics))
+    parts = [metrics.get(key, {}) for key in ("dropped", "quarantined")]
+    lost = [made(SUM, sum(part.values()), [part]) for part in parts]
+    reasons = _lost(metrics)
+    return *figures([metrics["read"], metrics["kept"], *lost], ","), said(_reasons(reasons), reasons.values())
 
 
 def _split(build: Metrics) -> Table:
     rows = []
     for side in ("train", "test"):
         found = build[side]
-        counts = figures([found["trees"], found["problems"], found["records"], _SAMPLES * found["records"]], ",")
-        rows.append((side, *counts, _named_counts(_named(found["sources"]))))
+        samples = made(f"{_SAMPLES} times the copy", _SAMPLES * found["records"], [found["records"]])
+        counts = figures([found["trees"], found["problems"], found["records"], samples], ",")
+        sources = _named(found["sources"])
+        rows.append((side, *counts, said(_named_counts(sources), sources.values())))
     headers = ("side", "trees", "problems", "records", "samples", "records by source")
     return Table("Split by problem. No problem is on both sides, and neither are near duplicates.", headers, rows)
 

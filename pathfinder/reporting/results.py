@@ -11,6 +11,7 @@ from pathfinder.core.io import read_json
 from pathfinder.core.runs import Run, systems
 from pathfinder.reporting import names
 from pathfinder.reporting.names import BENCHMARKS, PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
+from pathfinder.reporting.origins import placed
 
 Metrics = Mapping[str, Any]
 Reading = Callable[[Metrics], Metrics | None]
@@ -118,7 +119,10 @@ class Line:
 
 
 def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = ()) -> Results:
-    """Read the metric files of ``runs`` and ``published`` PRMs below ``root`` (``metrics/``)."""
+    """Read the metric files of ``runs`` and ``published`` PRMs below ``root`` (``metrics/``).
+
+    Every number knows its place in its file (``pathfinder.reporting.origins``).
+    """
     run_names = [run.name for run in runs]
 
     def read(folder: str, files: Sequence[str]) -> dict[str, Any]:
@@ -192,7 +196,7 @@ def results_table(path: Path = names.TABLES) -> str:
 
 
 def _read(path: Path) -> Any:
-    return read_json(path) if path.exists() else None
+    return placed(read_json(path), path.as_posix()) if path.exists() else None
 
 
 def _score(metrics: Metrics | None, benchmark: Benchmark) -> Cell:

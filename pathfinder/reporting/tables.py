@@ -9,6 +9,7 @@ from pathfinder.pages.page import Block, Fold, Table, Text
 from pathfinder.reporting import cells, names
 from pathfinder.reporting.evidence import BEST_OF_N
 from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
+from pathfinder.reporting.origins import made, of_paper, sizes_of_paper
 from pathfinder.reporting.results import Line, Metrics, Results, as_published, repaired
 
 _RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
@@ -19,7 +20,9 @@ Row = tuple[str, list[float | None]]
 
 def headline(results: Results, lines: Sequence[Line]) -> Table:
     """The main results, including baselines."""
-    rows = [(("baseline: " if line.is_baseline else "") + line.label, *map(str, line.cells)) for line in lines]
+    rows = [
+        (("baseline: " if line.is_baseline else "") + line.label, *map(cells.printed, line.cells)) for line in lines
+    ]
     caption = (
         "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
         "system has several seeds, the choice of seeds. The baselines follow our systems."
@@ -27,7 +30,7 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
-    return Table(caption, names.HEADERS, rows, emphasis, str(names.TABLES))
+    return Table(caption, names.HEADERS, rows, emphasis)
 
 
 def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
@@ -81,7 +84,7 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
         return [Text(f"{names.MISSING}: run the {benchmark.key} stage.")]
     printed = [(name, *cells.figures(values)) for name, values in rows]
     caption, headers = names.TEXTS["benchmarks"][benchmark.key], ("system", *benchmark.table.headings)
-    return [Table(caption, headers, printed, origin=cells.origin_of(results, benchmark))]
+    return [Table(caption, headers, printed)]
 
 
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
@@ -95,6 +98,7 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
 
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable) -> Table:
+    theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
     found: list[tuple[str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
     for members in results.systems:
@@ -109,10 +113,10 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
             found.append((title, _scores(reading, table.columns), titles if compared else []))
     ours = [
-        ((name,), values, next((row.values for row in map(table.row, titles) if row), None))
+        ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
         for name, values, titles in found
     ]
-    printed = [(row.name, *cells.figures(row.values)) for row in table.rows]
+    printed = [(name, *cells.figures(values)) for name, values in theirs.items()]
     return _with_ours(f"{table.caption} ({table.label})", ("system", *table.headings), printed, ours)
 
 
@@ -140,17 +144,22 @@ def _words(results: Results, benchmark: Benchmark) -> str:
 
 
 def _scale(results: Results) -> Table:
-    theirs = {mix: row.values for mix, row in zip(("prm800k", "400k", "550k"), paper.SCALE, strict=True)}
+    figures = [of_paper(paper.SCALE_LABEL, place, row.values) for place, row in enumerate(paper.SCALE)]
+    theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
     ours = []
     words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
     for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
         for run, records, others, values in cells.scale_points(results, reading):
             if known := _known(values):
                 compared = theirs.get(run.mix) if reading is as_published else None
-                ours.append(((f"ours: {name_of(run)}, {words}", f"{records:,}", f"{others:,}"), known, compared))
+                sizes = cells.figures([records, others], ",")
+                ours.append(((f"ours: {name_of(run)}, {words}", *sizes), known, compared))
     headers = ("model", "samples", "Mistral samples", *names.HEADERS[1:])
     caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}). Our sizes are in training records."
-    printed = [(row.name, row.samples, row.mistral_samples, *cells.figures(row.values)) for row in paper.SCALE]
+    printed = [
+        (row.name, *sizes_of_paper(place, row), *cells.figures(values))
+        for place, (row, values) in enumerate(zip(paper.SCALE, figures, strict=True))
+    ]
     return _with_ours(caption, headers, printed, ours)
 
 
@@ -167,10 +176,13 @@ def _with_ours(
         rows.append((*first_cells, *cells.figures(values)))
         if theirs is not None:
             pairs = zip(values, theirs, strict=True)
-            gaps = [None if value is None else value - printed for value, printed in pairs]
+            gaps = [
+                None if value is None else made("difference", value - printed, [value, printed])
+                for value, printed in pairs
+            ]
             padding = [names.NOT_APPLICABLE] * (len(first_cells) - 1)
             rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
-    return Table(caption, headers, rows, frozenset(marked), str(names.TABLES))
+    return Table(caption, headers, rows, frozenset(marked))
 
 
 def each_run(results: Results) -> list[Block]:
@@ -182,4 +194,4 @@ def each_run(results: Results) -> list[Block]:
         for run in results.runs
     ]
     caption = "Every run, in percent. The suffix -s2 marks the second seed."
-    return cells.folded("Every run", caption, ("run", *names.HEADERS[1:]), rows, str(names.TABLES))
+    return cells.folded("Every run", caption, ("run", *names.HEADERS[1:]), rows)

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pathfinder.pages.origins import Origin, Sourced, joined
 from pathfinder.pages.page import (
     PALETTE,
     Browser,
@@ -20,6 +21,7 @@ from pathfinder.pages.page import (
     Section,
     Table,
     Text,
+    files_of,
     to_html,
     to_markdown,
 )
@@ -38,7 +40,8 @@ class Tags(HTMLParser):
 
 def _page(text: str) -> Page:
     entries = [Fold(text, [Text(text), Listing([text, "b"], frozenset([1]))], {"kind": text, "subset": "math"})]
-    table = Table(text, ("a", text), [(text, "1.0")], origin="metrics/x.json")
+    figure = Sourced("1.0", Origin("mean", (f"{text}.json#/a", f"{text}.json#/b")))
+    table = Table(text, ("a", text), [(text, figure)])
     return Page(text, [Text(text)], [Section("One", [table]), Section("Two", [Browser(entries)])])
 
 
@@ -82,10 +85,31 @@ def test_every_block_has_its_markup() -> None:
 def test_entries_carry_their_tags_and_tables_their_origin() -> None:
     page = to_html(_page("x"))
     assert '<div class="browser" data-by="kind subset">\n<details data-kind="x" data-subset="math">' in page
-    source = "Source: metrics/x.json; lineage: pathfinder lineage up metrics/x.json"
-    assert source in to_markdown(_page("x")).replace("\\", "")
-    assert 'Source: <a href="../metrics/x.json">metrics/x.json</a>' in page
-    assert '<a href="../.pathfinder/stages.html#metrics-x-json">the stage that wrote it</a>' in page
+    assert "Source: x.json" in to_markdown(_page("x"))
+    assert 'Source: <a href="#x-json">x.json</a></p>' in page
+    assert '<td class="n" title="mean of x.json#/a, x.json#/b">1.0</td>' in page
+
+
+def test_an_origin_names_files_that_share_a_pointer_together_and_what_only_the_interval_is_of() -> None:
+    places = tuple(f"metrics/{run}.json#/mean" for run in ("full", "full-s2"))
+    origin = Origin("mean", places, ("items.json",))
+    assert str(origin) == "mean of metrics/full.json + metrics/full-s2.json#/mean; interval also of items.json"
+    assert origin.files == ("metrics/full.json", "metrics/full-s2.json", "items.json")
+    assert origin.as_json() == {"how": "mean", "of": list(places), "interval": ["items.json"]}
+    parts = [Sourced("1", Origin("copy", (places[0],))), Sourced("2", Origin("copy", places)), "3"]
+    assert joined("sum", parts) == Origin("sum", places)
+    assert joined("sum", ["3"]) is None
+
+
+def test_the_files_of_a_page_are_those_of_all_its_texts() -> None:
+    def said(name: str) -> Sourced:
+        return Sourced("1", Origin("copy", (name,)))
+
+    fold = Fold("f", [Listing([said("b")]), Table("t", ("x", "y"), [("x", said("c"))])])
+    figure = Figure("<svg/>", said("d"), "caption")
+    page = Page("p", [Text(said("e"))], [Section("s", [figure, Browser([fold])])])
+    assert files_of(page) == ["b", "c", "d", "e"]
+    assert '<figcaption title="copy of d">' in to_html(page)
 
 
 def test_rows_have_links_and_addresses() -> None:

@@ -18,7 +18,7 @@ def _row(name: str, prediction: int, *rewards: float) -> dict[str, Any]:
 
 
 def _entries(items: list[ProcessBenchItem], rows: list[dict[str, Any]]) -> list[Fold]:
-    lead, browser = worst_mistakes(items, {"PRM": rows})
+    lead, browser = worst_mistakes(items, {"PRM": rows}, {"PRM": ["artifacts/predictions/processbench/full.jsonl"]})
     assert isinstance(lead, Text)
     assert isinstance(browser, Browser)
     return list(browser.entries)
@@ -58,5 +58,5 @@ def test_the_most_confident_mistakes_come_first_and_five_are_kept() -> None:
 
 
 def test_no_mistakes_give_a_sentence() -> None:
-    (text,) = worst_mistakes([_item("right", 1)], {"PRM": [_row("right", 1, 0.9, 0.1)]})
+    (text,) = worst_mistakes([_item("right", 1)], {"PRM": [_row("right", 1, 0.9, 0.1)]}, {})
     assert text == Text("There are no mistakes or no predictions.")

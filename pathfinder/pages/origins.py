@@ -1,0 +1,75 @@
+"""Texts of a page that know where their figures come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a figure was made of.
+
+    ``of`` names files, or values in JSON files as ``path#pointer`` (RFC 6901), and ``how`` says what was done with
+    them: ``copy``, ``mean``, ``sum`` or words. ``interval`` names what only the figure's interval depends on.
+    """
+
+    how: str
+    of: tuple[str, ...]
+    interval: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files, each once."""
+        return tuple(dict.fromkeys(place.partition("#")[0] for place in (*self.of, *self.interval)))
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value; ``interval`` is left out if it is empty."""
+        found: dict[str, Any] = {"how": self.how, "of": list(self.of)}
+        return found | ({"interval": list(self.interval)} if self.interval else {})
+
+    def __str__(self) -> str:
+        further = f"; interval also of {', '.join(_short(self.interval))}" if self.interval else ""
+        return f"{self.how} of {', '.join(_short(self.of))}{further}"
+
+
+class Sourced(str):
+    """A text that carries the origin of its figures."""
+
+    origin: Origin | None
+
+    def __new__(cls, text: str, origin: Origin | None = None) -> Sourced:
+        """The text with its origin."""
+        found = super().__new__(cls, text)
+        found.origin = origin
+        return found
+
+
+def origin_of(value: object) -> Origin | None:
+    """The origin that a text or a number carries."""
+    found = getattr(value, "origin", None)
+    return found if isinstance(found, Origin) else None
+
+
+def joined(how: str, values: Iterable[object], interval: Iterable[object] = ()) -> Origin | None:
+    """One origin of all the values that have one; ``None`` if none has."""
+    of = tuple(dict.fromkeys(place for value in values for place in _places(value)))
+    more = tuple(place for place in dict.fromkeys(p for value in interval for p in _places(value)) if place not in of)
+    return Origin(how, of, more) if of else None
+
+
+def _places(value: object) -> Iterator[str]:
+    if found := origin_of(value):
+        yield from found.of
+        yield from found.interval
+
+
+def _short(places: Iterable[str]) -> Iterator[str]:
+    """The places, with the files that share a pointer as one."""
+    files: dict[str, list[str]] = {}
+    for place in places:
+        file, mark, pointer = place.partition("#")
+        files.setdefault(mark + pointer, []).append(file)
+    for pointer, names in files.items():
+        yield f"{' + '.join(names)}{pointer}"
