@@ -1,0 +1,1 @@
+"""The recorded history in the formats of other tools, and as a page."""

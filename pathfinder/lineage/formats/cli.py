@@ -1,0 +1,61 @@
+"""The verbs that show the history to other tools and to people: ``export`` and ``render``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from pathfinder.lineage.verbs.cli import At
+from pathfinder.lineage.verbs.show import AsJson, show
+
+app = typer.Typer()
+Target = Annotated[
+    str | None,
+    typer.Argument(help="An output, such as models/full, or a figure, such as reports/tables.json#/results/0."),
+]
+
+
+@app.command()
+def export(
+    form: Annotated[
+        Literal["crate", "openlineage", "cyclonedx", "croissant", "prov", "card"],
+        typer.Option("--format", help="The format; docs/formats.md describes each."),
+    ],
+    target: Target = None,
+    output: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,
+    base: Annotated[str, typer.Option(help="crate: the address under which the project folder is published.")] = "",
+    at: At = None,
+) -> None:
+    """Write the records in a format of other tools; the same records give the same bytes."""
+    from pathfinder.core.io import write_text
+    from pathfinder.lineage.formats.export import exported
+    from pathfinder.lineage.formats.model import read_lineage
+    from pathfinder.lineage.verbs.revision import at as at_revision
+
+    with at_revision(Path(), at) as root:
+        text = exported(read_lineage(root, target), form, base)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        write_text(output, text)
+
+
+@app.command()
+def render(
+    target: Target = None,
+    output: Annotated[Path, typer.Option(help="The page to write.")] = Path("lineage.html"),
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page of the history, from a figure to the lines of the sources. It loads nothing."""
+    from pathfinder.core.io import write_text
+    from pathfinder.lineage.formats.page import render as rendered
+    from pathfinder.lineage.verbs.revision import at as at_revision
+
+    with at_revision(Path(), at) as root:
+        page = rendered(root, target)
+    write_text(output, page)
+    show({"page": output.as_posix(), "bytes": len(page.encode())}, as_json)

@@ -1,0 +1,107 @@
+"""The lanes of a graph that is drawn from top to bottom, one row per node, as version histories are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+_LANE = 14  # CSS pixels
+_LEFT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Strand:
+    """A part of an edge within a row: from lane ``top`` at the upper border to lane ``bottom`` at the lower one.
+
+    ``None`` is the node itself. ``to`` is the node at the edge's end, ``by`` the nodes that it comes from.
+    """
+
+    top: int | None
+    bottom: int | None
+    to: str
+    by: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A node's lane, the strands beside it, and those that go on below it."""
+
+    lane: int
+    strands: tuple[Strand, ...]
+    below: tuple[Strand, ...]
+
+
+def reduced(parents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The edges without those that a longer way replaces; ``parents`` names the nodes that each one was made from."""
+    above: dict[str, set[str]] = {}
+
+    def reach(node: str) -> set[str]:
+        if node not in above:
+            above[node] = set()  # also ends a circle
+            for parent in parents.get(node, ()):
+                above[node] |= {parent} | reach(parent)
+        return above[node]
+
+    return {
+        node: [one for one in ends if not any(one in reach(other) for other in ends if other != one)]
+        for node, ends in parents.items()
+    }
+
+
+def rows_of(order: Sequence[str], parents: Mapping[str, Sequence[str]]) -> dict[str, Row]:
+    """A row per node; ``order`` names each node before its parents."""
+    lanes: list[tuple[str, tuple[str, ...]] | None] = []
+    rows = {}
+    for node in order:
+        before = list(lanes)
+        arriving = [lane for lane, edge in enumerate(before) if edge is not None and edge[0] == node]
+        own = arriving[0] if arriving else _free(lanes)
+        for lane in arriving:
+            lanes[lane] = None
+        strands = []
+        for lane, edge in enumerate(before):
+            if edge is not None:
+                strands.append(Strand(lane, None if edge[0] == node else lane, *edge))
+        for parent in parents.get(node, ()):
+            lane = next((i for i, edge in enumerate(lanes) if edge is not None and edge[0] == parent), -1)
+            if lane < 0:
+                lane = own if own == len(lanes) or lanes[own] is None else _free(lanes)
+                lanes += [None] * (lane + 1 - len(lanes))
+                lanes[lane] = (parent, (node,))
+            else:
+                known = lanes[lane]
+                lanes[lane] = (parent, (*(known[1] if known else ()), node))
+            strands.append(Strand(None, lane, parent, (node,)))
+        while lanes and lanes[-1] is None:
+            lanes.pop()
+        below = tuple(Strand(lane, lane, *edge) for lane, edge in enumerate(lanes) if edge is not None)
+        rows[node] = Row(own, tuple(strands), below)
+    return rows
+
+
+def width_of(rows: Mapping[str, Row]) -> int:
+    """The width of all lanes in CSS pixels."""
+    used = [row.lane for row in rows.values()]
+    used += [lane for row in rows.values() for s in row.strands for lane in (s.top, s.bottom) if lane is not None]
+    return 2 * _LEFT + _LANE * max(used, default=0)
+
+
+def x_of(lane: int) -> int:
+    """The middle of a lane in CSS pixels."""
+    return _LEFT + _LANE * lane
+
+
+def path_of(strand: Strand, lane: int) -> str:
+    """The SVG path of a strand in a row of height 100 whose node is in ``lane``."""
+    if strand.top is not None and strand.bottom is not None:
+        return f"M{x_of(strand.top)},0V100"
+    if strand.top is not None:
+        start, end = x_of(strand.top), x_of(lane)
+        return f"M{start},0V50" if start == end else f"M{start},0C{start},30 {end},20 {end},50"
+    start, end = x_of(lane), x_of(strand.bottom or 0)
+    return f"M{start},50V100" if start == end else f"M{start},50C{start},80 {end},70 {end},100"
+
+
+def _free(lanes: Sequence[object]) -> int:
+    return next(lane for lane in count() if lane >= len(lanes) or lanes[lane] is None)
