@@ -5,7 +5,6 @@ Only safetensors weights are read, and no code of a model folder is ever run.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +68,7 @@ def stored_dtype(folder: Path) -> str:
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
     """The causal language model in ``folder``, in evaluation mode, on ``where`` (default: ``device()``).
 
-    On the CPU a small model sets torch to one thread unless ``OMP_NUM_THREADS`` is set. Raises ``DataError`` for an
+    On the CPU a small model sets torch to one thread, whatever ``OMP_NUM_THREADS`` says. Raises ``DataError`` for an
     unknown dtype, and for a folder without safetensors weights or with broken files.
     """
     if dtype not in DTYPES:
@@ -82,7 +81,7 @@ def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None
         )
     model = read_model(AutoModelForCausalLM, path, dtype)
     place = where or device()
-    if place == "cpu" and "OMP_NUM_THREADS" not in os.environ and model.num_parameters() < _SMALL:
+    if place == "cpu" and model.num_parameters() < _SMALL:
         torch.set_num_threads(1)
     return model.to(place).eval()  # type: ignore[no-any-return]
 

@@ -56,16 +56,14 @@ def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.Mo
     assert model.resolve(tmp_path) == snapshot
 
 
-def test_a_small_model_runs_on_one_thread_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_model_runs_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last bits of its scores would depend on the number of threads."""
     small_model(plain_tokenizer()).save_pretrained(tmp_path)
     before = torch.get_num_threads()
     try:
-        for setting, expected in (("2", 2), ("", 1)):
-            torch.set_num_threads(2)
-            monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-            if setting:
-                monkeypatch.setenv("OMP_NUM_THREADS", setting)
-            model.load_model(tmp_path, where="cpu")
-            assert torch.get_num_threads() == expected
+        torch.set_num_threads(2)
+        monkeypatch.setenv("OMP_NUM_THREADS", "2")
+        model.load_model(tmp_path, where="cpu")
+        assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
