@@ -140,6 +140,7 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	  infra/requirements.in -o infra/locks/cpu.lock
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/locks/cpu.lock --no-emit-package torch \
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
+	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
 deploy: $(STAMP)  ## start the Prefect deployment (process pool; its nightly schedule is inactive)
