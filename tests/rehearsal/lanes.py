@@ -57,7 +57,7 @@ def side_by_side(lanes: int, base: Path, words: Sequence[str]) -> None:
         for reader in readers:
             reader.join()
     if failed:
-        raise RehearsalError(f"lane {' and '.join(map(str, failed))}; the reasons are above")
+        raise RehearsalError(f"lane {' and '.join(map(str, failed))} (the reasons are above)")
 
 
 def _repeat(lines: IO[str] | None, mark: str) -> None:

@@ -42,7 +42,7 @@ class Rehearsal:
     verbose: bool = False
 
     def run(self) -> None:
-        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` with all failures at the end.
+        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` with those that failed at the end.
 
         A lane takes a profile by making a folder, which only one can.
         """
@@ -56,13 +56,14 @@ class Rehearsal:
             try:
                 self.profile(name)
             except (RehearsalError, DataError) as error:
-                failures.append(f"{name}: {error}")
-                show(f"  FAILED {error}")
+                failures.append(name)
+                show(f"{name} FAILED: {error}")
+                continue
             took, worked = time.monotonic() - start, times.cpu_seconds() - cpu
             times.keep(name, worked)
             show(f"{name} took {took:.0f} s, {worked:.0f} s of CPU without its servers")
         if failures:
-            raise RehearsalError("\n".join(failures))
+            raise RehearsalError(f"{', '.join(failures)} (the reasons are above)")
 
     def profile(self, name: str) -> None:
         """Run the commands of one profile."""
@@ -203,7 +204,7 @@ class Rehearsal:
         show(f"      {time.monotonic() - start:.0f} s")
         if status:
             self.check()  # a violation explains the failure
-            raise RehearsalError(f"`{command}` ended with status {status}:\n{self.failures() or _tail(log)}")
+            raise RehearsalError(f"`{command}` ended with status {status}:\n{self.failures() or _last(self.output())}")
         self.check()
         if crashes := sorted(set(_CRASH.findall(self.output()))):
             raise RehearsalError(f"`{command}` succeeded, but processes crashed:\n" + "\n".join(crashes))
@@ -299,5 +300,9 @@ def _is_healthy(port: int) -> bool:
         return False
 
 
-def _tail(path: Path, lines: int = 40) -> str:
-    return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+def _tail(path: Path) -> str:
+    return _last(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _last(text: str) -> str:
+    return "\n".join(text.splitlines()[-40:])
