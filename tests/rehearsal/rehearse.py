@@ -42,7 +42,7 @@ class Rehearsal:
     verbose: bool = False
 
     def run(self) -> None:
-        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` with those that failed at the end.
+        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` if one fails.
 
         A lane takes a profile by making a folder, which only one can.
         """
