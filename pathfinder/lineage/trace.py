@@ -23,6 +23,7 @@ from pathfinder.data.export import paper_rows, special_texts
 from pathfinder.data.upstream import Reading
 from pathfinder.judge.parsing import CUT, read_scores
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
+from pathfinder.lineage.records import chain
 from pathfinder.lineage.upstream_line import (
     ARTIFACTS,
     NOT_YET,
@@ -53,6 +54,12 @@ _DECISIONS = {
     "refused": "dropped: the server refused the prompt",
     "engine_error": "dropped: the judge failed",
 }
+_BUILD_REASONS = {
+    "excluded": "build excluded it by the list of exclusions",
+    "overlap": "build excluded its tree because a benchmark contains the problem",
+    "mix": "build did not choose its tree for the largest mix",
+    "limit": "build did not choose its tree within the limit",
+}
 
 
 def trace_record(text: str) -> Trace:
@@ -75,10 +82,14 @@ def trace_record(text: str) -> Trace:
     problem, prefix = trajectory["problem"], trajectory["steps"][: step["step_index"]]
     found = _branch(text, identity.trajectory)
     decision = _filter(text)
-    split = _split(identity.trajectory, found and found[0], decision)
+    split = _split(text, found and found[0], decision)
+    again = compared(identity, reading, trajectory, step)
+    links = {"line to record": again} | _links(text, step, found)
+    breaks = chain.first_break(links)
     return {
         "id": text,
-        "in short": _in_short(decision, split),
+        "in short": _in_short(decision, split) + ("" if breaks == "nowhere" else f"; but {breaks}"),
+        "chain": links | {"breaks at": breaks},
         "upstream": upstream,
         "record": {
             "source": step["source"],
@@ -88,7 +99,7 @@ def trace_record(text: str) -> Trace:
             "prefix": prefix,
             "step": step["step"],
             "rating": step["rating"],
-            "read again from the line": compared(identity, reading, trajectory, step),
+            "read again from the line": again,
         },
         "judge": _judge(text, problem, prefix, step),
         "label": _without_id(rows_of("labels/labels", "id", text)),
@@ -185,17 +196,35 @@ def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any
     return None
 
 
-def _split(tree_id: str, side: str | None, decision: Any) -> Any:
+def _links(text: str, step: dict[str, Any], found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> dict[str, str]:
+    """Each link of the record's way, recomputed from the tables before it."""
+    answers = rows_of("labels/answers", "id", text) or []
+    label, clean, drop = (row_of(table, "id", text) for table in ("labels/labels", "clean/clean", "clean/drops"))
+    decision = row_of("decisions", "id", text)
+    has_built = (ARTIFACTS / "decisions.parquet").exists()
+    return {
+        "answer to label": chain.label_link(step, answers, label, metrics_of("label").get("preset", "repaired")),
+        "label to filter": chain.filter_link(step, label, clean, drop),
+        "filter to build": chain.build_link(clean, drop, decision, has_built),
+        "build to branch": chain.branch_link(clean, decision, found, has_built),
+    }
+
+
+def _split(text: str, side: str | None, decision: Any) -> Any:
+    """The side of the record, or the build's own reason why it has none."""
     if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
         return NOT_YET
     if "reason" in decision:
         return "none: the filter dropped it"
+    decided = row_of("decisions", "id", text)
     if side is not None:
-        return {"side": side, "tree": tree_id}
-    if rows_of("overlap/removed", "tree_id", tree_id):
-        return "none: build excluded its tree because a benchmark contains the same problem"
-    reasons = list(metrics_of("build").get("dropped", {}))
-    return f"none: build excluded its tree ({' or '.join(reasons) or 'no reason recorded'})"
+        return {"side": side, "group of near duplicates": decided["group"] if decided else "no decision recorded"}
+    if decided is None:
+        return "none: it is in no tree, and build recorded no decision on it; re-run build"
+    if decided["reason"] is None:
+        return f"none: it is in no tree, but build put it in the {decided['side']} set; re-run build"
+    why = _BUILD_REASONS.get(decided["reason"], decided["reason"])
+    return f"none: {why}" + (f" ({decided['detail']})" if decided["detail"] else "")
 
 
 def _example(found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> Any:
@@ -247,6 +276,7 @@ def _fates(ids: Sequence[str], tree_id: str) -> dict[str, str]:
         if path.exists():
             for row in pl.scan_parquet(path).filter(pl.col("id").is_in(list(ids))).collect().iter_rows(named=True):
                 fates[row["id"]] = "consistent" if table == "clean" else f"dropped: {row['reason']}"
+    fates |= {row["id"]: f"build: {row['reason']}" for row in rows_of("decisions", "tree_id", tree_id) or []}
     for side in ("train", "test"):
         tree = row_of(f"train/{side}", "tree_id", tree_id)
         fates |= {branch["id"]: side for branch in tree["branches"]} if tree else {}

@@ -163,9 +163,9 @@ def exclusion(identity: Identity, reading: Reading | None) -> str | None:
     for bad in reading.set_aside:
         if (bad.position, bad.completion) == (identity.position, identity.completion):
             return f"quarantined: {bad.reason} ({bad.detail})"
-    last = max((r.position for r in reading.records), default=-1)
-    if reading.dropped and identity.position is not None and identity.position > last:
-        return f"dropped by prepare: {', '.join(reading.dropped)}"
+    for lost in reading.lost:
+        if (lost.position, lost.completion) == (identity.position, identity.completion):
+            return f"dropped by prepare: {lost.reason}"
     return None
 
 

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from pathfinder.cli import app
 from pathfinder.core.io import DataError, sha256_file, write_json, write_jsonl, write_parquet
 from pathfinder.core.prompts import judge_prompt
-from pathfinder.core.records import ANSWERS, LABELS, TREES, normalise, record_id, trajectory_id
+from pathfinder.core.records import ANSWERS, DECISIONS, LABELS, TREES, normalise, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
 from pathfinder.core.text import printable
 from pathfinder.lineage.__main__ import app as audit
@@ -87,9 +87,20 @@ def build(first: str) -> None:
     write_parquet(Path("artifacts/overlap/overlap.parquet"), pl.DataFrame([{"problem_id": problem} | hit]))
     step = hashlib.sha256(normalise(EVIL).encode()).hexdigest()[:16]
     write_parquet(Path("artifacts/overlap/steps.parquet"), pl.DataFrame([{"step_digest": step} | hit]))
-    write_json(Path("metrics/build.json"), {"dropped": {"limit": 3}})
+    decide(
+        first,
+        "train",
+        {"0-0": ("limit", "build.max_records"), "1-1": ("overlap", "exact problem of search/math math-7")},
+    )
     gate = {"says": "ids differ", "passed": True, "examples": []}
     write_json(Path("reports/validation/validation.json"), {"gates": [gate]})
+
+
+def decide(first: str, side: str | None, dropped: dict[str, tuple[str, str]]) -> None:
+    """The build's decisions: the second alternative of the second step is on a side, others were dropped."""
+    rows = [(f"{first}-1-0", first, None, None, side, "p")]
+    rows += [(f"{first}-{place}", first, *why, None, None) for place, why in dropped.items()]
+    write_parquet(Path("artifacts/decisions.parquet"), pl.DataFrame(rows, schema=DECISIONS, orient="row"))
 
 
 def test_a_trace_from_the_upstream_line_to_the_training_example(project: str) -> None:
@@ -111,7 +122,8 @@ def test_a_trace_from_the_upstream_line_to_the_training_example(project: str) ->
     assert trace["truth"].startswith("unknown")
     assert trace["filter"]["decision"].startswith("kept")
     assert trace["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
-    assert trace["split"] == {"side": "train", "tree": project}
+    assert trace["split"] == {"side": "train", "group of near duplicates": "p"}
+    assert set(trace["chain"].values()) == {"the same", "nowhere"}
     one, two = trace["training example"]["samples"]
     assert one["inputs"].endswith("Math reasoning: <extra>, Consistency: <extra>")
     assert one["labels"].endswith("Math reasoning: <->, Consistency: <+>")
@@ -146,12 +158,103 @@ def test_every_reason_for_exclusion_is_named(project: str) -> None:
     unrated = trace_record(f"{second}-0-0")
     assert unrated["in short"] == "dropped: the source gives no rating"
     assert unrated["split"] == "none: the filter dropped it"
-    left = trace_record(f"{project}-1-1")
-    assert left["in short"] == "none: build excluded its tree (limit)"
+    left = trace_record(f"{project}-0-0")
+    assert left["in short"] == "none: build did not choose its tree within the limit (build.max_records)"
+    held = (
+        "none: build excluded its tree because a benchmark contains the problem (exact problem of search/math math-7)"
+    )
+    assert trace_record(f"{project}-1-1")["in short"] == held
+    for reason, says in (
+        ("mix", "did not choose its tree for the largest mix (build.mistral_records)"),
+        ("excluded", "excluded it by the list of exclusions (rater:x)"),
+    ):
+        decide(project, "train", {"0-0": (reason, says.partition("(")[2][:-1])})
+        assert trace_record(f"{project}-0-0")["in short"] == f"none: build {says}"
+    build(project)
+    left = trace_record(f"{project}-0-0")
     assert left["training example"] == "none"
     line = trace_record(project[:-1] + "3")
     assert line["quarantined"].startswith("missing_field")
-    assert [row["fate"] for row in trace_record(project)["records"]] == ["consistent", "train", "consistent"]
+    assert [row["fate"] for row in trace_record(project)["records"]] == ["build: limit", "train", "build: overlap"]
+
+
+def flip(table: str, column: str, value: Any, row: str) -> None:
+    """Change one value of a table."""
+    path = Path(f"artifacts/{table}.parquet")
+    frame = pl.read_parquet(path)
+    changed = pl.when(pl.col("id") == row).then(pl.lit(value)).otherwise(pl.col(column)).cast(frame.schema[column])
+    write_parquet(path, frame.with_columns(changed.alias(column)))
+
+
+@pytest.mark.parametrize(
+    "table, column, value, link, says",
+    [
+        ("labels/labels", "math", 1, "answer to label", "has math 1; the judge's last answer implies math 0"),
+        (
+            "labels/labels",
+            "attempts",
+            1,
+            "answer to label",
+            "has attempts 1; the judge's last answer implies attempts 2",
+        ),
+        ("labels/answers", "answer", ANSWER.replace("A: 0", "A: 1"), "answer to label", "has math 0"),
+        ("labels/answers", "answer", "nothing", "answer to label", "it has no readable scores"),
+        ("clean/clean", "consistency", 0, "label to filter", "has consistency 0; the label implies consistency 1"),
+        ("clean/clean", "correctness", 1, "label to filter", "has correctness 1; the label implies correctness 0"),
+        ("decisions", "side", "test", "build to branch", "it is in the train set, build put it in the test set"),
+        ("decisions", "side", None, "build to branch", "it is in the train set, but build has no side for it"),
+    ],
+)
+def test_the_first_broken_link_is_named(
+    project: str, table: str, column: str, value: Any, link: str, says: str
+) -> None:
+    label(project)
+    filter_stage.main([])
+    build(project)
+    flip(table, column, value, f"{project}-1-0")
+    trace = trace_record(f"{project}-1-0")
+    assert trace["chain"]["breaks at"].startswith(f"{link}: differs: ")
+    assert says in trace["chain"]["breaks at"]
+    assert trace["in short"].endswith(f"; but {trace['chain']['breaks at']}")
+
+
+def test_a_flipped_branch_and_a_tree_that_vanished_are_named(project: str) -> None:
+    label(project)
+    filter_stage.main([])
+    build(project)
+    trees = pl.read_parquet("artifacts/train/train.parquet")
+    rows = trees.to_dicts()
+    rows[0]["branches"][0]["math"] = 1
+    write_parquet(Path("artifacts/train/train.parquet"), pl.DataFrame(rows, schema=TREES))
+    broken = trace_record(f"{project}-1-0")["chain"]
+    assert broken["breaks at"] == "build to branch: differs: the branch has math 1; the clean record has math 0"
+    write_parquet(Path("artifacts/train/train.parquet"), trees.clear())
+    trace = trace_record(f"{project}-1-0")
+    assert trace["split"] == "none: it is in no tree, but build put it in the train set; re-run build"
+    assert trace["chain"]["build to branch"] == "differs: build put it in the train set, but no tree there has it"
+
+
+def test_a_wrong_decision_of_the_filter_or_of_build_is_named(project: str) -> None:
+    label(project)
+    filter_stage.main([])
+    build(project)
+    clean, drops = (pl.read_parquet(f"artifacts/clean/{name}.parquet") for name in ("clean", "drops"))
+    record = f"{project}-1-0"
+    wrong = pl.DataFrame([(record, "disagrees")], schema=drops.schema, orient="row")
+    write_parquet(Path("artifacts/clean/drops.parquet"), pl.concat([drops, wrong]))
+    both = "differs: the record is among the clean records and among the dropped ones"
+    assert trace_record(record)["chain"]["label to filter"] == both
+    write_parquet(Path("artifacts/clean/clean.parquet"), clean.filter(pl.col("id") != record))
+    chain = trace_record(record)["chain"]
+    assert chain["label to filter"] == "differs: filter dropped it (disagrees), the rules keep it"
+    assert chain["filter to build"] == "differs: build decided on a record that the filter dropped"
+    unrated = f"{project[:-1]}2-0-0"
+    kept = pl.DataFrame([(unrated, 1, 1, 1)], schema=clean.schema, orient="row")
+    write_parquet(Path("artifacts/clean/drops.parquet"), drops.filter(pl.col("id") != unrated))
+    write_parquet(Path("artifacts/clean/clean.parquet"), pl.concat([clean, kept]))
+    chain = trace_record(unrated)["chain"]
+    assert chain["label to filter"] == "differs: filter kept it, the rules drop it (unrated)"
+    assert chain["filter to build"] == "differs: build has no decision on a record that the filter kept"
 
 
 def test_a_changed_file_or_table_is_noticed(project: str) -> None:
