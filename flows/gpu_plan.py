@@ -153,7 +153,7 @@ class Plan:
             all_processes, shards = launch.division(train.launch, self.device.cards)
             processes = all_processes / machines
             copied = 12.0 * self._learned / machines  # of a checkpoint, while it is written
-            if shards > 1:  # rows go to the GPUs as they are read; the first process gathers the result
+            if shards > 1 and not train.lora.rank:  # rows go to the GPUs as they are read, the result to one process
                 whole = 4.0 * shape.parameters
             else:
                 half = train.lora.rank and train.lora.base_dtype == "bfloat16"

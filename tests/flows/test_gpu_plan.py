@@ -76,6 +76,14 @@ def test_checkpoints_and_models_are_on_the_disk(root: Path) -> None:
     assert plan_of(root, "paper-nodes").main_memory()["train"] < plan_of(root, "paper").main_memory()["train"]
 
 
+def test_every_process_loads_the_base_of_an_adapter_into_main_memory(root: Path) -> None:
+    params = gpu_plan.load(root, "paper")
+    lora = params.train.lora.model_copy(update={"rank": 32, "base_dtype": "bfloat16"})
+    adapted = params.model_copy(update={"train": params.train.model_copy(update={"lora": lora})})
+    base = 7_615_616_512
+    assert Plan(adapted, gpus(80, 8)).main_memory()["train"] > 8 * 2 * base
+
+
 def test_a_generated_world_has_no_estimate(root: Path) -> None:
     plan = Plan(gpu_plan.load(root, "quickstart"), gpus(24))
     assert plan.fits
