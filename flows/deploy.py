@@ -1,4 +1,4 @@
-"""The nightly deployment of ``prefect.yaml``.
+"""The deployments of ``prefect.yaml`` for this folder: a worker here runs them here.
 
 Run     python -m flows.deploy up [--active] [--cron "0 2 * * *"]
         python -m flows.deploy down | status
@@ -16,48 +16,58 @@ import typer
 import yaml
 
 from flows import server
+from flows.deployment import definition
 from pathfinder.cli import Verbs
 from pathfinder.core.io import DataError, write_text
-from pathfinder.core.settings import read_yaml
 
-POOL = "pathfinder"
-DEPLOYMENT = "reproduce/nightly"
+_WORKER_S = 90.0
 app = typer.Typer(
-    cls=Verbs, help="The nightly deployment of prefect.yaml.", add_completion=False, pretty_exceptions_enable=False
+    cls=Verbs, help="The deployments of prefect.yaml here.", add_completion=False, pretty_exceptions_enable=False
 )
 
 
 @app.command()
 def up(
-    active: Annotated[bool, typer.Option("--active", help="Activate the schedule.")] = False,
-    cron: Annotated[str | None, typer.Option(help="Schedule to use instead of the one in prefect.yaml.")] = None,
+    active: Annotated[
+        bool | None, typer.Option("--active/--inactive", help="Activate or pause schedules (default: as they are).")
+    ] = None,
+    cron: Annotated[str | None, typer.Option(help="Schedule to use instead of the present one.")] = None,
 ) -> None:
-    """Deploy, or update the deployment; start a worker and, unless PREFECT_API_URL names one, a server."""
+    """Deploy, or update what is deployed; start a worker and, unless Prefect's settings name one, a server."""
+    from flows.deployment import records
+
     root = Path.cwd()
-    definition = read_yaml(root / "prefect.yaml")
-    for deployment in definition["deployments"]:
-        for schedule in deployment.get("schedules", ()):
-            schedule |= {"active": active or schedule["active"], "cron": cron or schedule["cron"]}
-    url = _address(root) or server.start_server(root).url
-    _prefect(root, url, "work-pool", "create", POOL, "--type", "process", "--overwrite")
-    adjusted = root / server.HOME / "prefect.yaml"
-    write_text(adjusted, yaml.safe_dump(definition))
-    _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(adjusted))
-    if server.recorded(root, "worker") is None:
-        server.start(root, "worker", ["worker", "start", "--pool", POOL, "--type", "process", "--name", POOL], url)
-    print(f"{DEPLOYMENT} is deployed at {url.removesuffix('/api')}; start a run with")
-    print(f"  PREFECT_API_URL={url} prefect deployment run {DEPLOYMENT}")
+    list(definition.names(root))  # before anything starts
+    url = server.named() or (server.recorded(root, "server") or server.start_server(root)).url
+    with records.connected(root, url) as client:
+        records.ensure_pool(client, root)
+        present = records.present(client, root)
+        file = root / server.HOME / "prefect.yaml"
+        write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
+        _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
+        records.watch_heartbeats(client, root)
+        since = records.now()
+        worker = server.recorded(root, "worker")
+        if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
+            server.stop(root, "worker")
+            _start_worker(root, url)
+            if not records.wait_for_worker(client, root, since, _WORKER_S):
+                raise DataError(f"the worker does not report to {url}; see {server.HOME}/worker.log")
+    print(f"{_listed(root)} deployed at {url.removesuffix('/api')}; start a run with")
+    print(f"  PREFECT_API_URL={url} prefect deployment run {'/'.join(next(definition.names(root)))}")
 
 
 @app.command()
 def down() -> None:
-    """Delete the deployment and stop the worker with its flow runs, and the server if ``up`` started it."""
+    """Delete this folder's deployments and stop the worker with its flow runs, and the server if ``up`` started it."""
     root = Path.cwd()
     server.stop(root, "worker")
     if url := _address(root):
-        _prefect(root, url, "--no-prompt", "deployment", "delete", DEPLOYMENT, must_succeed=False)
+        from flows.deployment import records
+
+        with records.connected(root, url) as client:
+            print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
     server.stop(root, "server")
-    print(f"{DEPLOYMENT} is deleted")
 
 
 @app.command()
@@ -70,12 +80,22 @@ def status() -> None:
         print(_prefect(root, url, "deployment", "ls").rstrip())
 
 
+def _listed(root: Path) -> str:
+    found = ["/".join(name) for name in definition.names(root)]
+    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'}"
+
+
+def _start_worker(root: Path, url: str) -> None:
+    pool = definition.pool_name(root)
+    server.start(root, "worker", ["worker", "start", "--pool", pool, "--type", "process", "--name", pool], url)
+
+
 def _address(root: Path) -> str | None:
     running = server.recorded(root, "server")
-    return os.environ.get("PREFECT_API_URL") or (running.url if running else None)
+    return server.named() or (running.url if running else None)
 
 
-def _prefect(root: Path, url: str, *arguments: str, must_succeed: bool = True) -> str:
+def _prefect(root: Path, url: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "prefect", *arguments],
         cwd=root,
@@ -85,7 +105,7 @@ def _prefect(root: Path, url: str, *arguments: str, must_succeed: bool = True) -
         text=True,
         check=False,
     )
-    if done.returncode and must_succeed:
+    if done.returncode:
         raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
     return done.stdout
 

@@ -80,10 +80,10 @@ def reproduce(
     """
     root = Path.cwd()
     with held(root) as hold:
-        if deployment.get_id() and REMOTE not in os.environ:
+        if deployment.get_id() and not os.environ.get(REMOTE):
             raise DataError(
-                f"the deployment does not say where results go: {REMOTE} is missing among its job variables; repeat "
-                "`python -m flows.deploy up`"
+                f"the deployment does not say where results go: its job variables lack {REMOTE}; repeat "
+                "`python -m flows.deploy up`, or set it on the deployment's page"
             )
         hold.name_flow_run(flow_run.get_id() or "")
         run = Run(root, load_graph(root), targets, force, pull, jobs)

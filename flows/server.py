@@ -20,7 +20,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from flows import processes
+from flows.storage import REMOTE
 from pathfinder.core.io import DataError, write_json
+from pathfinder.sources.remote import ENDPOINT
 
 HOME = Path(".pathfinder/prefect")
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
@@ -50,6 +52,7 @@ def environment(root: Path, url: str) -> dict[str, str]:
         "PREFECT_HOME": str(folder),
         DATABASE: os.environ.get(DATABASE) or f"sqlite+aiosqlite:///{folder}/prefect.db",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+        "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
         "PREFECT_API_URL": url,
     }
 
@@ -118,10 +121,13 @@ def _port(last: Service | None) -> int:
 
 
 def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = False) -> Service:
-    """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``."""
+    """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``.
+
+    A worker does not pass the remote of this shell on to its runs: their deployments name it.
+    """
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
-    mark = {processes.MARK: processes.new_mark(root)} if owned else {}
+    mark = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
     with (folder / f"{name}.log").open("ab") as log:
         process = processes.start("prefect", arguments, root, {**environment(root, url), **mark}, log)
     service = Service(process.pid, processes.start_time(process.pid), url)

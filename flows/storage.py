@@ -19,7 +19,7 @@ from pathfinder.provenance.signing import sign
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
-_DEFAULT = Path(".pathfinder/storage")
+DEFAULT = Path(".pathfinder/storage")
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
 
@@ -33,10 +33,10 @@ def configure(root: Path) -> str:
     current = path.read_text(encoding="utf-8") if path.exists() else None
     ours = current is None or current.startswith(_HEADER)
     remote, endpoint = (os.environ.get(name, "").strip() for name in (REMOTE, ENDPOINT))
-    if not remote or Path(remote) == _DEFAULT:
+    if not remote or Path(remote) == DEFAULT:
         if ours:
             path.unlink(missing_ok=True)
-        return str(_DEFAULT)
+        return str(DEFAULT)
     for name, value in ((REMOTE, remote), (ENDPOINT, endpoint)):
         if not value.isprintable():
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,7 +17,8 @@ from pathlib import Path
 import boto3
 import pytest
 
-from flows.storage import REMOTE
+from flows.dvc import Dvc
+from flows.storage import REMOTE, configure
 from pathfinder.sources.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
 from tests.flows.conftest import ROOT, Project
 
@@ -88,6 +90,40 @@ def test_results_of_one_folder_are_restored_in_another(
     here.ran()
     here.run("-m", "dvc", "pull", "-q")
     assert (here.root / "out/total.txt").read_text() == "285\n"
+
+
+def test_a_wrong_secret_is_noticed_before_a_stage_runs(
+    make_project: Callable[[], Project], remote: dict[str, str]
+) -> None:
+    project = make_project()
+    project = replace(project, environment={**project.environment, **remote, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    output = project.reproduce(code=1)
+    assert project.ran() == []
+    assert "SignatureDoesNotMatch" in output
+    assert "Check the name, PATHFINDER_S3_ENDPOINT and the AWS_* credentials" in output
+    assert "Traceback" not in output
+    project = replace(project, environment={**project.environment, **remote, REMOTE: "s3://no-such-bucket"})
+    assert "NoSuchBucket" in project.reproduce(code=1)
+
+
+def test_a_push_sends_entries_of_the_run_cache_by_difference(
+    make_project: Callable[[], Project], remote: dict[str, str]
+) -> None:
+    project = make_project()
+    project.run("-m", "dvc", "repro", "-q")
+    runs = project.root / ".dvc/cache/runs"
+    entry = next(runs.glob("??/*/*")).read_text()
+    for number in range(1000):  # what a month of nights leaves
+        key = f"{number:064x}"
+        path = runs / key[-2:] / key / key
+        path.parent.mkdir(parents=True)
+        path.write_text(re.sub(r"(?<=md5: )\w+", lambda found: found[0][::-1], entry))
+    configure(project.root)
+    begun = time.monotonic()
+    Dvc(project.root).push("numbers", "square@even", "square@odd", "total")
+    seconds = time.monotonic() - begun
+    assert len([key for key in open_store(remote[REMOTE]).keys("runs/") if key.startswith("runs/00/")]) == 0
+    assert seconds < 40, "DVC's own push of the run cache needs 70 s and more"
 
 
 def test_manifests_on_a_server_that_cannot_order_writers(remote: dict[str, str]) -> None:

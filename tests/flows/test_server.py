@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import socket
 import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import processes, server
+from flows import processes, reproduce, server
+from flows.guard.lock import LOCK
 from pathfinder.core.io import DataError
+from tests.flows.conftest import Project
 
 
 def record(root: Path, service: server.Service) -> Path:
@@ -26,6 +31,39 @@ def test_a_named_server_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with server.local_server(tmp_path) as url:
         assert url == "http://elsewhere/api"
     assert not list(tmp_path.iterdir())
+
+
+def test_a_server_that_prefects_profile_names_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    assert server.named() is None
+    with temporary_settings({PREFECT_API_URL: "http://team/api"}):
+        assert server.named() == "http://team/api"
+
+
+def test_a_database_that_is_set_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(server.DATABASE, raising=False)
+    assert server.environment(tmp_path, "url")[server.DATABASE].startswith("sqlite+aiosqlite:///")
+    monkeypatch.setenv(server.DATABASE, "postgresql+asyncpg://team@db/prefect")
+    assert server.environment(tmp_path, "url")[server.DATABASE] == "postgresql+asyncpg://team@db/prefect"
+
+
+def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    path = project.root / LOCK
+    path.parent.mkdir()
+    monkeypatch.chdir(project.root)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(DataError, match="another run is in progress in this folder"):
+            reproduce.start(())
+
+
+def test_a_server_gets_the_port_of_the_last_one_if_it_is_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert server._port(server.Service(1, 1, f"http://127.0.0.1:{port}/api")) != port
+    assert server._port(server.Service(1, 1, f"http://127.0.0.1:{port}/api")) == port
+    assert server._port(None) > 0
 
 
 def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:

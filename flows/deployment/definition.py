@@ -1,0 +1,96 @@
+"""The deployments of prefect.yaml, adjusted to this folder.
+
+Several clones may share one Prefect server, so names end in the clone's own id: a worker must never run the deployment
+of another folder. The remote and the frequency of heartbeats become part of the deployment: a worker that is restarted
+from another shell does not change them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows import server
+from flows.storage import DEFAULT, REMOTE
+from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
+from pathfinder.sources.remote import ENDPOINT
+
+FILE = Path("prefect.yaml")
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What a deployment that exists already has: schedules in the form of prefect.yaml, and variables of its runs."""
+
+    schedules: list[dict[str, Any]]
+    variables: Mapping[str, str]
+
+
+def clone_id(root: Path) -> str:
+    """The folder's name and six digits that host and path decide."""
+    folder = root.absolute()
+    digest = hashlib.sha256(f"{platform.node()}:{folder}".encode()).hexdigest()
+    return f"{re.sub(r'[^a-z0-9]+', '-', folder.name.lower()).strip('-') or 'clone'}-{digest[:6]}"
+
+
+def pool_name(root: Path) -> str:
+    """The work pool that only the worker of this folder serves."""
+    return f"pathfinder-{clone_id(root)}"
+
+
+def names(root: Path) -> Iterator[tuple[str, str]]:
+    """Flow and deployment name of each deployment of this folder; raises ``DataError`` if prefect.yaml is not valid."""
+    for deployment in _deployments(root):
+        yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
+
+
+def adjusted(
+    root: Path, present: Mapping[str, Present], active: bool | None = None, cron: str | None = None
+) -> dict[str, Any]:
+    """The content of prefect.yaml for this folder; deployments that are ``present`` keep schedules and remote.
+
+    ``active`` and ``cron`` change the schedules, and the environment changes the remote. Raises ``DataError`` if the
+    file is not valid.
+    """
+    deployments = _deployments(root)
+    for deployment in deployments:
+        deployment["name"] += f"-{clone_id(root)}"
+        kept = present.get(deployment["name"])
+        schedules = kept.schedules if kept else deployment.get("schedules", [])
+        deployment["schedules"] = [_changed(schedule, active, cron) for schedule in schedules]
+        deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
+        pool = deployment.setdefault("work_pool", {})
+        pool["name"] = pool_name(root)
+        pool.setdefault("job_variables", {})["env"] = _variables(kept.variables if kept else {})
+    return {**read_yaml(root / FILE), "deployments": deployments}
+
+
+def _changed(schedule: dict[str, Any], active: bool | None, cron: str | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {} if active is None else {"active": active}
+    if cron is None:
+        return {**schedule, **changes}
+    return {"cron": cron, "timezone": schedule.get("timezone", "UTC"), "active": schedule["active"], **changes}
+
+
+def _variables(kept: Mapping[str, str]) -> dict[str, str]:
+    remote = os.environ.get(REMOTE, "").strip()
+    named = {REMOTE: remote, ENDPOINT: os.environ.get(ENDPOINT, "").strip()}
+    places = named if remote or not kept.get(REMOTE) else {name: kept.get(name, "") for name in named}
+    places[REMOTE] = places[REMOTE] or str(DEFAULT)
+    return {**places, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
+
+
+def _deployments(root: Path) -> list[dict[str, Any]]:
+    found = read_yaml(root / FILE).get("deployments")
+    if not found or not all(isinstance(item, dict) and {"name", "entrypoint"} <= item.keys() for item in found):
+        raise DataError(
+            f"{root / FILE}: every deployment needs a name and an entrypoint; restore it with `git checkout`"
+        )
+    return list(found)

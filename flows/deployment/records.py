@@ -1,0 +1,138 @@
+"""What the Prefect server keeps for this folder: the work pool, deployments, schedules, and the watch over runs."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
+from flows import server
+from flows.deployment.definition import Present, clone_id, names, pool_name
+from pathfinder.core.io import DataError
+
+HEARTBEAT = "prefect.flow-run.heartbeat"
+LOST_AFTER_S = 3 * server.HEARTBEAT_S
+_ENDS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", "AwaitingRetry")
+_SCHEDULE_KEYS = ("cron", "day_or", "interval", "anchor_date", "rrule", "timezone")
+
+
+@contextlib.contextmanager
+def connected(root: Path, url: str) -> Iterator[SyncPrefectClient]:
+    """A client of the server at ``url``."""
+    settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
+    with temporary_settings(settings), get_client(sync_client=True) as client:
+        yield client
+
+
+def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
+    """Create this folder's process pool unless it exists; raises ``DataError`` if it is of another type."""
+    name = pool_name(root)
+    try:
+        found = client.read_work_pool(name)
+    except ObjectNotFound:
+        client.create_work_pool(
+            WorkPoolCreate(name=name, type="process", description=f"The worker of {root.absolute()}")
+        )
+        return
+    if found.type != "process":
+        raise DataError(f"work pool {name} is of type {found.type}; expected process: delete it on the server's page")
+
+
+def present(client: SyncPrefectClient, root: Path) -> dict[str, Present]:
+    """This folder's deployments that exist, by name."""
+    kept: dict[str, Present] = {}
+    for flow, name in names(root):
+        with contextlib.suppress(ObjectNotFound):
+            found = client.read_deployment_by_name(f"{flow}/{name}")
+            schedules = [_form(item.schedule, item.active) for item in found.schedules]
+            kept[name] = Present(schedules, found.job_variables.get("env", {}))
+    return kept
+
+
+def _form(schedule: Any, active: bool) -> dict[str, Any]:
+    values = {key: getattr(schedule, key, None) for key in _SCHEDULE_KEYS}
+    if isinstance(values["interval"], timedelta):
+        values["interval"] = values["interval"].total_seconds()
+    if isinstance(values["anchor_date"], datetime):
+        values["anchor_date"] = values["anchor_date"].isoformat()
+    return {**{key: value for key, value in values.items() if value is not None}, "active": active}
+
+
+def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seconds: float) -> bool:
+    """Whether this folder's worker reports to the server within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        workers = client.read_workers_for_work_pool(pool_name(root))
+        if any(worker.last_heartbeat_time and worker.last_heartbeat_time > since for worker in workers):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def watch_heartbeats(client: SyncPrefectClient, root: Path) -> None:
+    """Create or replace the automation that ends runs of this folder's deployments which no longer give a sign of life.
+
+    A run whose machine lost power cannot report its end, and would hold the deployment's only slot for ever.
+    """
+    related = [
+        f"prefect.deployment.{client.read_deployment_by_name(f'{flow}/{name}').id}" for flow, name in names(root)
+    ]
+    automation = AutomationCore(
+        name=_watch_name(root),
+        description=f"Runs of {root.absolute()} that send no heartbeat for {LOST_AFTER_S} s are crashed.",
+        trigger=EventTrigger(
+            after={HEARTBEAT},
+            expect={HEARTBEAT, *(f"prefect.flow-run.{state}" for state in _ENDS)},
+            match={"prefect.resource.id": ["prefect.flow-run.*"]},
+            match_related={"prefect.resource.id": related},
+            for_each={"prefect.resource.id"},
+            posture=Posture.Proactive,
+            threshold=1,
+            within=timedelta(seconds=LOST_AFTER_S),
+        ),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED, message=f"no heartbeat for {LOST_AFTER_S} s: its machine or process is gone"
+            )
+        ],
+    )
+    _remove_watch(client, root)
+    client.create_automation(automation)
+
+
+def remove(client: SyncPrefectClient, root: Path) -> list[str]:
+    """Delete this folder's deployments, their watch and the pool; returns the deployments that existed."""
+    removed = []
+    for flow, name in names(root):
+        with contextlib.suppress(ObjectNotFound):
+            client.delete_deployment(client.read_deployment_by_name(f"{flow}/{name}").id)
+            removed.append(f"{flow}/{name}")
+    _remove_watch(client, root)
+    with contextlib.suppress(ObjectNotFound):
+        client.delete_work_pool(pool_name(root))
+    return removed
+
+
+def _remove_watch(client: SyncPrefectClient, root: Path) -> None:
+    for automation in client.read_automations_by_name(_watch_name(root)):
+        client.delete_automation(automation.id)
+
+
+def _watch_name(root: Path) -> str:
+    return f"heartbeats of {clone_id(root)}"
+
+
+def now() -> datetime:
+    """The time with which the server's times can be compared."""
+    return datetime.now(UTC)
