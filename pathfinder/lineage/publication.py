@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
-from pathfinder.lineage.evidence import entered_records
+from pathfinder.lineage.evidence import entered_records, statement_digest
 from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE
@@ -22,6 +22,7 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """
     outs: dict[str, Any] = {}
     records: dict[str, str] = {}
+    statements: dict[str, str] = {}
     evidence: dict[str, bytes] = {}
     for name, stage in read_lock(root).items():
         if stage.file != MAIN_LOCK:
@@ -32,6 +33,8 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
             outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
         if record is not None:
             records[name] = record.digest
+            if (signed := statement_digest(record.path)) is not None:
+                statements[name] = signed
             for file in (record.path, *(record.path.with_suffix(ending) for ending in (SIGNED, MODEL_SIGNATURE))):
                 if file.is_file():
                     evidence[f"records/{name}/{file.name}"] = file.read_bytes()
@@ -48,6 +51,7 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         "dvc_lock": _digest(lock),
         "outs": outs,
         "records": records,
+        "statements": statements,
         "commit": commit.strip() if commit else None,
         "tree": tree.strip() if tree else None,
         "patch": _digest(patch) if patch else None,

@@ -17,9 +17,11 @@ from typing import Annotated
 from pydantic import Field
 
 from pathfinder.core.io import DataError, parse_json, read_json, sha256_file, write_json
+from pathfinder.lineage.evidence import signers_of, statement_digest
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_record
 from pathfinder.lineage.objects import Objects
+from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
 from pathfinder.provenance.signing import Envelope, verify
 
@@ -58,7 +60,7 @@ class PublishedOut(Form):
 
 
 class Manifest(Form):
-    """What one run published: the digest of its dvc.lock, all its outs, records by stage, and the code's state.
+    """What one run published: the digest of its dvc.lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
     entry. Schema 1 had neither records nor code, schema 2 did not store dvc.lock.
@@ -68,6 +70,7 @@ class Manifest(Form):
     dvc_lock: Sha256
     outs: dict[str, PublishedOut]
     records: dict[str, Sha256] = Field(default_factory=dict)
+    statements: dict[str, Sha256] = Field(default_factory=dict)
     commit: str | None = None
     tree: str | None = None
     patch: Sha256 | None = None
@@ -164,6 +167,8 @@ class Published:
         if not path.is_file():
             if manifest.key is not None:
                 yield Finding(where, f"its signature by key {_short(manifest.key)} is missing")
+            elif any(entry.signers for entry in self.entries):
+                yield Finding(where, "is not signed, although entries before it are")
             return []
         try:
             payload, signers = verify(parsed(Envelope, path.read_bytes(), where), self.keys, where)
@@ -193,6 +198,13 @@ class Published:
                 yield Finding(self.objects.name(path), record.problem)
             elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
                 self.records[stage].append(record)
+            try:
+                signers_of(record, self.keys)
+            except DataError as error:
+                yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
+            if (signed := manifest.statements.get(stage)) is not None and statement_digest(path) != signed:
+                where_signed = self.objects.name(path.with_suffix(SIGNED))
+                yield Finding(where_signed, "was edited or deleted; a manifest names this signed statement")
         named = [("patches", "patch", manifest.patch)] if manifest.patch else []
         named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
         for kind, ending, name in named:

@@ -6,9 +6,10 @@ The opposite is tested too: what people do every day gives no alarm.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +17,14 @@ import pytest
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import Report, check
-from pathfinder.lineage.published import FOLDER
+from pathfinder.lineage.published import EVIDENCE, FOLDER
+from pathfinder.lineage.remote.far import Remote
 from pathfinder.lineage.remote.mirror import fetch
+from pathfinder.sources.remote import ENDPOINT, open_store
+from tests.lineage.far_tamperings import FAR, Bucket, Far, flipped
 from tests.lineage.tamperings import CAMPAIGN, FILES, GIT, STORE, Tampering, replace
 from tests.support.miniature import dvc, run_in
+from tests.support.s3 import s3_bucket, s3_environment, s3_server, upload_in_parts
 
 REMEMBERED = '''
 import json
@@ -80,8 +85,8 @@ def audited(project: Path) -> tuple[Report | None, list[str]]:
 
 
 def test_the_campaign_is_large() -> None:
-    names = [name for name, _ in CAMPAIGN]
-    assert len(names) == len(set(names)) >= 100
+    names = [name for name, _ in CAMPAIGN] + [f"{far.name} in the bucket" for far in FAR]
+    assert len(names) == len(set(names)) >= 200
 
 
 @pytest.mark.parametrize("tamper", [tamper for _, tamper in CAMPAIGN], ids=[name for name, _ in CAMPAIGN])
@@ -129,6 +134,73 @@ def run_a_stage_again(project: Path) -> None:
 def return_to_older_parameters(project: Path) -> None:
     replace(project / "params.yaml", "0.25, note: x", "0.5, note: 'Ünïcode <+>'")
     assert "is cached" in dvc(project, "repro")
+
+
+@pytest.fixture(scope="module")
+def s3(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    """A bucket with everything that the finished project published, and a clone of the project with its outs."""
+    clone = tmp_path_factory.mktemp("far") / "clone"
+    subprocess.run(["cp", "-r", "--reflink=auto", str(finished), str(clone)], check=True)
+    for name in (STORE, ".dvc/cache/runs"):
+        shutil.rmtree(clone / name)
+    for file in (clone / ".pathfinder").glob("se*.json"):
+        file.unlink()
+    with s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_environment(endpoint).items():
+            patch.setenv(name, value)
+        url = f"{s3_bucket(endpoint)}/a/prefix"
+        (clone / ".dvc/config.local").write_text(f"['remote \"far\"']\n    url = {url}\n    endpointurl = {endpoint}\n")
+        dvc(clone, "config", "-q", "core.remote", "far")
+        dvc(clone, "remote", "remove", "-q", STORE)
+        subprocess.run([*GIT, "commit", "-qam", "another remote"], cwd=clone, check=True)
+        bucket = Bucket(open_store(url), clone)
+        for path in (path for path in (finished / STORE).rglob("*") if path.is_file()):
+            bucket.store.put(path.relative_to(finished / STORE).as_posix(), path.read_bytes())
+        yield bucket
+
+
+@pytest.fixture
+def bucket(s3: Bucket) -> Iterator[Bucket]:
+    yield s3
+    s3.restore()
+
+
+@pytest.mark.parametrize("far", FAR, ids=lambda far: far.name)
+def test_tampering_in_a_bucket_is_found_and_the_broken_link_named(bucket: Bucket, far: Far) -> None:
+    if far.fetched:
+        fetch(bucket.project)
+    else:
+        shutil.rmtree(bucket.project / EVIDENCE, ignore_errors=True)
+    expected = far.tamper(bucket)
+    errors = [str(finding) for finding in check(None, bucket.project, remote=far.remote).errors]
+    if not far.fetched:
+        shutil.rmtree(bucket.project / EVIDENCE)
+    assert any(expected in text for text in errors), (expected, errors)
+
+
+@pytest.mark.parametrize("remote", ["no", "quick", "full"])
+def test_an_untouched_bucket_gives_no_alarm(bucket: Bucket, remote: Remote) -> None:
+    report = check(None, bucket.project, remote=remote)
+    assert report.findings == []
+    url = bucket.store.url
+    assert report.not_read == ([f"remote far ({url})"] if remote == "no" else [])
+    read = {"no": "cache read", "quick": "remote far (listing) read", "full": "remote far read"}[remote]
+    assert read in report.summary()
+
+
+def test_objects_that_were_uploaded_in_parts_give_no_alarm(bucket: Bucket) -> None:
+    """Their entity tag is not the md5 of their bytes: the listing gives their size, ``--full`` reads them."""
+    key = bucket.object("models/full", 1)
+    content = bucket.store.read(key)
+    bucket.put(key, content)
+    upload_in_parts(os.environ[ENDPOINT], f"{bucket.store.url}/{key}", content)
+    assert [item.md5 for item in bucket.store.listed(key)] == [""]
+    assert check(None, bucket.project, remote="quick").findings == []
+    assert check(None, bucket.project, remote="full").findings == []
+    upload_in_parts(os.environ[ENDPOINT], f"{bucket.store.url}/{key}", flipped(content))
+    assert check(None, bucket.project, remote="quick").findings == []
+    errors = [str(finding) for finding in check(None, bucket.project, remote="full").errors]
+    assert [f"{key}: md5 is" in text for text in errors] == [True]
 
 
 EVERYDAY = [commit_again, collect_garbage, touch, empty_the_cache, run_a_stage_again, return_to_older_parameters]

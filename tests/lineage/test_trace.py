@@ -98,7 +98,7 @@ def build(first: str) -> None:
 
 def decide(first: str, side: str | None, dropped: dict[str, tuple[str, str]]) -> None:
     """The build's decisions: the second alternative of the second step is on a side, others were dropped."""
-    rows = [(f"{first}-1-0", first, None, None, side, "p")]
+    rows: list[Any] = [(f"{first}-1-0", first, None, None, side, "p")]
     rows += [(f"{first}-{place}", first, *why, None, None) for place, why in dropped.items()]
     write_parquet(Path("artifacts/decisions.parquet"), pl.DataFrame(rows, schema=DECISIONS, orient="row"))
 

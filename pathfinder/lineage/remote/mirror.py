@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, write_bytes
 from pathfinder.lineage import stores
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.published import EVIDENCE, FOLDER
@@ -63,7 +63,8 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
     Raises ``DataError`` if a key leaves the folder of the copies.
     """
     folder = folder_of(root, remote)
-    listed = {item.key: item for kind in (*_KINDS, RUNS) for item in store.listed(kind)}
+    found = [*store.listed(f"{FOLDER}/"), *store.listed(RUNS)]
+    listed = {item.key: item for item in found if item.key.startswith((*_KINDS, RUNS))}
     for key in listed:
         if not (folder / key).resolve().is_relative_to(folder.resolve()):
             raise DataError(f"{store.url}/{key}: leaves the folder of the evidence; the remote was tampered with")
@@ -78,7 +79,7 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
             findings.append(_changed(f"remote {remote.name} {key}", key in listed, path.relative_to(root)))
     new = [key for key in listed if not (folder / key).exists()]
     with ThreadPoolExecutor(READERS) as pool:
-        list(pool.map(lambda key: store.fetch(key, folder / key), new))
+        list(pool.map(lambda key: write_bytes(folder / key, store.read(key)), new))
     return Mirrored(len(new), len(listed), findings)
 
 
