@@ -13,7 +13,7 @@ from tests.rehearsal import lanes, times
 from tests.rehearsal.faults import plant_all
 from tests.rehearsal.material import ROOT
 from tests.rehearsal.profiles import gpu_profiles
-from tests.rehearsal.rehearse import rehearsal
+from tests.rehearsal.rehearse import FAULTS, rehearsal
 from tests.rehearsal.show import RehearsalError, show
 
 NOT_REHEARSED = (
@@ -56,13 +56,14 @@ def main() -> None:
 
 
 def rehearse(names: Sequence[str] = (), count: int = 2, committed: bool = False, verbose: bool = False) -> list[str]:
-    """Rehearse the profiles ``names``, or all, in ``count`` lanes, and show what that took.
+    """Rehearse the profiles ``names``, or all and the tests of the faults, in ``count`` lanes; show what that took.
 
-    Returns the profiles; raises ``RehearsalError`` if one of them fails.
+    Returns what was rehearsed; raises ``RehearsalError`` if one of them fails.
     """
     start = time.monotonic()
-    chosen = times.longest_first(names or gpu_profiles(ROOT))
-    show(f"{len(chosen)} profiles in {count} lanes, {times.left(chosen)}")
+    # The tests of the faults come first: they need a clone as it was committed.
+    chosen = times.longest_first(names) if names else [FAULTS, *times.longest_first(gpu_profiles(ROOT))]
+    show(f"{len(chosen)} parts in {count} lanes, {times.left(chosen)}")
     flags = [*(["--committed"] if committed else []), *(["--verbose"] if verbose else [])]
     try:
         with lanes.folder() as base:

@@ -56,6 +56,7 @@ def add_vllm(target: Path, address: Path) -> None:
         encoding="utf-8",
     )
     command.chmod(0o755)
+    (target / ".venv-vllm/.installed").touch()
 
 
 def environment(target: Path, work: Path, hub: dict[str, str]) -> dict[str, str]:

@@ -18,12 +18,14 @@ from flows.profiles import render
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Params, load_params
 from pathfinder.judge.critics import critic_named
-from tests.rehearsal import clone, material, profiles, times
+from tests.rehearsal import clone, faults, material, profiles, times
 from tests.rehearsal.models import model_folder
 from tests.rehearsal.records import write_records
 from tests.rehearsal.show import RehearsalError, show
 from tests.support.hub_server import HubServer, hub_server
 
+FAULTS = "faults"
+"""In the place of a profile: the tests of the known faults."""
 _ANY_MODEL = "Qwen/Qwen2.5-7B-Instruct"
 _CRASH = re.compile(r"^.*(?:Fatal Python error|Traceback \(most recent call last\)).*$", re.MULTILINE)
 _FAILED = re.compile(r"^\[(\S+)\] `dvc repro.* failed: ", re.MULTILINE)
@@ -42,11 +44,14 @@ class Rehearsal:
     verbose: bool = False
 
     def run(self) -> None:
-        """Rehearse every profile that no other lane has taken; raises ``RehearsalError`` if one fails.
+        """Set up and rehearse every profile that no other lane has taken; raises ``RehearsalError`` if one fails.
 
         A lane takes a profile by making a folder, which only one can.
         """
         failures, taken = [], self.work.parent / "taken"
+        for command in profiles.commands(self.clone, "setup"):
+            if command.startswith("make "):  # the clone is there, and its variables are set
+                self.command(_here(command))
         for name in self.names:
             if not _made(taken / name):
                 continue
@@ -54,7 +59,7 @@ class Rehearsal:
             show(f"{name} ({left} after it)")
             start, cpu = time.monotonic(), times.cpu_seconds()
             try:
-                self.profile(name)
+                faults.check(self.clone) if name == FAULTS else self.profile(name)
             except (RehearsalError, DataError) as error:
                 failures.append(name)
                 show(f"{name} FAILED: {error}")
@@ -74,7 +79,7 @@ class Rehearsal:
             for command in profiles.commands(self.clone, name):
                 if "NODE_RANK=0" in command:
                     runs = load_params(self.clone / "params.yaml").runs
-                    joined = profiles.second_machine(self.clone, name, params.runs, runs)
+                    joined = profiles.second_machine(self.clone, name, runs)
                     stack.enter_context(self.second_machine([_here(line, machine) for line in joined]))
                 self.command(_here(command, machine))
                 if command.startswith("pathfinder profile "):
@@ -248,7 +253,7 @@ def rehearsal(
         project = clone.clone(work / "clone", work.parent / "dvc-cache", committed)
         clone.add_vllm(project, address)
         known = profiles.gpu_profiles(project)
-        if unknown := [name for name in names if name not in known]:
+        if unknown := [name for name in names if name not in (*known, FAULTS)]:
             raise DataError(f"{', '.join(unknown)}: not a GPU profile; expected one of {', '.join(known)}")
         environment = clone.environment(project, work, hub.environment(work / "hf"))
         show(f"clone and substitutes: {time.monotonic() - start:.0f} s in {work}")
@@ -282,9 +287,9 @@ def _vllm_parent(python: Path, work: Path, log: Path, model: Path, hub: dict[str
         process.wait()
 
 
-def _here(command: str, machine: profiles.Machine) -> str:
+def _here(command: str, machine: profiles.Machine | None = None) -> str:
     """The command on this machine: no GPU, no second machine, and a plan for the cards that are simulated."""
-    if command == "pathfinder plan --gpu":
+    if command == "pathfinder plan --gpu" and machine:
         return f"{command} --memory {machine.gigabytes} --gpus {machine.cards}"
     if command == "make run":  # which starts as many stages as there are GPUs
         return "make data && pathfinder run --jobs 2"
