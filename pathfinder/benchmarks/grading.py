@@ -24,6 +24,8 @@ from typing import Any, Literal, Self
 
 from pebble import ProcessExpired, ProcessPool
 
+from pathfinder.provenance.processes import report_as
+
 GradingPreset = Literal["official", "repaired"]
 TIME_LIMIT_S = 10.0
 _MEMORY_BYTES = 4 << 30
@@ -174,6 +176,7 @@ def _prepare_worker() -> None:
     """Do once what would otherwise count against the first comparison's time limit."""
     import math_verify  # noqa: F401 - sympy takes a second to import
 
+    report_as("grader")
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))  # sympy can fill any memory
     logging.disable(logging.WARNING)  # math-verify warns that its time limits are off
 

@@ -38,6 +38,7 @@ from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
 from pathfinder.data.prm800k import SOURCE as PRM800K
 from pathfinder.data.prm800k import read_prm800k
 from pathfinder.data.upstream import Reading, UnreadableError, data_files, decoded, read_batches
+from pathfinder.provenance.processes import report_as
 
 READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
     "prm800k": (read_prm800k, PRM800K),
@@ -211,7 +212,8 @@ def _workers(size: int) -> Iterator[Callable[[Iterable[Batch]], Iterator[Convert
         yield lambda batches: map(convert_batch, batches)
         return
     # spawn: a fork would copy the threads of this process in an unknown state
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, context, initializer=report_as, initargs=("converter",)) as pool:
 
         def convert(batches: Iterable[Batch]) -> Iterator[Converted]:
             waiting = deque[Future[Converted]]()

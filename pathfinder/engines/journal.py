@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 from pathfinder.core.io import DataError
+from pathfinder.provenance.materials import joined, journal_used
 
 _KEY = re.compile(r"[A-Za-z0-9:._/-]+")
 _LINE = re.compile(rb'\{"sum": "([0-9a-f]{16})", ("key": "([A-Za-z0-9:._/-]+)", "value": .*\})\n')
 _SIZE_BITS = 32  # a place is start << 32 | size: one number per key keeps the index small
+_USED = 1 << 31  # in the size: this run read or wrote the entry
 _SYNC_ENTRIES = 64
 _SYNC_S = 1.0
 # ASCII escapes keep lone surrogates and line separators of a model's answer inside one line.
@@ -61,6 +63,7 @@ class Journal:
     def __exit__(self, *_: object) -> None:
         try:
             self.sync()
+            journal_used(self.path, self.used())
         finally:
             self._file.close()  # releases the lock
 
@@ -72,11 +75,17 @@ class Journal:
 
     def __getitem__(self, key: str) -> Any:
         """Read the value of ``key``; raises ``KeyError`` if it has none."""
-        place = self._places.get(_digest(key.encode()))
+        digest = _digest(key.encode())
+        place = self._places.get(digest)
         if place is None:
             raise KeyError(key)
-        line = os.pread(self._file.fileno(), place & ((1 << _SIZE_BITS) - 1), place >> _SIZE_BITS)
-        return json.loads(line)["value"]
+        self._places[digest] = place | _USED
+        start, end = _bytes_of(place)
+        return json.loads(os.pread(self._file.fileno(), end - start, start))["value"]
+
+    def used(self) -> list[list[int]]:
+        """The bytes of the entries that were read or written since the opening, as ranges (start, end)."""
+        return joined(_bytes_of(place) for place in self._places.values() if place & _USED)
 
     def write(self, key: str, value: Any) -> None:
         """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` for a known or malformed key."""
@@ -91,7 +100,7 @@ class Journal:
         except OSError:
             self._file.truncate(self._end)  # a full disk must not leave half a line before a later one
             raise
-        self._places[digest] = self._end << _SIZE_BITS | len(line)
+        self._places[digest] = self._end << _SIZE_BITS | len(line) | _USED
         self._end += len(line)
         self._unsynced += 1
         if self._unsynced >= _SYNC_ENTRIES or time.monotonic() - self._synced > _SYNC_S:
@@ -132,6 +141,11 @@ class Journal:
 def _digest(key: bytes) -> bytes:
     """Represents a key in memory; 128 bits make collisions within a journal impossible in practice."""
     return hashlib.blake2b(key, digest_size=16).digest()
+
+
+def _bytes_of(place: int) -> tuple[int, int]:
+    start = place >> _SIZE_BITS
+    return start, start + (place & (_USED - 1))
 
 
 def _line(key: str, value: Any) -> bytes:

@@ -25,6 +25,7 @@ from pathfinder.core.progress import Progress
 from pathfinder.models import cards
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, PROJECT
+from pathfinder.provenance.processes import report_as
 
 STATE = Path(".pathfinder")
 _GRACE_S = 20.0
@@ -231,6 +232,7 @@ def main() -> None:
     """Run a worker: receive the job, then a chunk at a time, from the connection that the argument numbers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    report_as("worker")
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     messages = _messages(connection)
     try:

@@ -27,6 +27,7 @@ from pathfinder.provenance.environment import (
     describe_commit,
     describe_environment,
     describe_tree,
+    installed_packages,
     peak_rss_bytes,
 )
 from pathfinder.provenance.hashing import digest_path
@@ -35,6 +36,7 @@ from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked_packages
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
+from pathfinder.provenance.processes import report_as, reports
 from pathfinder.provenance.schema import SCHEMA
 from pathfinder.provenance.signing import sign
 from pathfinder.provenance.statement import PAYLOAD_TYPE, statement_of
@@ -58,6 +60,7 @@ def recorded(cmd: str) -> Iterator[None]:
     Raises ``DataError`` if an input is missing or the stage did not write a declared out.
     """
     if _RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
+        report_as(f"rank {os.environ.get('RANK') or 0}")
         yield
         return
     stages = read_pipelines() if MAIN.exists() else {}
@@ -69,27 +72,27 @@ def recorded(cmd: str) -> Iterator[None]:
     record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
     os.environ[_RECORDING] = cmd
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals:
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
         os.environ[_NOTES] = notes.name
         try:
             yield
         finally:
             del os.environ[_RECORDING], os.environ[_NOTES]
         record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
+        record["unlisted_modules"] = unlisted_modules(record["code"])
+        record["unlocked_packages"] = unlocked_packages(installed_packages(), Path(LOCKS))
+        reported.add_to(record, journals, Path(LOCKS))
     record["times"] = {
         "start": start.isoformat(timespec="seconds"),
         "end": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - clock, 3),
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    environment = describe_environment()
     record |= {
         "outputs": _digests(stage, stage.all_outs),
-        "environment": environment,
+        "environment": describe_environment(),
         "actor": describe_actor(),
         "journals": journals.states(),
-        "unlisted_modules": unlisted_modules(record["code"]),
-        "unlocked_packages": unlocked_packages(environment["packages"], Path(LOCKS)),
     }
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = hashlib.sha256(text.encode()).hexdigest()

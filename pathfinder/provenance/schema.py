@@ -1,6 +1,7 @@
 """The form of a lineage record: what the recorder writes and the audit accepts.
 
-Schema 1 had no ``schema`` key. Unknown keys are refused, so that nothing enters a record unread.
+Schema 1 had no ``schema`` key, schema 2 neither ``processes`` nor the entries used. Unknown keys are refused, so that
+nothing enters a record unread.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from pathfinder.core.io import DataError, parse_json
 
-SCHEMA = 2
+SCHEMA = 3
 Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -71,11 +72,20 @@ class JournalState(Form):
     sha256: Sha256
 
 
+class JournalEntries(Form):
+    """The entries of a journal that a run used: their number, their bytes as ranges (start, end), and their sha256."""
+
+    entries: Count
+    sha256: Sha256
+    ranges: list[list[Count]]
+
+
 class JournalUse(Form):
-    """A journal before and after the run; ``None`` if it did not exist."""
+    """A journal before and after the run, ``None`` if it did not exist, and the entries used (since schema 3)."""
 
     before: JournalState | None
     after: JournalState | None
+    used: JournalEntries | None = None
 
 
 class Times(Form):
@@ -107,6 +117,7 @@ class StageRecord(Form):
     journals: dict[str, JournalUse] = Field(default_factory=dict)
     unlisted_modules: dict[str, Sha256] = Field(default_factory=dict)
     unlocked_packages: dict[str, list[str | None]] = Field(default_factory=dict)
+    processes: dict[str, Count] = Field(default_factory=dict)
 
 
 Document = TypeVar("Document", bound=BaseModel)

@@ -11,7 +11,7 @@ import pytest
 
 from pathfinder.engines.journal import Journal
 from pathfinder.provenance import hashing
-from pathfinder.provenance.materials import Journals, state_of, unlisted_modules, unlocked_packages
+from pathfinder.provenance.materials import Journals, entries_of, joined, state_of, unlisted_modules, unlocked_packages
 
 
 def test_a_journal_has_its_state_before_and_after_the_run(tmp_path: Path) -> None:
@@ -35,6 +35,29 @@ def test_a_journal_has_its_state_before_and_after_the_run(tmp_path: Path) -> Non
     assert state_of(path, before) == {"size": before, "sha256": first}
     assert state_of(path, path.stat().st_size + 1) is None
     assert (states[".pathfinder/label/0/new.jsonl"]["before"] or {"size": 0})["size"] == 0
+
+
+def test_exactly_the_entries_that_a_run_used_are_digested(tmp_path: Path) -> None:
+    path = tmp_path / ".pathfinder/label/0/journal.jsonl"
+    with Journal(path) as journal:
+        journal.append({str(number): "answer" * number for number in range(6)})
+    lines = path.read_bytes().splitlines(keepends=True)
+    with Journals(tmp_path) as journals:
+        with Journal(path) as journal:
+            assert ("0" in journal, journal["1"], journal["4"]) == (True, "answer", "answer" * 4)
+        with Journal(path) as journal:
+            assert journal["2"]
+            journal.append({"new": 1})
+    new = path.read_bytes().splitlines(keepends=True)[-1]
+    used = journals.states()[".pathfinder/label/0/journal.jsonl"]["used"]
+    chosen = b"".join([lines[1], lines[2], lines[4], new])
+    assert (used["entries"], used["sha256"]) == (4, hashlib.sha256(chosen).hexdigest())
+    starts = [sum(map(len, lines[:number])) for number in (1, 3, 4, 5, 6)]
+    assert used["ranges"] == [[starts[0], starts[1]], [starts[2], starts[3]], [starts[4], path.stat().st_size]]
+    assert entries_of(path, used["ranges"]) == used
+    path.write_bytes(b"".join(lines[:5]))
+    assert entries_of(path, used["ranges"]) is None
+    assert joined([(5, 7), (0, 2), (2, 4), (6, 9)]) == [[0, 4], [5, 9]]
 
 
 def test_modules_from_other_places_are_named_and_installed_ones_are_not(
