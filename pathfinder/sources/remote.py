@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -124,6 +125,7 @@ class _FolderStore:
 class _S3Store:
     def __init__(self, bucket: str, prefix: str, endpoint: str) -> None:
         import boto3
+        import botocore.session
         from botocore.config import Config
 
         self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
@@ -135,7 +137,9 @@ class _S3Store:
             retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
         )
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        session = boto3.session.Session()
+        shared = botocore.session.get_session()
+        shared.register_component("data_loader", _descriptions())
+        session = boto3.session.Session(botocore_session=shared)
         self._client: Any = session.client("s3", endpoint_url=endpoint or None, region_name=region, config=config)
 
     def keys(self, prefix: str = "") -> list[str]:
@@ -208,6 +212,14 @@ class _S3Store:
             if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
                 raise TransientError(f"{where}: the store cannot answer now ({error})") from error
             raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
+
+
+@cache
+def _descriptions() -> Any:
+    """The descriptions of services, which take longer to read than a listing; every client of a process shares them."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
 
 
 Store = _FolderStore | _S3Store
