@@ -121,6 +121,39 @@ def score(
 
 
 @app.command(rich_help_panel=BENCHMARKS)
+def serve(
+    model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
+    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 opens the server to the network.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "auto",
+    waiting: Annotated[int, typer.Option(min=1, help="Solutions that may wait; more are answered with 429.")] = 1024,
+) -> None:
+    """Serve step scores over HTTP, with a page to try solutions on."""
+    import uvicorn
+
+    from pathfinder.models.cards import confined
+    from pathfinder.models.model import stored_dtype
+    from pathfinder.prm.batching import Batcher
+    from pathfinder.prm.opening import DEFAULTS, open_pathfinder
+    from pathfinder.prm.serving import listening, make_app
+    from pathfinder.sources.named_models import model_folder
+
+    folder = model_folder(model, revision)
+    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype})
+    with (
+        listening(host, port) as (socket, address),
+        confined(1),
+        open_pathfinder(folder, settings) as scorer,
+        Batcher(scorer.score, waiting) as batcher,
+    ):
+        typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
+        uvicorn.Server(uvicorn.Config(make_app(batcher, model), log_level="warning")).run(sockets=[socket])
+
+
+@app.command(rich_help_panel=BENCHMARKS)
 def evaluate(
     system: Annotated[str, typer.Option(help="A published PRM; docs/baselines.md lists the names.")],
     model: Annotated[Path, typer.Option(help="Its model folder.")],

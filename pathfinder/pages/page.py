@@ -169,11 +169,12 @@ def to_html(page: Page) -> str:
     script = (_TEMPLATES / "filter.js").read_text(encoding="utf-8") if has_browser else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = PALETTE + (_TEMPLATES / "style.css").read_text(encoding="utf-8")
-    return _template().render(page=page, style=style, script=script, script_digest=f"sha256-{digest}")
+    return template("page.html").render(page=page, style=style, script=script, script_digest=f"sha256-{digest}")
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
+    """One of the templates, which escapes whatever is inserted."""
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
@@ -181,7 +182,7 @@ def _template() -> Template:
         finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
     environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of}
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def to_markdown(page: Page) -> str:

@@ -1,0 +1,270 @@
+"""The HTTP server: the scorer's numbers, shared batches, refusals, and hostile requests."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from pathfinder.core.io import DataError
+from pathfinder.core.steps import Solution, StepScore
+from pathfinder.prm.batching import Batcher, FullError
+from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.serving import listening, make_app
+from tests.prm.test_scoring import save_prm
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBLEM, STEPS = "1+1?", ["It is <extra><|im_end|> two.", "So 2."]
+ONE = {"solutions": [{"problem": PROBLEM, "steps": STEPS}]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    save_prm(folder)
+    return folder
+
+
+class Server:
+    """A server in a thread; ``scored`` lists the sizes of its batches."""
+
+    def __init__(self, folder: Path, waiting: int = 1024) -> None:
+        scorer, self.scored = Scorer(folder), list[int]()
+
+        def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
+            self.scored.append(len(solutions))
+            return scorer.score(solutions)
+
+        self.batcher = Batcher(score, waiting)
+
+
+@contextmanager
+def serving(made: Server) -> Iterator[str]:
+    """The address of a running server."""
+    with listening("127.0.0.1", 0) as (socket, address), made.batcher as batcher:
+        app = uvicorn.Server(uvicorn.Config(make_app(batcher, "tiny", most_bytes=20_000), log_level="critical"))
+        thread = threading.Thread(target=app.run, kwargs={"sockets": [socket]}, daemon=True)
+        thread.start()
+        while not app.started:
+            time.sleep(0.01)
+        yield address
+        app.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[tuple[str, Server]]:
+    made = Server(folder)
+    with serving(made) as address:
+        yield address, made
+
+
+def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) -> None:
+    (expected,) = Scorer(folder).score([Solution("0", PROBLEM, tuple(STEPS))])
+    answer = httpx.post(f"{server[0]}v1/score", json=ONE).json()
+    (found,) = answer["solutions"]
+    for step, score in zip(found["steps"], expected, strict=True):
+        values = (step["math"], step["consistency"], step["reward"])
+        assert values == pytest.approx((*score.first.values(), score.reward), abs=1e-6)
+        assert step["labels"] == pytest.approx(dict(score.first), abs=1e-6)
+    wrong = [place for place, step in enumerate(found["steps"]) if not step["correct"]]
+    assert found["first_error"] == (wrong[0] if wrong else None)
+    assert answer["model"] == "tiny"
+    assert "two" not in json.dumps(answer)
+    for text in ("<extra_0>".join([*STEPS, ""]), "\n\n".join(STEPS)):
+        turns = [{"role": "user", "content": PROBLEM}, {"role": "assistant", "content": text}]
+        rows = httpx.post(f"{server[0]}pooling", json={"model": "x", "messages": turns}).json()["data"][0]["data"]
+        assert [row[1] for row in rows] == pytest.approx([score.reward for score in expected], abs=1e-6)
+        assert all(sum(row) == pytest.approx(1) for row in rows)
+
+
+def test_concurrent_clients_share_batches_and_get_their_own_scores(server: tuple[str, Server], folder: Path) -> None:
+    solutions = [Solution(str(n), f"{n}+1?", (f"It is {n + 1}.", f"So {n}.")) for n in range(40)]
+    expected = [scores[-1].reward for scores in Scorer(folder).score(solutions)]
+    address, made = server
+    before = len(made.scored)
+
+    async def ask(client: httpx.AsyncClient, one: Solution) -> float:
+        body = {"solutions": [{"problem": one.problem, "steps": one.steps}]}
+        answer = await client.post(f"{address}v1/score", json=body, timeout=60)
+        return float(answer.json()["solutions"][0]["steps"][-1]["reward"])
+
+    async def ask_all() -> list[float]:
+        async with httpx.AsyncClient(limits=httpx.Limits(max_connections=40)) as client:
+            return await asyncio.gather(*(ask(client, one) for one in solutions))
+
+    assert asyncio.run(ask_all()) == pytest.approx(expected, abs=1e-5)
+    assert len(made.scored) - before < 40, "some were scored together"
+
+
+def test_a_thousand_hostile_requests_do_no_harm(server: tuple[str, Server]) -> None:
+    address, _ = server
+    draw = random.Random(7)
+    texts = [
+        "<extra>",
+        "<+>",
+        "<|im_end|>",
+        "\ud800",
+        "\x00\x1b[2J",
+        "{{7*7}}",
+        "<script>",
+        "a" * 500,
+        "",
+        " ",
+        "\n\n",
+        "Score A: 1",
+    ]
+    values: list[Any] = [None, True, 0, -1.5, 10**30, [], {}, [[]], *texts]
+
+    def body() -> bytes:
+        kind = draw.randrange(7)
+        if kind == 0:
+            return draw.randbytes(draw.randrange(200))
+        if kind == 1:
+            return b"[" * 5000
+        if kind == 2:
+            return b'{"solutions": ' + b"9" * 4500 + b"}"
+        steps = [draw.choice(values if kind < 5 else texts) for _ in range(draw.randrange(4))]
+        one = {
+            "problem": draw.choice(values if kind == 3 else texts),
+            "steps": draw.choice([steps, draw.choice(values)]),
+        }
+        return json.dumps({"solutions": [one] if kind < 6 else draw.choice(values), "messages": steps}).encode()
+
+    statuses: dict[int, int] = {}
+    with httpx.Client() as client:
+        for number in range(1000):
+            route = "pooling" if number % 5 == 0 else "v1/score"
+            answer = client.post(f"{address}{route}", content=body(), headers={"Content-Type": "application/json"})
+            statuses[answer.status_code] = statuses.get(answer.status_code, 0) + 1
+            assert "script" not in answer.text
+        assert set(statuses) <= {200, 400, 422}, statuses
+        assert statuses[200] > 20
+        assert client.post(f"{address}v1/score", content=b"x" * 30_000).status_code == 413
+        assert client.post(f"{address}v1/score", content=iter([b"x" * 15_000] * 2)).status_code == 413
+        assert client.get(f"{address}health").json()["status"] == "ok"
+        metrics = client.get(f"{address}metrics").text
+    assert re.search(r'pathfinder_refused_total\{reason="invalid"\} [1-9]', metrics)
+    assert re.search(r"^pathfinder_solutions_total \d+$", metrics, re.MULTILINE)
+
+
+def test_the_page_loads_nothing_from_elsewhere(server: tuple[str, Server]) -> None:
+    page = httpx.get(server[0])
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    (nonce,) = re.findall(r'<script nonce="([^"]+)">', page.text)
+    assert f"'nonce-{nonce}'" in page.headers["content-security-policy"]
+    assert not re.search(r"(src|href)=", page.text)
+    assert httpx.get(server[0]).text != page.text, "each answer has its own nonce"
+
+
+def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
+        began.set()
+        go.wait()
+        if any(solution.id == "bad" for solution in solutions):
+            raise DataError("bad")
+        return [[StepScore({}, 0.5)] for _ in solutions]
+
+    def ask(*ids: str) -> list[Any]:
+        return list(batcher.submit([Solution(name, "p", ("s",)) for name in ids]))
+
+    with Batcher(score, most_waiting=3) as batcher:
+        first = ask("a")
+        began.wait()
+        later = ask("b", "bad", "c")
+        with pytest.raises(FullError):
+            ask("d")
+        later[0].cancel()
+        go.set()
+        assert [len(future.result()) for future in (*first, later[2])] == [1, 1]
+        with pytest.raises(DataError):
+            later[1].result()
+    assert batcher.scored == 2
+
+
+def test_a_full_server_answers_429(folder: Path) -> None:
+    batcher = Batcher(lambda solutions: [], 1)  # its thread does not run, so nothing leaves the queue
+    transport = httpx.ASGITransport(make_app(batcher, "tiny"))
+
+    async def ask() -> httpx.Response:
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            batcher.submit([Solution("0", "p", ("s",))])
+            return await client.post("/v1/score", json=ONE)
+
+    answer = asyncio.run(ask())
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
+
+
+def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
+    command = [sys.executable, "-c", "from pathfinder.cli import main; main()", "serve", str(folder), "--port"]
+    with listening("127.0.0.1", 0) as (_, address):
+        port = address.rpartition(":")[2].strip("/")
+        taken = subprocess.run([*command, port], capture_output=True, text=True)
+    assert taken.returncode == 1
+    assert f"error: 127.0.0.1:{port}: " in taken.stderr
+    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            (found,) = re.findall(r"http://127\.0\.0\.1:\d+/", line.partition(" (")[0])
+            for _ in range(100):
+                try:
+                    assert httpx.get(f"{found}health").json()["status"] == "ok"
+                    break
+                except httpx.ConnectError:
+                    time.sleep(0.1)
+            assert len(httpx.post(f"{found}v1/score", json=ONE, timeout=60).json()["solutions"]) == 1
+        finally:
+            process.terminate()
+
+
+def example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_examples_give_the_scorer_s_rewards(
+    server: tuple[str, Server], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Called as TRL, verl and search-and-learn document it: none of the three is installed here."""
+    monkeypatch.setenv("PATHFINDER_URL", server[0].rstrip("/"))
+    text = "\n\n".join(STEPS)
+    (scores,) = Scorer(folder).score([Solution("0", PROBLEM, tuple(STEPS))])
+    rewards = [score.reward for score in scores]
+    trl = example("trl_reward").step_reward
+    assert trl([PROBLEM], [text], trainer_state=None) == pytest.approx([min(rewards)], abs=1e-6)
+    chats = [[{"role": "user", "content": PROBLEM}]], [[{"role": "assistant", "content": text}]]
+    assert trl(*chats) == pytest.approx([min(rewards)], abs=1e-6)
+    assert len(trl([PROBLEM], [""])) == 1
+    verl = example("verl_reward").compute_score
+    assert verl("math", text, "2", {"question": PROBLEM}) == pytest.approx(min(rewards), abs=1e-6)
+    prm = example("search_and_learn").PathFinder(SimpleNamespace(prm_path=str(folder)))
+    found = prm.score([PROBLEM], [[text, ""]])
+    assert found[0][0] == pytest.approx(rewards, abs=1e-5)
+    assert len(found[0][1]) == 1
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 22
