@@ -1,6 +1,6 @@
 """Audit results; needs only the repository, not DVC or Prefect.
 
-Run     python -m pathfinder.lineage up models/full     trace a path to the source files
+Run     python -m pathfinder.lineage up models/full     trace a path, or a figure, to the source files
         python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference, 2 if unable
         python -m pathfinder.lineage fetch              copy the records of remotes on other machines
         python -m pathfinder.lineage record ID [--json] trace one record from its upstream line to its training example
@@ -30,14 +30,6 @@ app = typer.Typer(
 
 
 @app.command()
-def up(path: Annotated[str, typer.Argument(help="An output, such as models/full.")]) -> None:
-    """Print every step from an output back to the source files."""
-    from pathfinder.lineage import graph
-
-    print(printable(graph.up(path)), end="")
-
-
-@app.command()
 def check(
     path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None,
     strict: Annotated[
@@ -50,10 +42,17 @@ def check(
     full: Annotated[
         bool, typer.Option("--full", help="With --remote: read every byte there; an interrupted check resumes.")
     ] = False,
+    all_commits: Annotated[
+        bool, typer.Option("--all-commits", help="Check the dvc.lock of every commit against the records instead.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
     from pathfinder.lineage import check
 
+    if all_commits:
+        verbs.check_commits(as_json)
+        return
     try:
         report = check.check(
             path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
@@ -61,8 +60,7 @@ def check(
     except (PathfinderError, OSError) as error:
         print(f"error: {printable(str(error))}\ncould not check", file=sys.stderr)
         raise typer.Exit(2) from error
-    print(printable("".join(f"{finding}\n" for finding in report.findings)), end="")
-    print(printable(report.summary()))
+    show(report.as_json(), as_json, [*map(str, report.findings), report.summary()])
     if report.errors:
         raise typer.Exit(1)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.lineage import expected, history
@@ -47,6 +48,22 @@ class Report:
     def errors(self) -> list[Finding]:
         """The findings that are not notes."""
         return [finding for finding in self.findings if finding.level == "error"]
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value with the findings and the summary."""
+        return {
+            "findings": [
+                {"level": f.level, "where": f.where, "message": f.message, "stages": list(f.stages)}
+                for f in self.findings
+            ],
+            "stages": self.stages,
+            "attested": self.attested,
+            "keys": sorted({key for names in self.signers for key in names}),
+            "read": self.read,
+            "not read": self.not_read,
+            "state": self.commit,
+            "summary": self.summary(),
+        }
 
     def summary(self) -> str:
         """One line about what was checked."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,12 @@ _LONGEST_PARAMS = 400
 
 @dataclass(slots=True)
 class Node:
-    """A path or a stage, notes about it, and what it was made from."""
+    """A path or a stage, notes about it, and what it was made from; ``facts`` are the same for programs."""
 
     title: str
     notes: list[str] = field(default_factory=list)
     children: list[Node] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
 
     def lines(self, first: str = "", rest: str = "") -> Iterator[str]:
         """The tree as lines of text."""
@@ -57,16 +58,30 @@ class Node:
             last = child is self.children[-1]
             yield from child.lines(rest + ("└─ " if last else "├─ "), rest + ("   " if last else "│  "))
 
+    def as_json(self) -> dict[str, Any]:
+        """The facts of the node and of those below it."""
+        return self.facts | ({"made of": [child.as_json() for child in self.children]} if self.children else {})
+
 
 def up(path: str | Path, root: Path = Path(".")) -> str:
-    """The tree behind ``path`` (an out, a file in one, or a folder of outs), from dvc.lock and the records.
+    """The tree behind ``path`` as text; raises ``DataError`` as ``trees`` does."""
+    (node,) = trees([Path(path).as_posix()], root)
+    return "\n".join(node.lines()) + "\n"
 
-    Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if dvc.lock does not contain the path.
+
+def trees(paths: Iterable[str], root: Path) -> list[Node]:
+    """The tree behind each path (an out, a file in one, or a folder of outs), from dvc.lock and the records.
+
+    A stage is written once. Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if dvc.lock does not
+    contain a path.
     """
     stages = history.read_lock(root)
-    name = Path(path).as_posix()
-    history.ancestors(stages, name)  # an error if no stage makes it
-    return "\n".join(_Writer(root, stages).path(name).lines()) + "\n"
+    writer = _Writer(root, stages)
+    found = []
+    for path in paths:
+        history.ancestors(stages, path)  # an error if no stage makes it
+        found.append(writer.path(path))
+    return found
 
 
 def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
@@ -100,23 +115,25 @@ class _Writer:
         makers = history.producers(self.stages, path)
         known = (files[path] for s in [*makers, *self.stages.values()] for files in (s.outs, s.deps) if path in files)
         digest = next(known, None)
-        node = Node(f"{path}  md5 {digest}" if digest else path, self._sources(path))
+        sources = self._sources(path)
+        facts: dict[str, Any] = {"path": path, "md5": digest} | ({"sources": sources} if sources else {})
+        node = Node(f"{path}  md5 {digest}" if digest else path, sources, facts=facts)
         node.children = [self.stage(maker, path) for maker in makers]
         return node
 
     def stage(self, stage: Locked, wanted: str) -> Node:
         if stage.name in self.written:
-            return Node(f"{stage.name}  (above)")
+            return Node(f"{stage.name}  (above)", facts={"stage": stage.name, "above": True})
         self.written.add(stage.name)
         if not stage.cmd:
             return self._shipped(stage, wanted)
-        node = Node(f"{stage.name}  $ {stage.cmd}", self._run(stage))
+        node = self._run(stage)
         node.children = [self.path(dep) for dep in stage.deps if history.producers(self.stages, dep)]
         return node
 
     def _shipped(self, stage: Locked, wanted: str) -> Node:
         """A ``.dvc`` file, and the pretraining outs that the wanted part of it is a copy of."""
-        node = Node(stage.name, ["tracked by DVC, shipped with the repository"])
+        node = Node(stage.name, ["tracked by DVC, shipped with the repository"], facts={"pointer": stage.name})
         is_part = any(history.overlap(out, wanted) for out in stage.outs)
         origin = wanted.replace(history.SHIPPED, history.SHIPPED_LEVEL, 1) if is_part else ""
         for out, md5 in stage.deps.items():
@@ -129,9 +146,17 @@ class _Writer:
             node.notes[0] += "; no stage makes it"
         return node
 
-    def _run(self, stage: Locked) -> list[str]:
+    def _run(self, stage: Locked) -> Node:
+        """The stage with the record that made what the lock has."""
         made = (record for record in history.read_records(self.root, stage.name) if record.made(stage))
         record = next(made, None)
+        facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
+        facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
+        facts |= {"record": record.digest, "times": record.content["times"]} if record else {"record": None}
+        facts |= {"git": record.content["git"]} if record else {}
+        return Node(f"{stage.name}  $ {stage.cmd}", self._notes(stage, record), facts=facts)
+
+    def _notes(self, stage: Locked, record: Record | None) -> list[str]:
         code = {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}
         new = sorted(code.items() - self.named)
         self.named.update(new)

@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from pathfinder.core.io import DataError
+from pathfinder.core.text import printable
 from pathfinder.lineage.verbs.show import AsJson, show, table
 
 app = typer.Typer()
@@ -25,3 +27,91 @@ def list_(
 
     rows = rows_of(kind, Path(), at)
     show(rows, as_json, table(rows))
+
+
+@app.command()
+def up(
+    target: Annotated[
+        str,
+        typer.Argument(help="An output, such as models/full, or a figure: reports/tables.json#/results/0. @REV too."),
+    ],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every step from an output or a figure back to the source files."""
+    from pathfinder.lineage.verbs.upwards import text_of, way_back
+
+    found = way_back(target, Path(), at)
+    show(found.as_json(), as_json, text_of(found))
+
+
+@app.command()
+def view(
+    target: Annotated[str, typer.Argument(help="A stage, an output, a record's digest, or a value: FILE#/POINTER.")],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one stage, output, record or value. TARGET@REV shows it at a revision."""
+    from pathfinder.lineage.verbs.views import view
+
+    show(view(target, Path(), at), as_json)
+
+
+@app.command()
+def find(
+    target: Annotated[str, typer.Argument(help="A file anywhere, or the beginning of an md5 or a sha256.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the stages, records, commits and stores that have these bytes; exit status 1 if there are none."""
+    from pathfinder.lineage.verbs.finding import find
+
+    found = find(target, Path())
+    show(found, as_json, [*(f"digest {one}" for one in found["digests"]), *table(found["places"])])
+    if not found["places"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    left: Annotated[str, typer.Argument(help="A revision, a record's digest, or an output such as models/full@REV.")],
+    right: Annotated[str | None, typer.Argument(help="The same (default: the files here).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which inputs differ between two revisions, records or models, and which outputs and figures follow."""
+    from pathfinder.lineage.verbs.diff import diff, lines_of
+
+    found = diff(left, right, Path())
+    show(found, as_json, lines_of(found))
+
+
+@app.command()
+def replay(
+    stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.")],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Execute a stage again in a clean worktree from its recorded inputs, and compare what it makes.
+
+    Exit status 0: identical. 1: within tolerance. 2: different. 3: not possible.
+    """
+    from pathfinder.lineage.verbs.replay import EXIT, NOT_POSSIBLE, replay
+
+    try:
+        found = replay(stage, Path(), at, lambda line: typer.echo(line, err=True))
+    except DataError as error:
+        typer.echo(f"error: {printable(str(error))}", err=True)
+        raise typer.Exit(NOT_POSSIBLE) from error
+    show(found.as_json(), as_json, found.lines())
+    raise typer.Exit(EXIT[found.verdict])
+
+
+def check_commits(as_json: bool) -> None:
+    """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
+    from pathfinder.lineage.verbs.every_commit import check_all_commits
+
+    found = check_all_commits(Path())
+    rows = [{"commit": c.commit, "date": c.date, "stages": c.stages, "attested": c.attested} for c in found]
+    lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
+    show([each.as_json() for each in found], as_json, [*table(rows), *lines])
+    if any(finding.level == "error" for each in found for finding in each.findings):
+        raise typer.Exit(1)

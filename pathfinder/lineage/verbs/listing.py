@@ -1,4 +1,4 @@
-"""What there is: stages, outs, records and runs, now or at a git revision."""
+"""Lists of the stages, outs, records and runs, now or at a git revision."""
 
 from __future__ import annotations
 

@@ -1,0 +1,208 @@
+"""``lineage replay``: execute a stage again from its recorded inputs and compare what it makes.
+
+The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
+from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no
+journals, so a judge is asked again. The interpreter and the packages are those of this environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
+from pathfinder.lineage import history
+from pathfinder.lineage.history import Record
+from pathfinder.lineage.stores import listing_of
+from pathfinder.lineage.verbs.nearness import TOLERANCE, Verdict, compared
+from pathfinder.lineage.verbs.revision import at
+from pathfinder.lineage.verbs.targets import Files
+from pathfinder.lineage.verbs.views import record_named
+from pathfinder.provenance.closure import module_of
+from pathfinder.provenance.environment import git, installed_packages
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.pipeline import MAIN, read_pipelines
+
+EXIT = {"identical": 0, "within tolerance": 1, "different": 2}
+NOT_POSSIBLE = 3
+_NOT_RECORDED = "PATHFINDER_RECORDING"
+"""Tells the stage that its run is recorded elsewhere, so a replay signs no record."""
+_VARIABLES_OF_RUNS = ("PATHFINDER_FLOW_RUN", "PATHFINDER_IMAGE")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The outcome: a verdict per out, the worst of them, and what differs between then and now."""
+
+    stage: str
+    record: str
+    commit: str
+    seconds: float
+    outs: dict[str, Verdict]
+    packages: dict[str, list[str | None]]
+
+    @property
+    def verdict(self) -> str:
+        """``identical``, ``within tolerance`` or ``different``."""
+        return max((verdict.word for verdict in self.outs.values()), key=EXIT.__getitem__, default="identical")
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {
+            "stage": self.stage,
+            "record": self.record,
+            "commit": self.commit,
+            "verdict": self.verdict,
+            "tolerance": TOLERANCE,
+            "seconds": {"then": self.seconds},
+            "outs": {path: {"verdict": verdict.word, "why": verdict.why} for path, verdict in self.outs.items()},
+            "packages that differ": self.packages,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The outcome as lines of text."""
+        yield f"{self.stage}, record {self.record[:12]}, commit {self.commit[:12]}: {self.verdict}"
+        for path, verdict in self.outs.items():
+            yield f"  {verdict.word:17} {path}{f'  ({verdict.why})' if verdict.why else ''}"
+        for name, (then, now) in self.packages.items():
+            yield f"  package {name}: {then or 'not installed'} then, {now or 'not installed'} now"
+        yield f"tolerance: numbers may differ by a relative {TOLERANCE:g}"
+
+
+def replay(name: str, root: Path, revision: str | None = None, say: Callable[[str], None] = print) -> Replayed:
+    """Execute a stage (or the run of a record, named by its digest) again and compare its outs with the record's.
+
+    ``revision`` names the dvc.lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if no
+    record of the run is here, its code was not committed, an input is in no store, or the stage fails.
+    """
+    record = record_named(name, root) or _recorded(name, root, revision)
+    commit = record.content["git"]["commit"]
+    if commit is None or git("cat-file", "-e", f"{commit}^{{commit}}", root=root) is None:
+        raise DataError(f"{name}: its commit {commit} is not in this repository; fetch it with git")
+    root = root.resolve()
+    with _worktree(root, commit) as folder:
+        _check_code(record, folder)
+        _set_params(record, folder)
+        say(f"inputs of {record.content['stage']} from the stores of this machine")
+        _place_inputs(record, root, folder)
+        say(f"$ {record.content['cmd']}   (took {record.content['times']['seconds']} s then)")
+        _run(record, folder)
+        outs = {path: compared(folder / path, entry, Files(root)) for path, entry in record.content["outputs"].items()}
+    then, now = record.content["environment"].get("packages", {}), installed_packages()
+    packages = {key: [then.get(key), now.get(key)] for key in sorted(then) if then.get(key) != now.get(key)}
+    content = record.content
+    return Replayed(content["stage"], record.digest, commit, content["times"]["seconds"], outs, packages)
+
+
+def _recorded(name: str, root: Path, revision: str | None) -> Record:
+    """The record of the run in dvc.lock."""
+    with at(root, revision) as folder:
+        stages = history.read_lock(folder)
+        if name not in stages:
+            raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
+        found = next((r for r in history.read_records(folder, name) if r.made(stages[name])), None)
+    if found is None:
+        raise DataError(
+            f"{name}: no record here is of the run in dvc.lock; `pathfinder lineage list records` lists them"
+        )
+    return found
+
+
+@contextmanager
+def _worktree(root: Path, commit: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pathfinder-replay-") as name:
+        folder = Path(name).resolve() / "worktree"
+        quiet = ("-c", f"core.hooksPath={os.devnull}")
+        if git(*quiet, "worktree", "add", "--detach", "--quiet", str(folder), commit, root=root) is None:
+            raise DataError(f"{commit[:12]}: git could not make a worktree of it; see `git worktree list`")
+        try:
+            yield folder
+        finally:
+            git("worktree", "remove", "--force", str(folder), root=root)
+
+
+def _check_code(record: Record, folder: Path) -> None:
+    """Whether the commit has the code that ran; a run with uncommitted code cannot be repeated from its commit."""
+    for kind in ("rooms", "code"):
+        for path, entry in record.content[kind].items():
+            place = folder / path
+            if not place.exists() or digest_path(place).sha256 != entry["sha256"]:
+                raise DataError(f"{path}: the run had other code than its commit; only committed code can be replayed")
+    stage = read_pipelines(folder).get(record.content["stage"])
+    if stage is not None and stage.cmd != record.content["cmd"]:
+        raise DataError(f"{MAIN}: the commit gives {stage.name} another command than the run had")
+
+
+def _set_params(record: Record, folder: Path) -> None:
+    """Write the recorded values into the worktree's parameters, if they are not those of the commit."""
+    stage = read_pipelines(folder).get(record.content["stage"])
+    file = folder / (stage.params_file if stage else "params.yaml")
+    if not record.content["params"]:
+        return
+    content = read_yaml(file)
+    changed = False
+    for key, value in record.content["params"].items():
+        *above, last = key.split(".")
+        place = content
+        for part in above:
+            place = place.setdefault(part, {})
+        changed |= place.get(last) != value
+        place[last] = value
+    if changed:
+        file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+
+
+def _place_inputs(record: Record, root: Path, folder: Path) -> None:
+    files = Files(root)
+    for path, entry in record.content["inputs"].items():
+        target = folder / path
+        if target.exists():  # tracked by git
+            if digest_path(target).sha256 == entry["sha256"]:
+                continue
+            raise DataError(f"{path}: the commit has other bytes than the run read")
+        if not entry["md5"].endswith(".dir"):
+            _copy(files, root / path, entry["md5"], target, path)
+            continue
+        target.mkdir(parents=True)
+        inner = {name: file["md5"] for name, file in (entry.get("files") or {}).items()}
+        for name, md5 in (inner or listing_of(files.stores, entry["md5"])).items():
+            _copy(files, root / path / name, md5, target / name, f"{path}/{name}")
+
+
+def _copy(files: Files, here: Path, md5: str, target: Path, name: str) -> None:
+    """Copy an object of a store, or the project's own file if it has the same bytes."""
+    source = files.object(md5)
+    if source is None and here.is_file() and digest_path(here).md5 == md5:
+        source = here
+    if source is None:
+        raise DataError(f"{name}: its bytes (md5 {md5}) are in no store of this machine; get them with `dvc fetch`")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+
+
+def _run(record: Record, folder: Path) -> None:
+    """Run the command with the recorded variables; its output goes to standard error."""
+    cmd = str(record.content["cmd"])
+    module = module_of(cmd)
+    if module is None:
+        raise DataError(f"{cmd!r}: replay runs modules of the project only")
+    recorded: Mapping[str, str] = record.content["environment"].get("variables", {})
+    kept = os.environ | {_NOT_RECORDED: cmd}
+    kept |= {n: v for n, v in recorded.items() if not v.startswith("sha256 ") and n not in _VARIABLES_OF_RUNS}
+    for path in record.content["outputs"]:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, *cmd.split()[1:]]
+    done = subprocess.run(words, cwd=folder, env=kept, stdout=sys.stderr, check=False)
+    if done.returncode:
+        raise DataError(f"{cmd}: ended with exit status {done.returncode}; its messages are above")

@@ -1,0 +1,108 @@
+"""Targets of the verbs: ``X``, ``X@REV`` and ``X#/pointer``, and the bytes of a file at a revision.
+
+Names of stages contain ``@`` too (``train@full``): the part after an ``@`` is a revision only if git knows it, and the
+whole text is neither a stage nor a file here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core.io import DataError, parse_json
+from pathfinder.lineage import history
+from pathfinder.lineage.history import Locked
+from pathfinder.lineage.stores import listing_of, object_file, object_stores
+from pathfinder.lineage.verbs.revision import at, known_commit, read_at
+from pathfinder.provenance.hashing import digest_path
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A name, the revision to look at (``None``: the files here), and a pointer into the file (``None``: all of it)."""
+
+    name: str
+    revision: str | None = None
+    pointer: str | None = None
+
+    def __str__(self) -> str:
+        at_revision = f"@{self.revision}" if self.revision else ""
+        return f"{self.name}{at_revision}{'' if self.pointer is None else f'#{self.pointer}'}"
+
+
+def target_of(text: str, root: Path, revision: str | None = None) -> Target:
+    """The target that a text names; ``revision`` holds if the text names none."""
+    name, mark, pointer = text.partition("#")
+    found = pointer if mark else None
+    if "@" in name and not ((root / name).exists() or name in _stage_names(root)):
+        for place in (place for place, letter in enumerate(name) if letter == "@"):
+            if place and known_commit(root, name[place + 1 :]):
+                return Target(Path(name[:place]).as_posix(), name[place + 1 :], found)
+    return Target(Path(name).as_posix(), revision, found)
+
+
+def _stage_names(root: Path) -> set[str]:
+    try:
+        return set(history.read_lock(root))
+    except DataError:
+        return set()
+
+
+class Files:
+    """The files of a project at a revision: outs from the stores of this machine, others from git."""
+
+    def __init__(self, root: Path, revision: str | None = None) -> None:
+        self.root, self.revision = root, revision
+        self.stores = list(object_stores(root))
+        with at(root, revision) as folder:
+            self.stages: dict[str, Locked] = history.read_lock(folder)
+
+    def md5(self, path: str) -> str | None:
+        """The md5 of an out, or of a file in one, according to the locks; ``None`` if there is no such out."""
+        for stage in self.stages.values():
+            for out, md5 in stage.outs.items():
+                if out == path:
+                    return md5
+                if path.startswith(f"{out}/"):
+                    return listing_of(self.stores, md5).get(path.removeprefix(f"{out}/"))
+        return None
+
+    def read(self, path: str) -> bytes:
+        """The bytes of a file; raises ``DataError`` if they are nowhere on this machine."""
+        if self.revision is None and (self.root / path).is_file():
+            return (self.root / path).read_bytes()
+        if md5 := self.md5(path):
+            if (file := self.object(md5)) is not None:
+                return file.read_bytes()
+            raise DataError(f"{path}: its bytes (md5 {md5}) are in no store of this machine; get them with `dvc fetch`")
+        found = read_at(self.root, self.revision or "HEAD", [path])
+        if path not in found:
+            raise DataError(
+                f"{Target(path, self.revision)}: no such file; `pathfinder lineage list outs` names the outs"
+            )
+        return found[path]
+
+    def object(self, md5: str) -> Path | None:
+        """The undamaged object with this md5 in a store; ``None`` if no store has it."""
+        for store in self.stores:
+            file = object_file(store, md5)
+            if file.is_file() and digest_path(file).md5 == md5.removesuffix(".dir"):
+                return file
+        return None
+
+    def value(self, path: str) -> Any:
+        """The content of a JSON or TOML file; raises ``DataError`` if it is not one."""
+        content = self.read(path)
+        if path.endswith(".toml"):
+            return tomllib.loads(content.decode())
+        if not path.endswith(".json"):
+            raise DataError(f"{path}: pointers lead into JSON and TOML files only")
+        return parse_json(content, path)
+
+
+def maker_of(stages: Mapping[str, Locked], path: str) -> Locked | None:
+    """The stage that makes an out, or the out that contains the path."""
+    return next((s for s in stages.values() for out in s.outs if path == out or path.startswith(f"{out}/")), None)
