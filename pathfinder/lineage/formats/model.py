@@ -226,7 +226,9 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
     """
     stages = history.read_lock(root)
     if target is None:
-        chosen = {n: stage for n, stage in stages.items() if stage.file == history.MAIN_LOCK or not stage.cmd}
+        outs = [out for stage in stages.values() if stage.file == history.MAIN_LOCK for out in stage.outs]
+        behind = set().union(*(history.ancestors(stages, out) for out in outs))
+        chosen = {name: stage for name, stage in stages.items() if name in behind}
     else:
         chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
     runs, unrecorded = [], []

@@ -69,7 +69,7 @@ def render(root: Path, target: str | None = None) -> str:
     )
     environment.globals |= {"path_of": path_of, "x_of": x_of}
     recorded = sum(len([part for part in node.parts if part.tone != "none"]) for node in nodes)
-    return environment.get_template("lineage.html").render(
+    page = environment.get_template("lineage.html").render(
         title=f"Lineage of {target}" if target else "Lineage of the pipeline",
         nodes=nodes,
         rows=rows,
@@ -80,6 +80,7 @@ def render(root: Path, target: str | None = None) -> str:
         script=Markup(script),  # noqa: S704
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
+    return page.lstrip()
 
 
 class _Pages:

@@ -19,14 +19,19 @@ const light = id => {
 };
 const rowOf = target => target instanceof Element ? target.closest('.graph > li') : null;
 const graph = document.querySelector('.graph');
-let held = null;
+const named = () => rows.get(decodeURIComponent(location.hash.slice(1)))?.id ?? null;
+let held = null;  // the row with the keyboard's focus, or else the one in the address
+const hold = id => light(held = id);
 graph.addEventListener('pointerover', event => { if (event.pointerType === 'mouse') light(rowOf(event.target)?.id ?? held); });
 graph.addEventListener('pointerleave', () => light(held));
-graph.addEventListener('focusin', event => { held = rowOf(event.target)?.id ?? null; light(held); });
-graph.addEventListener('focusout', () => { held = null; light(null); });
+graph.addEventListener('focusin', event => hold(rowOf(event.target)?.id ?? null));
+graph.addEventListener('focusout', () => hold(named()));
 const openNamed = () => {
-  const row = rows.get(decodeURIComponent(location.hash.slice(1)));
-  if (row) { row.firstElementChild.open = true; row.querySelector('summary').focus(); }
+  const row = rows.get(named());
+  if (!row) return;
+  row.firstElementChild.open = true;
+  row.querySelector('summary').focus();
+  hold(row.id);
 };
 addEventListener('hashchange', openNamed);
 openNamed();
