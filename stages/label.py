@@ -20,11 +20,12 @@ from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.vllm_server import gpus_of
-from pathfinder.judge.judge import journal_folder, open_judge
+from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
 from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require
+from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
@@ -50,6 +51,8 @@ def main() -> None:
     with confined(gpus), ExitStack() as stack:
         require("label", profile, {"judge": JUDGE_FOLDER})
         judge = stack.enter_context(open_judge(JUDGE_FOLDER, params, STATE))
+        sampling = params.model_dump(include={"temperature", "top_p", "max_tokens", "max_model_len"})
+        note("judge", describe(judge, sampling))
         verdicts = choose(steps, params)
         prompts = Prompts(steps, trajectories, verdicts, judge, params.preset)
         folder = journal_folder(STATE, judge, params, [STEPS_FILE, TRAJECTORIES_FILE])

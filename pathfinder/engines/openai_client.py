@@ -107,7 +107,7 @@ class ServerClient:
                 return Failure("refused", choice.message.refusal or "content filter")
             thought = getattr(choice.message, "reasoning_content", None)
             thinking = f"<think>{thought}</think>" if thought else ""
-            return _reply(thinking + (choice.message.content or ""), answer.usage, choice.finish_reason)
+            return _reply(thinking + (choice.message.content or ""), choice.finish_reason, answer)
 
         self._run(((key, partial(call, key, text)) for key, text in requests), sink)
 
@@ -116,7 +116,7 @@ class ServerClient:
 
         async def call(key: str, text: str, client: openai.AsyncOpenAI) -> Reply | Failure:
             answer = await client.completions.create(prompt=text, **self._settings(key, sampling))
-            return _reply(answer.choices[0].text, answer.usage, answer.choices[0].finish_reason)
+            return _reply(answer.choices[0].text, answer.choices[0].finish_reason, answer)
 
         self._run(((key, partial(call, key, text)) for key, text in requests), sink)
 
@@ -150,8 +150,7 @@ class ServerClient:
         self._run(((key, partial(call, key)) for key in keys), sink)
 
     def _settings(self, key: str, sampling: ServerSampling) -> dict[str, Any]:
-        seed = int(hashlib.sha256(key.encode()).hexdigest()[:7], 16)
-        settings: dict[str, Any] = {"model": self.model, "seed": seed}
+        settings: dict[str, Any] = {"model": self.model, "seed": seed_of(key)}
         if not sampling.reasoning:
             settings |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
         if sampling.max_tokens:
@@ -251,6 +250,11 @@ class ServerClient:
                 attempt += 1
 
 
+def seed_of(key: str) -> int:
+    """The seed that a call with this key asks for: the first 28 bits of the sha256 of the key."""
+    return int(hashlib.sha256(key.encode()).hexdigest()[:7], 16)
+
+
 def connect(
     base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, wanted: str | None = None
 ) -> ServerClient:
@@ -279,10 +283,10 @@ def _wait(attempt: int, error: Exception) -> float:
     return random.uniform(0.1, 1.0) * min(_FIRST_WAIT_S * 2.0**attempt, _LONGEST_WAIT_S)
 
 
-def _reply(text: str, usage: Any, finish: str | None) -> Reply:
-    storable = text.encode("utf-8", "replace").decode()  # without lone surrogates
+def _reply(text: str, finish: str | None, answer: Any) -> Reply:
+    storable, usage = text.encode("utf-8", "replace").decode(), answer.usage  # without lone surrogates
     tokens, prompt_tokens = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (0, 0)
-    return Reply(storable, tokens, "length" if finish == "length" else "stop", prompt_tokens)
+    return Reply(storable, tokens, "length" if finish == "length" else "stop", prompt_tokens, str(answer.id or ""))
 
 
 def _logprobs(choice: Any, names: Sequence[str]) -> list[float]:

@@ -50,9 +50,10 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Reply(Completion):
-    """The completion of a call that also counts the tokens of its prompt."""
+    """The completion of a call that also counts the tokens of its prompt; a server names its ``response``."""
 
     prompt_tokens: int = 0
+    response: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,9 @@ from pathfinder.engines.openai_client import connect
 from pathfinder.engines.sampling import ServerSampling
 from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores, vote
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
-from pathfinder.judge.judge import ServerJudge
+from pathfinder.judge.judge import ServerJudge, describe
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
+from pathfinder.provenance.record import note
 
 Row = dict[str, Any]
 STATE = Path(".pathfinder/critics")
@@ -151,6 +152,7 @@ def _ask(
     prompt_of = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
     server = settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model
     judge = ServerJudge(lambda: connect(*server), identity, sampling, before)
+    note("judge", describe(judge, asdict(sampling)))
     meter = Meter(settings, lambda _key, entry: {"parsed": "outcome" not in entry})
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
         with meter.wave(f"{benchmark} {critic.name}", len(prompt_of)):

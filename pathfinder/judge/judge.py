@@ -1,9 +1,10 @@
 """The LLM judge: two kinds of engine with one interface; an answer counts only once it is in the journal.
 
 ``ask`` gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. It writes the missing
-answers to the journal, as far as the meter allows, as ``{"text", "tokens", "prompt_tokens", "finish"}`` or
-``{"outcome", "message"}`` (too long, refused). It returns the messages of engine errors by key; those are not written,
-so the next run asks again. ``identity`` is everything that determines an answer; prompts must not contain ``specials``.
+answers to the journal, as far as the meter allows, as ``{"text", "tokens", "prompt_tokens", "finish"}``, with the
+server's ``id`` of the response, or as ``{"outcome", "message"}`` (too long, refused). It returns the messages of engine
+errors by key; those are not written, so the next run asks again. ``identity`` is everything that determines an answer;
+prompts must not contain ``specials``.
 
 Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
 """
@@ -174,6 +175,16 @@ class LocalJudge:
 Judge = ServerJudge | LocalJudge
 
 
+def describe(judge: Judge, sampling: dict[str, Any]) -> dict[str, Any]:
+    """What determines the answers, for the record of a stage: engine and model, prompts, sampling and seeds."""
+    seed = (
+        "first 28 bits of the sha256 of an answer's key"
+        if isinstance(judge, ServerJudge)
+        else ("Philox stream of the sha256 of an answer's key")
+    )
+    return {"judge": judge.identity, "prompts": DIGESTS, "sampling": sampling, "seed": seed}
+
+
 def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
     """The keys without an answer; ``meter`` counts the others."""
     missing = []
@@ -188,4 +199,5 @@ def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
 def _entry(reply: Reply | Failure) -> dict[str, Any]:
     if isinstance(reply, Failure):
         return asdict(reply)
-    return {"text": reply.text, "tokens": reply.tokens, "prompt_tokens": reply.prompt_tokens, "finish": reply.finish}
+    entry = {"text": reply.text, "tokens": reply.tokens, "prompt_tokens": reply.prompt_tokens, "finish": reply.finish}
+    return entry | ({"id": reply.response} if reply.response else {})

@@ -7,7 +7,7 @@ import pytest
 from pathfinder.core.io import DataError, write_json
 from pathfinder.core.params import Label
 from pathfinder.engines.journal import Journal
-from pathfinder.judge.judge import Judge, LocalJudge, journal_folder, model_identity, open_judge
+from pathfinder.judge.judge import Judge, LocalJudge, describe, journal_folder, model_identity, open_judge
 from tests.engines.test_metering import meter_of
 from tests.support.servers import JudgeServer, judge_server
 
@@ -153,6 +153,25 @@ def test_a_model_is_identified_by_its_commit_or_its_bytes(tmp_path: Path) -> Non
     files = {"config.json": {"sha256": "0" * 64, "bytes": 1}}
     write_json(tmp_path / "hub.json", {"repo": "o/n", "revision": "c" * 40, "files": files})
     assert model_identity(tmp_path) == {"repo": "o/n", "revision": "c" * 40}
+
+
+def test_a_server_s_answers_name_their_responses_and_the_record_what_determines_them(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    with (
+        judge_server() as server,
+        open_judge(tmp_path, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
+    ):
+        ask(judge, tmp_path / "journal.jsonl", KEYS[:2])
+    with Journal(tmp_path / "journal.jsonl") as journal:
+        assert [journal[key]["id"] for key in KEYS[:2]] == ["x", "x"]
+    found = describe(judge, {"temperature": 1.0})
+    assert found["judge"]["engine"] == "openai"
+    assert set(found["judge"]["model"]) == {"files"}
+    assert (found["sampling"], "28 bits" in found["seed"], set(found)) == (
+        {"temperature": 1.0},
+        True,
+        {"judge", "prompts", "sampling", "seed"},
+    )
 
 
 def test_a_journal_is_filed_under_everything_that_determines_its_answers(tmp_path: Path) -> None:
