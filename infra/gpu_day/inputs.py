@@ -21,6 +21,7 @@ import yaml
 from infra.gpu_day.day import ROOT, VLLM, Day, Report
 from pathfinder.core.io import PathfinderError, write_json, write_text
 from pathfinder.core.params import Download, Source, load_params
+from pathfinder.data.exclusions import EXCLUSIONS
 from pathfinder.sources.catalogue import Fetched, fetch_source
 
 PROFILE = "one-gpu-24"
@@ -48,6 +49,7 @@ def inputs(day: Day) -> Report:
         report.add(name, f"{source.kind}: {source.location}{f' at {fetched.revision}' if fetched.revision else ''}")
         manifest[name] = {"location": source.location, "revision": fetched.revision}
     write_json(raw / "manifest.json", manifest)
+    write_text(day.work / EXCLUSIONS, "")
     write_text(day.work / "params.yaml", yaml.safe_dump(_params(day), sort_keys=False))
     load_params(day.work / "params.yaml")
     return report

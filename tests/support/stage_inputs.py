@@ -14,11 +14,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_params(folder: Path, **sections: dict[str, Any]) -> None:
-    """Write ``params.yaml``: the full-size profile with these values changed."""
+    """Write ``params.yaml``: the full-size profile with these values changed. The list of exclusions is empty."""
     content = yaml.safe_load((ROOT / "infra" / "profiles" / "paper.yaml").read_text(encoding="utf-8"))
     for section, values in sections.items():
         content[section] |= values
     (folder / "params.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    (folder / "exclusions.jsonl").touch()
 
 
 def prm800k_line(problem: str, *steps: list[tuple[Any, Any]]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from pathlib import Path
 import torch
 
 from pathfinder.core.io import read_json
+from pathfinder.core.records import USES
 from pathfinder.models.tokens import load_tokenizer
-from pathfinder.training.outcome import figures, save_model, thin_log
+from pathfinder.training.outcome import figures, save_model, thin_log, uses
+from pathfinder.training.trainer import plan_of
 from tests.support.models import plain_tokenizer
 from tests.support.training import settings, small_setup
 
@@ -31,6 +33,25 @@ def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
     assert (found["train_trees"], found["test_trees"], found["read"]) == (4, 2, 6)
     assert found["train_samples"] == 2 * found["train_records"] == 2 * (5 + 4 + 5 + 4)
     assert found["tokens_an_epoch"] < found["tokens_an_epoch_as_samples"]
+
+
+def test_the_uses_are_those_of_the_plan() -> None:
+    """Two and a half epochs: the last one does not reach every tree. A record that is too long has no step."""
+    _, _, examples = small_setup()
+    plan = plan_of(examples, settings(epochs=2.5, batch_samples=12))
+    table = uses(examples, plan, {"long": 9000})
+    assert dict(table.schema) == USES
+    assert table["id"].to_list() == [*(name for example in examples for name in example.ids), "long"]
+    assert table.row(-1) == ("long", [], 9000)
+    expected = [
+        [number for number, step in enumerate(plan, start=1) if place in step]
+        for place, example in enumerate(examples)
+        for _ in example.ids
+    ]
+    assert table["steps"].to_list()[:-1] == expected
+    assert {len(steps) for steps in expected} == {2, 3}
+    unplanned = uses(examples, [[0]], {})
+    assert unplanned["steps"].to_list()[-1] == []
 
 
 def test_the_saved_folder_describes_itself(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ def equal(mine: Example, theirs: Example) -> bool:
         for key in keys
     ]
     same = all(one.dtype == other.dtype and np.array_equal(one, other) for one, other in arrays)
-    counts = ("name", "records", "samples", "sample_tokens")
+    counts = ("name", "ids", "samples", "sample_tokens")
     return same and all(getattr(mine, key) == getattr(theirs, key) for key in counts)
 
 
