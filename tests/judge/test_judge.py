@@ -158,7 +158,7 @@ def test_a_model_is_identified_by_its_commit_or_its_bytes(tmp_path: Path) -> Non
 def test_a_server_s_answers_name_their_responses_and_the_record_what_determines_them(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"1")
     with (
-        judge_server() as server,
+        judge_server(JudgeServer(lambda prompt, seed: str(seed))) as server,
         open_judge(tmp_path, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
     ):
         ask(judge, tmp_path / "journal.jsonl", KEYS[:2])
