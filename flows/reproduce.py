@@ -34,16 +34,16 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.states import Crashed
 
 from flows import server, storage
+from flows.deployment.definition import require_remote
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
+from flows.guard.limits import limits
 from flows.guard.lock import Hold, held
 from flows.guard.remote import describe, preflight
-from flows.limits import limits
 from flows.plan import missing_data, out_of_date
 from flows.pushes import TASK, Pushes, ended, push_task
-from flows.storage import REMOTE
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
-from pathfinder.core.io import DataError, PathfinderError
+from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.remote.guard import Guard, fetch_pointer
@@ -73,18 +73,21 @@ def run_name() -> str:
 def reproduce(
     targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
 ) -> list[dict[str, Any]]:
-    """Bring ``targets`` (default: all stages) up to date; returns one row per stage.
+    """Bring stages up to date; returns one row per stage.
+
+    Args:
+        targets: Stages or outputs; empty for all that the profile names.
+        force: Run stages even if they are up to date.
+        pull: Restore outputs of published runs from the remote instead of running their stages.
+        jobs: The number of concurrent stages; 0 for one per GPU or core.
 
     Raises ``StagesFailed``, and ``DataError`` if another run is in progress in this folder or a deployment names no
     remote.
     """
     root = Path.cwd()
     with held(root) as hold:
-        if deployment.get_id() and not os.environ.get(REMOTE):
-            raise DataError(
-                f"the deployment does not say where results go: its job variables lack {REMOTE}; repeat "
-                "`python -m flows.deploy up`, or set it on the deployment's page"
-            )
+        if deployment.get_id():
+            require_remote()
         hold.name_flow_run(flow_run.get_id() or "")
         run = Run(root, load_graph(root), targets, force, pull, jobs)
         run.report(hold)

@@ -1,4 +1,4 @@
-"""What a push sends: the outputs of some stages and their entries in DVC's run cache, and only what the remote lacks.
+"""A push of the outputs of stages and of their entries in DVC's run cache; the remote gets only what is new to it.
 
 ``dvc push`` holds the lock of its project as long as the remote takes, and every stage needs that lock. So the push
 runs in a project of its own in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs
@@ -68,7 +68,7 @@ class Transfer:
         return scheme == "file" or (scheme == "s3" and self.endpoint == os.environ.get(ENDPOINT, "").strip())
 
     def send_run_cache(self) -> list[str]:
-        """Send the stages' entries that the remote lacks; returns their keys, and raises as a store does."""
+        """Send the stages' entries that are new to the remote; returns their keys, and raises as a store does."""
         if not self._can_open:
             return []
         mine = [

@@ -27,7 +27,7 @@ FILE = Path("prefect.yaml")
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What a deployment that exists already has: schedules in the form of prefect.yaml, and variables of its runs."""
+    """The schedules of an existing deployment, in the form of prefect.yaml, and the variables of its runs."""
 
     schedules: list[dict[str, Any]]
     variables: Mapping[str, str]
@@ -49,6 +49,15 @@ def names(root: Path) -> Iterator[tuple[str, str]]:
     """Flow and deployment name of each deployment of this folder; raises ``DataError`` if prefect.yaml is not valid."""
     for deployment in _deployments(root):
         yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
+
+
+def require_remote() -> None:
+    """Raise ``DataError`` if the run of a deployment was not told where results go."""
+    if not os.environ.get(REMOTE):
+        raise DataError(
+            f"the deployment does not say where results go: its job variables lack {REMOTE}; repeat "
+            "`python -m flows.deploy up`, or set it on the deployment's page"
+        )
 
 
 def adjusted(

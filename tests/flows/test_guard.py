@@ -13,8 +13,8 @@ import pytest
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
+from flows.guard.limits import limits
 from flows.guard.lock import LOCK, held
-from flows.limits import limits
 from pathfinder.core.io import DataError
 from tests.flows.conftest import ROOT, Project
 from tests.flows.test_dvc import alive, wait_for

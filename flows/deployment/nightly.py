@@ -1,0 +1,168 @@
+"""The nightly run: it runs the head of a branch in a separate clone and pushes the results as a run branch.
+
+The clone in ``.pathfinder/nightly/`` stays between nights, with its cache, journals and checkpoints. So the working
+folder is never touched, and an interrupted run resumes. The run branch holds ``dvc.lock``, ``params.yaml`` and
+``results.json``, the metrics in one file. A branch is only ever created, so no run can lose the work of another one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.runtime import deployment, flow_run
+from prefect.states import Completed
+from pydantic import Field
+
+from flows import processes
+from flows.deployment.branch import SHORT, Clone
+from flows.deployment.definition import require_remote
+from flows.deployment.results import RESULTS, collect, summary_lines
+from flows.guard.lock import held
+from flows.profiles import names as profile_names
+from flows.storage import REMOTE
+from flows.terminal import Terminal
+from pathfinder.core.commented_yaml import dump_commented, load_commented
+from pathfinder.core.io import DataError, PathfinderError, write_json, write_text
+from pathfinder.core.params import PARAMS_FILE, load_params
+from pathfinder.core.settings import parse_yaml
+
+HOME = Path(".pathfinder/nightly")
+_PROFILES = profile_names(Path(__file__).parents[2])
+Profile = Annotated[str, Field(json_schema_extra={"enum": ["", *_PROFILES]})]
+
+
+class NightlyFailed(PathfinderError, RuntimeError):
+    """The pipeline did not succeed; its own flow run and logs say where."""
+
+
+def run_name() -> str:
+    """The name of a nightly run: branch, profile and targets."""
+    parameters = flow_run.get_parameters()
+    words = [f"nightly of {parameters.get('branch')}:", parameters.get("profile") or "", *parameters.get("targets", ())]
+    return " ".join(word for word in words if word).rstrip(":")
+
+
+@flow(name="nightly", flow_run_name=run_name, persist_result=False)
+def nightly(
+    branch: str = "main",
+    repository: str = "",
+    targets: Sequence[str] = (),
+    profile: Profile = "",
+    overrides: Sequence[str] = (),
+    force: bool = False,
+    pull: bool = False,
+    jobs: int = 0,
+) -> State[Any]:
+    """Run a branch's head in a clone and commit dvc.lock, parameters and metrics to a new run branch.
+
+    Args:
+        branch: The branch whose head is run.
+        repository: Where to clone from and push to; empty for the origin of the worker's folder.
+        targets: Stages or outputs; empty for all that the profile names.
+        profile: The profile that replaces params.yaml; empty to keep the committed file.
+        overrides: Changes of params.yaml as KEY=VALUE, with dotted keys, as in `dvc exp run -S`.
+        force: Run stages even if they are up to date.
+        pull: Restore outputs of published runs from the remote instead of running their stages.
+        jobs: The number of concurrent stages; 0 for one per GPU or core.
+    """
+    root, terminal, logger = Path.cwd(), Terminal(), get_run_logger()
+
+    def say(line: str) -> None:
+        terminal.print("nightly", line)
+        logger.info("%s", line)
+
+    if deployment.get_id():
+        require_remote()
+    home = root / HOME
+    home.mkdir(parents=True, exist_ok=True)
+    with held(home):
+        clone = Clone.update(home / "clone", repository or _origin(root), branch)
+        say(f"{branch} is at {clone.head}")
+        _change_params(clone.folder, profile, overrides)
+        _run(root, clone.folder, targets, force, pull, jobs, say)
+        write_json(clone.folder / RESULTS, collect(clone.folder))
+        changed = clone.changed(("dvc.lock", str(PARAMS_FILE), RESULTS))
+        if not changed:
+            say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
+            return Completed(message="nothing has changed; no branch was made")
+        if known := clone.same_results(changed):
+            say(f"nothing has changed: branch {known} already holds these results")
+            return Completed(message=f"nothing has changed since {known}; no branch was made")
+        trailers = {
+            "Flow-Run": flow_run.get_id() or "",
+            "Flow-Run-Name": flow_run.get_name() or "",
+            "Base": clone.head,
+            "Remote": os.environ.get(REMOTE) or "the worker's folder",
+        }
+        name = f"runs/{datetime.now(UTC):%Y-%m-%d}-{clone.head[:SHORT]}"
+        made = clone.commit(changed, name, summary_lines(clone.folder), trailers)
+        say(f"committed {', '.join(changed)} to {made}")
+        return Completed(message=f"results are in branch {made}")
+
+
+def _origin(root: Path) -> str:
+    """The address of the folder's origin, or the folder itself."""
+    done = subprocess.run(["git", "remote", "get-url", "origin"], cwd=root, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or str(root)
+
+
+def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
+    from flows import profiles
+
+    if profile:
+        profiles.write(folder, profile, force=True)
+    if not overrides:
+        return
+    path = folder / PARAMS_FILE
+    content = load_commented(path)
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        *parents, last = key.split(".")
+        inner: Any = content
+        for parent in parents:
+            inner = inner.get(parent) if isinstance(inner, dict) else None
+        if not separator or not isinstance(inner, dict) or last not in inner:
+            raise DataError(f"{override}: expected KEY=VALUE with a key of {PARAMS_FILE}, for example train.seed=2")
+        inner[last] = parse_yaml(value)
+    write_text(path, dump_commented(content, 4096))
+    load_params(path)
+
+
+def _run(root: Path, folder: Path, targets: Sequence[str], force: bool, pull: bool, jobs: int, say: Any) -> None:
+    """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
+    options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
+    remote = os.environ.get(REMOTE) or str(root / ".pathfinder/storage")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
+    modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    places = {REMOTE: remote if "://" in remote else str((root / remote).absolute()), "PYTHONPATH": modules}
+    mark = processes.new_mark(root / HOME)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.reproduce", *options, *targets],
+        cwd=folder,
+        env={**variables, **places, processes.MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        last = ""
+        for line in process.stdout or ():
+            last = line.rstrip() or last
+            say(line.rstrip())
+        if process.wait():
+            raise NightlyFailed(f"the pipeline did not succeed: {last.strip()}")
+    finally:
+        processes.end([process.pid])
+        processes.end_owned(mark)
+        process.wait()
