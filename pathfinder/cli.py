@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,12 +38,30 @@ class Verbs(TyperGroup):
 app = typer.Typer(
     name="pathfinder",
     cls=Verbs,
-    help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
-    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"pathfinder {version('pathfinder-prm')}")
+        raise typer.Exit
+
+
+@app.callback(
+    help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
+    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder."
+)
+def options(
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
 
 Benchmark = Literal["processbench", "prmbench"]
 Rules = Literal["repaired", "official"]
@@ -118,6 +137,44 @@ def score(
                 if form != "scores":
                     row = score_lines.prediction(form, solution, scores)
                 typer.echo(json.dumps(row, allow_nan=False))
+
+
+@app.command(rich_help_panel=BENCHMARKS)
+def rerank(
+    file: Annotated[
+        str,
+        typer.Argument(
+            help='JSON lines of {"problem", "solutions": […][, "answers", "id"]}; a solution is a list of steps, or a '
+            "text with blank lines between them. - reads standard input."
+        ),
+    ],
+    model: Annotated[str, typer.Option(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
+    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
+    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "auto",
+    system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
+) -> None:
+    """Choose the best of several solutions per problem by their step rewards, next to the vote of their answers.
+
+    Prints one row per problem: the index that each rule chooses (min, product, last, mean, vote) and all rewards.
+    """
+    from pathfinder.baselines.opening import open_prm
+    from pathfinder.core.progress import Progress
+    from pathfinder.models.cards import confined
+    from pathfinder.models.model import stored_dtype
+    from pathfinder.policy.rerank import read_candidates, reranked
+    from pathfinder.prm.opening import DEFAULTS
+    from pathfinder.sources.named_models import model_folder
+
+    given, folder = read_candidates(file), model_folder(model, revision)
+    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype})
+    with (
+        confined(1),
+        open_prm(folder, settings, system) as prm,
+        Progress("rerank", len(given), "problems") as progress,
+    ):
+        for row in reranked(prm, given):
+            typer.echo(json.dumps(row, allow_nan=False))
+            progress.advance(1)
 
 
 @app.command(rich_help_panel=BENCHMARKS)

@@ -1,0 +1,79 @@
+"""Best of n over anyone's candidates: each rule's choice, and the vote of the answers beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pathfinder.benchmarks.grading import Grader, last_boxed
+from pathfinder.core.given import open_given, rows_in
+from pathfinder.core.io import DataError
+from pathfinder.core.prompts import STEP_SEPARATOR
+from pathfinder.core.steps import PRM, Solution
+from pathfinder.policy.best_of_n import choose, steps_of
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """A problem, the steps of each candidate, and the answer of each (None: it has none)."""
+
+    id: str
+    problem: str
+    steps: tuple[tuple[str, ...], ...]
+    answers: tuple[str | None, ...]
+
+
+def read_candidates(source: str) -> list[Candidates]:
+    """Read ``{"problem", "solutions": […][, "answers": […], "id"]}`` from JSON lines, one JSON list, or ``-``.
+
+    A solution is a text, whose steps blank lines separate, or a list of steps. "question" and "candidates" are other
+    names of the first two. Answers that are not given are the last ``\\boxed{}`` of each solution. Raises ``DataError``
+    naming the file and row.
+    """
+    with open_given(source) as (name, handle):
+        found = [_candidates(row, at) for at, row in rows_in(name, handle)]
+    if not found:
+        raise DataError(f"{name}: contains no row; give one JSON object per line")
+    return found
+
+
+def _candidates(row: Any, at: str) -> Candidates:
+    row = row if isinstance(row, dict) else {}
+    problem = row.get("problem", row.get("question"))
+    given = row.get("solutions", row.get("candidates"))
+    listed = [list(steps_of(one)) if isinstance(one, str) else one for one in given] if isinstance(given, list) else []
+    are_steps = [isinstance(one, list) and all(isinstance(step, str) for step in one) for one in listed]
+    if not isinstance(problem, str) or not listed or not all(are_steps):
+        raise DataError(
+            f"{at}: expected an object with problem (string) and solutions (non-empty list of texts or of lists of "
+            "steps); correct or remove the row"
+        )
+    answers = row.get("answers", [last_boxed(STEP_SEPARATOR.join(steps)) for steps in listed])
+    if not isinstance(answers, list) or len(answers) != len(listed):
+        raise DataError(f"{at}: answers must be a list with one answer per solution; correct it or leave it out")
+    texts = tuple(None if answer is None else str(answer) for answer in answers)
+    return Candidates(str(row.get("id", at.rpartition(" ")[2])), problem, tuple(map(tuple, listed)), texts)
+
+
+def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
+    """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step}``.
+
+    Rules are those of ``best_of_n.RULES``, and "vote": the first candidate with the most frequent answer. A candidate
+    without an answer is chosen only if none has one; one that is longer than the model's context has no rewards.
+    """
+    with Grader() as grader:
+        for one in given:
+            places = [place for place, steps in enumerate(one.steps) if steps]
+            scored = prm.score(
+                [Solution(f"{one.id}, solution {place}", one.problem, one.steps[place]) for place in places]
+            )
+            rewards: list[list[float]] = [[] for _ in one.steps]
+            for place, steps in zip(places, scored, strict=True):
+                rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps]
+            answers = one.answers if any(answer is not None for answer in one.answers) else [""] * len(rewards)
+            majority = grader.majority(one.answers)
+            vote = one.answers.index(majority) if majority is not None and majority in one.answers else None
+            chosen = choose(rewards, answers) | {"vote": vote}
+            yield {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}

@@ -1,0 +1,91 @@
+"""Best of n over anyone's candidates, from the file to the printed row."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pathfinder.cli import app
+from pathfinder.core.io import DataError
+from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.policy.best_of_n import RULES
+from pathfinder.policy.rerank import read_candidates, reranked
+from tests.prm.test_scoring import save_prm
+
+
+class Rewards:
+    """Gives each step the number that it is, in tenths; a step "long" has no scores."""
+
+    def score(
+        self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
+    ) -> list[list[StepScore]]:
+        return [
+            [] if "long" in one.steps else [StepScore({}, int(step) / 10) for step in one.steps] for one in solutions
+        ]
+
+    def rounds(self) -> RoundScorer:
+        raise NotImplementedError
+
+
+def write(folder: Path, *rows: Any) -> str:
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(folder / "in.jsonl")
+
+
+def chosen(folder: Path, row: Any) -> dict[str, int | None]:
+    (found,) = reranked(Rewards(), read_candidates(write(folder, row)))
+    assert list(found["chosen"]) == [*RULES, "vote"]
+    return dict(found["chosen"])
+
+
+def test_each_rule_chooses_its_own_candidate(tmp_path: Path) -> None:
+    row = {"problem": "P", "solutions": [["5", "5"], ["9", "4", "9"], ["1", "9"]], "answers": ["1", "2", "2"]}
+    assert chosen(tmp_path, row) == {"min": 0, "product": 1, "last": 1, "mean": 1, "vote": 1}
+
+
+def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:
+    row = {"question": "P", "candidates": ["1\n\n2 \\boxed{7}", "3"], "id": 4}
+    (found,) = read_candidates(write(tmp_path, row))
+    assert (found.id, found.steps, found.answers) == ("4", (("1", "2 \\boxed{7}"), ("3",)), ("7", None))
+
+
+def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
+    few = {"problem": "P", "solutions": [["9"], ["5"]], "answers": [None, "1"]}
+    assert chosen(tmp_path, few) == dict.fromkeys(RULES, 1) | {"vote": 1}
+    none = {"problem": "P", "solutions": [["5"], ["9"], []]}
+    assert chosen(tmp_path, none) == dict.fromkeys(RULES, 1) | {"vote": None}
+    long = {"problem": "P", "solutions": [["long"], ["2"]]}
+    assert chosen(tmp_path, long) == dict.fromkeys(RULES, 1) | {"vote": None}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        [],
+        {"problem": "P"},
+        {"problem": "P", "solutions": []},
+        {"problem": "P", "solutions": [[1]]},
+        {"problem": 1, "solutions": ["a"]},
+        {"problem": "P", "solutions": ["a"], "answers": []},
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, row: Any) -> None:
+    with pytest.raises(DataError, match=r"in\.jsonl: row 2: "):
+        read_candidates(write(tmp_path, {"problem": "P", "solutions": ["a"]}, row))
+
+
+def test_the_command_prints_a_row_per_problem(tmp_path: Path) -> None:
+    save_prm(tmp_path / "model")
+    source = write(tmp_path, {"problem": "1+1?", "solutions": ["It is 2.\n\n\\boxed{2}", "It is 3. \\boxed{3}"]})
+    done = CliRunner().invoke(app, ["rerank", source, "--model", str(tmp_path / "model")])
+    assert done.exit_code == 0, done.output
+    row = json.loads(done.stdout)
+    assert [len(rewards) for rewards in row["rewards"]] == [2, 1]
+    best = max((0, 1), key=lambda place: math.prod(row["rewards"][place]))
+    assert row["chosen"]["product"] == best
