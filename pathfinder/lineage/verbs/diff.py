@@ -153,7 +153,12 @@ def _around(left: Record, right: Record) -> Iterator[Change]:
     ours, theirs = left.content["environment"], right.content["environment"]
     for name, (old, new) in differing("", (ours.get("packages", {}), theirs.get("packages", {}))):
         yield Change("package", name, _plain(old), _plain(new))
-    rest = [{key: value for key, value in each.items() if key != "packages"} for each in (ours, theirs)]
+    # Without PyTorch or a GPU, the record has ``None`` instead of a group of facts.
+    groups = {key for each in (ours, theirs) for key, value in each.items() if isinstance(value, Mapping)}
+    rest = [
+        {key: value or {} if key in groups else value for key, value in each.items() if key != "packages"}
+        for each in (ours, theirs)
+    ]
     for name, (old, new) in differing("", tuple(rest)):
         if name.removeprefix("variables.") in _NO_INPUTS:
             continue

@@ -34,6 +34,7 @@ from pathfinder.provenance.environment import git, installed_packages
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.pipeline import MAIN, read_pipelines
 
+_STANDARD_ERROR = 2
 EXIT = {"identical": 0, "within tolerance": 1, "different": 2}
 NOT_POSSIBLE = 3
 _NOT_RECORDED = "PATHFINDER_RECORDING"
@@ -113,9 +114,7 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
             raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
         found = next((r for r in history.read_records(folder, name) if r.made(stages[name])), None)
     if found is None:
-        raise DataError(
-            f"{name}: no record here is of the run in dvc.lock; `pathfinder lineage list records` lists them"
-        )
+        raise DataError(f"{name}: no record of its run in dvc.lock is here; see `pathfinder lineage list records`")
     return found
 
 
@@ -203,6 +202,6 @@ def _run(record: Record, folder: Path) -> None:
     for path in record.content["outputs"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, *cmd.split()[1:]]
-    done = subprocess.run(words, cwd=folder, env=kept, stdout=sys.stderr, check=False)
+    done = subprocess.run(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, check=False)
     if done.returncode:
         raise DataError(f"{cmd}: ended with exit status {done.returncode}; its messages are above")

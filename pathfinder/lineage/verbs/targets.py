@@ -17,7 +17,7 @@ from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked
 from pathfinder.lineage.stores import listing_of, object_file, object_stores
 from pathfinder.lineage.verbs.revision import at, known_commit, read_at
-from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.hashing import digest_listing, digest_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +61,13 @@ class Files:
             self.stages: dict[str, Locked] = history.read_lock(folder)
 
     def md5(self, path: str) -> str | None:
-        """The md5 of an out, or of a file in one, according to the locks; ``None`` if there is no such out."""
+        """The md5 of an out, or of a file or folder in one, according to the locks; ``None`` if there is none."""
         for stage in self.stages.values():
             for out, md5 in stage.outs.items():
                 if out == path:
                     return md5
                 if path.startswith(f"{out}/"):
-                    return listing_of(self.stores, md5).get(path.removeprefix(f"{out}/"))
+                    return digest_listing(listing_of(self.stores, md5), path.removeprefix(f"{out}/")) or None
         return None
 
     def read(self, path: str) -> bytes:

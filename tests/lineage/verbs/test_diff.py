@@ -1,0 +1,136 @@
+"""``diff``: the input that changed is named with both values, and so are the outs and figures that follow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pathfinder.core.io import DataError, digest_of, write_json
+from pathfinder.lineage.history import read_records
+from pathfinder.lineage.verbs.diff import diff, lines_of
+
+
+def causes(found: dict[str, Any]) -> dict[tuple[str, str], tuple[Any, Any]]:
+    return {(one["kind"], one["about"]): (one["left"], one["right"]) for one in found["causes"]}
+
+
+def test_two_revisions_differ_in_a_parameter_and_in_code(twice: Path) -> None:
+    found = diff("HEAD~2", "HEAD", twice)
+    assert causes(found) == {
+        ("params", "train.rate"): (0.5, 0.25),
+        ("code", "pathfinder/mixing"): ("", "1 file: mix.py"),
+        ("code", "stages/train.py"): causes(found)["code", "stages/train.py"],
+    }
+    assert {tuple(one["stages"]) for one in found["causes"]} == {("train@full", "train@plain")}
+    assert {one["stage"]: one["outs"] for one in found["follows"]} == {
+        "train@full": ["metrics/train/full.json", "models/full"],
+        "train@plain": ["metrics/train/plain.json", "models/plain"],
+    }
+    assert found["not explained"] == []
+    text = "\n".join(lines_of(found))
+    assert "params train.rate 0.5 -> 0.25  [train@full, train@plain]" in text
+    assert "code pathfinder/mixing (1 file: mix.py)" in text
+
+
+def test_a_side_can_be_the_files_here_and_equal_sides_have_no_difference(twice: Path) -> None:
+    assert causes(diff("HEAD~2", None, twice)) == causes(diff("HEAD~2", "HEAD", twice))
+    same = diff("HEAD", None, twice)
+    assert (same["causes"], same["follows"]) == ([], [])
+    assert "no input differs" in "\n".join(lines_of(same))
+
+
+def test_two_records_and_two_models_are_compared_whatever_their_stages_are(twice: Path) -> None:
+    new, old = read_records(twice, "train@full")
+    found = diff(old.digest[:12], new.digest, twice)
+    assert causes(found)["params", "train.rate"] == (0.5, 0.25)
+    assert found["figures"] == [{"figure": "metrics/train/full.json#/loss", "left": 0.5, "right": 0.25}]
+    found = diff("models/full", "models/plain", twice)
+    assert causes(found) == {("command", "command"): ("python -m stages.train full", "python -m stages.train plain")}
+    assert found["follows"][0]["outs"] == ["models/full and models/plain"]
+    found = diff("models/full@HEAD~2", "models/full", twice)
+    assert causes(found)["params", "train.rate"] == (0.5, 0.25)
+
+
+def altered(project: Path, change: Any) -> str:
+    """The digest of a copy of the record of train@full with a change of its content."""
+    (record,) = read_records(project, "train@full")
+    content = json.loads(record.path.read_text())
+    change(content)
+    text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (record.path.parent / f"{digest}.json").write_text(text)
+    return digest
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (
+            lambda c: c["environment"].update(torch={"capability": "AVX2"}),
+            "CPU capability nothing -> AVX2",
+        ),
+        (lambda c: c["environment"].update(python="3.12.0"), "Python "),
+        (lambda c: c["environment"]["packages"].update(pydantic="0.1"), "package pydantic "),
+        (lambda c: c["environment"]["variables"].update(OMP_NUM_THREADS="7"), "variable OMP_NUM_THREADS "),
+        (
+            lambda c: c["journals"].update(
+                {".pathfinder/label/j.jsonl": {"before": {"size": 5, "sha256": digest_of(1)}, "after": None}}
+            ),
+            "journal .pathfinder/label/j.jsonl nothing -> 5 bytes, sha256 ",
+        ),
+        (lambda c: c.update(cmd="python -m stages.train other"), "command python -m stages.train full -> "),
+    ],
+    ids=["torch", "python", "package", "variable", "journal", "command"],
+)
+def test_the_input_that_changed_between_two_records_is_named(project: Path, change: Any, line: str) -> None:
+    (record,) = read_records(project, "train@full")
+    found = diff(record.digest, altered(project, change), project)
+    assert len(found["causes"]) == 1
+    assert any(line in text for text in lines_of(found)), list(lines_of(found))
+
+
+def test_the_instruction_set_has_its_own_name(project: Path) -> None:
+    old = altered(project, lambda c: c["environment"].update(torch={"capability": "AVX512", "threads": 2}))
+    content = json.loads((project / f".pathfinder/lineage/train@full/{old}.json").read_text())
+
+    def slower(c: dict[str, Any]) -> None:
+        c["environment"] = content["environment"] | {"torch": {"capability": "AVX2", "threads": 2}}
+
+    (project / f".pathfinder/lineage/train@full/{old}.json").rename(project / "kept.json")
+    new = altered(project, slower)
+    shutil.move(project / "kept.json", project / f".pathfinder/lineage/train@full/{old}.json")
+    assert "  CPU capability AVX512 -> AVX2  [train@full]" in list(lines_of(diff(old, new, project)))
+
+
+def test_outs_that_differ_although_no_input_does_are_not_explained(project: Path) -> None:
+    other = altered(project, lambda c: c["outputs"]["models/full"].update(md5=f"{'0' * 32}.dir"))
+    (first, second) = read_records(project, "train@full")
+    old = next(record for record in (first, second) if record.digest != other)
+    found = diff(old.digest, other, project)
+    assert found["not explained"] == ["train@full"]
+    assert "NOT EXPLAINED" in "\n".join(lines_of(found))
+
+
+def test_the_main_results_that_changed_are_listed(project: Path) -> None:
+    from pathfinder.lineage.verbs.diff import Side, _figures
+    from pathfinder.lineage.verbs.targets import Files
+
+    def tables(value: float) -> dict[str, Any]:
+        return {"results": [{"system": "ours", "search": {"value": value, "low": 0.0, "high": 100.0}, "prm": "–"}]}
+
+    other = Path(shutil.copytree(project, project.parent / "other"))
+    for folder, value in ((project, 1.0), (other, 2.0)):
+        write_json(folder / "reports/tables.json", tables(value))
+    stages = Files(project).stages
+    sides = [Side("x", stages, files=Files(folder)) for folder in (project, other)]
+    assert list(_figures(*sides)) == [{"figure": "ours, search", "left": 1.0, "right": 2.0}]
+
+
+def test_a_side_that_is_nothing_is_one_line(twice: Path) -> None:
+    with pytest.raises(DataError, match="neither a revision, nor a record's digest, nor an output"):
+        diff("absent", None, twice)
