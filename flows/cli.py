@@ -22,11 +22,16 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
     pull: Annotated[bool, typer.Option("--pull", help="Restore the outputs of earlier runs from the remote.")] = False,
     jobs: Annotated[int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False)] = 0,
+    keep_lock: Annotated[
+        bool, typer.Option("--keep-lock", help="Put the committed dvc.lock back if the results differ from it.")
+    ] = False,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
-    from flows import reproduce
+    from flows import committed, reproduce
 
     reproduce.main(targets or (), force, pull, jobs)
+    for line in committed.explain(Path.cwd(), keep_lock):
+        typer.echo(line)
     if Path("metrics/processbench").is_dir() and not targets:
         from pathfinder.core.params import load_params
         from pathfinder.reporting.names import PUBLISHED, TABLES

@@ -35,6 +35,7 @@ from prefect.states import Crashed
 
 from flows import server, storage
 from flows.deployment.definition import require_remote
+from flows.committed import sort_lock
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
 from flows.guard.limits import limits
@@ -104,6 +105,7 @@ def reproduce(
             message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
             raise StagesFailed(message + push)
+        sort_lock(root)
         run.publish()
         return rows
 
