@@ -34,8 +34,8 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.states import Crashed
 
 from flows import server, storage
-from flows.deployment.definition import require_remote
 from flows.committed import sort_lock
+from flows.deployment.definition import require_remote
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
 from flows.guard.limits import limits
