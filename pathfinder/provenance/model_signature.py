@@ -1,7 +1,7 @@
 """The OpenSSF signature of a model folder, which the ``model_signing`` package verifies.
 
 It is a Sigstore bundle with a DSSE envelope around an in-toto statement that names every file of the folder and its
-sha256. It is kept beside the record of the run that made the model, because a file in the folder would change the out.
+sha256. It is kept next to the record of the run that made the model: a file in the folder would change the out.
 Format: https://github.com/ossf/model-signing-spec
 """
 
@@ -35,7 +35,7 @@ class KeyHint(Form):
 
 
 class Material(Form):
-    """What a verifier needs besides the envelope."""
+    """The part of a bundle that says which key to use."""
 
     public_key: KeyHint = Field(alias="publicKey")
     log_entries: list[Any] = Field(alias="tlogEntries")

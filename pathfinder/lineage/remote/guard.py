@@ -1,7 +1,7 @@
 """The guard before anything is taken from a remote: its log must be sound and signed by a trusted key.
 
-What an entry names is known from the dvc.lock that it stores. Other objects and other entries of the run cache are not
-taken, and neither are bytes with another digest.
+An entry names its dvc.lock, which names the objects. Other objects, other entries of the run cache and bytes with
+another digest are not taken.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ _KINDS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What one refresh did: the files that are new here, all files of the remote, and what has changed there."""
+    """The result of one refresh: the files that are new here, all files of the remote, and the changes there."""
 
     new: int
     total: int
