@@ -17,6 +17,7 @@ import typer
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.text import errors_without_traceback, printable
 from pathfinder.lineage.formats import cli as formats
+from pathfinder.lineage.influence import cli as influence
 from pathfinder.lineage.records import cli as records
 from pathfinder.lineage.verbs import cli as verbs
 from pathfinder.lineage.verbs.show import AsJson, show
@@ -66,12 +67,12 @@ def check(
 
 
 @app.command()
-def fetch() -> None:
+def fetch(as_json: AsJson = False) -> None:
     """Copy the records and the log of remotes on other machines, so that check can use them."""
     from pathfinder.lineage.remote import mirror
 
-    for line in mirror.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]:
-        print(printable(line))
+    lines = mirror.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]
+    show(lines, as_json, lines)
 
 
 @app.command()
@@ -90,6 +91,7 @@ def record(
 app.add_typer(verbs.app)
 app.add_typer(formats.app)
 app.add_typer(records.app)
+app.add_typer(influence.app)
 
 if __name__ == "__main__":
     with errors_without_traceback():

@@ -148,7 +148,7 @@ class _Writer:
 
     def _run(self, stage: Locked) -> Node:
         """The stage with the record that made what the lock has."""
-        made = (record for record in history.read_records(self.root, stage.name) if record.made(stage))
+        made = (record for record in history.known_records(self.root, stage.name) if record.made(stage))
         record = next(made, None)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}

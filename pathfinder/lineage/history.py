@@ -17,7 +17,7 @@ from pydantic import Field
 
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.core.settings import read_yaml
-from pathfinder.lineage.stores import listing_of, object_stores
+from pathfinder.lineage.stores import listing_of, object_stores, stores
 from pathfinder.provenance.hashing import digest_listing
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import PIPELINES
@@ -25,6 +25,8 @@ from pathfinder.provenance.schema import Count, Form, Md5, StageRecord, validate
 
 MAIN_LOCK = "dvc.lock"
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
+PUBLISHED, FETCHED = "pathfinder/records", ".pathfinder/evidence"
+"""The folder of records in a remote, and the folder with copies from remotes on other machines."""
 PRETRAINED = "artifacts/pretraining"
 SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
 """The pretraining out that data/ is a copy of."""
@@ -181,6 +183,20 @@ def read_records(root: Path, stage: str) -> list[Record]:
     """The records of a stage, newest first."""
     found = [read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json"))]
     return sorted(found, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+
+
+def known_records(root: Path, stage: str) -> list[Record]:
+    """The records of a stage, newest first: those here, and intact ones in remotes on this machine and fetched copies.
+
+    So a restored clone knows how its files were made. ``check`` verifies what remotes say.
+    """
+    found = {record.path.stem: record for record in read_records(root, stage)}
+    remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
+    for folder in (*remotes, *sorted((root / FETCHED).glob("*"))):
+        for path in sorted((folder / PUBLISHED / stage).glob("*.json")):
+            if path.stem not in found and (record := read_record(path, root)).is_intact:
+                found[path.stem] = record
+    return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
 
 
 def read_record(path: Path, root: Path) -> Record:

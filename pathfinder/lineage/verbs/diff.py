@@ -69,7 +69,7 @@ def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
     A side is a revision, the digest of a record, or an out such as a model folder (``models/full@REV``). Raises
     ``DataError`` if a side is none of these.
     """
-    records = cache(lambda stage: history.read_records(root, stage))
+    records = cache(lambda stage: history.known_records(root, stage))
     one, two = _side(left, root, records), _side(right, root, records)
     pairs = _pairs(one, two)
     causes: dict[Change, list[str]] = {}

@@ -48,7 +48,7 @@ def find(text: str, root: Path) -> dict[str, Any]:
         wanted, tracked = {text}, []
     else:
         raise DataError(f"{text}: no such file, and not the beginning of a digest (at least 6 of 0-9 and a-f)")
-    records = [record for folder in _folders(root) for record in history.read_records(root, folder)]
+    records = [record for folder in _folders(root) for record in history.known_records(root, folder)]
     wanted |= {other for record in records for other in _same_bytes(record, wanted)}
     places = [place for record in records for place in _in_record(record, wanted)]
     places += [*_in_locks(root, wanted), *_in_stores(root, wanted), *tracked]
@@ -56,7 +56,9 @@ def find(text: str, root: Path) -> dict[str, Any]:
 
 
 def _folders(root: Path) -> list[str]:
-    return sorted(path.name for path in (root / RECORDS).glob("*") if path.is_dir())
+    """The names of the stages that may have records."""
+    here = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
+    return sorted(here | {name for name, stage in history.read_lock(root).items() if stage.cmd})
 
 
 def _entries(record: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

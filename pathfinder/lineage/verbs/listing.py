@@ -23,7 +23,7 @@ def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
             return [row for stage in stages.values() for row in _outs(stage)]
         if kind == "runs":
             return _runs(read_yaml(folder / "params.yaml"), stages)
-        records = {name: history.read_records(folder, name) for name, stage in stages.items() if stage.cmd}
+        records = {name: history.known_records(folder, name) for name, stage in stages.items() if stage.cmd}
         if kind == "records":
             return [_record(record, stages[name]) for name, found in records.items() for record in found]
         return [_stage(stage, records.get(stage.name, [])) for stage in stages.values()]

@@ -112,7 +112,7 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
         stages = history.read_lock(folder)
         if name not in stages:
             raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
-        found = next((r for r in history.read_records(folder, name) if r.made(stages[name])), None)
+        found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
     if found is None:
         raise DataError(f"{name}: no record of its run in dvc.lock is here; see `pathfinder lineage list records`")
     return found

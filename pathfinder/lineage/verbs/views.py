@@ -9,7 +9,7 @@ from typing import Any
 from pathfinder.core.io import DataError
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked, Record
-from pathfinder.lineage.stores import listing_of
+from pathfinder.lineage.stores import listing_of, object_stores
 from pathfinder.lineage.verbs.pointers import value_at
 from pathfinder.lineage.verbs.revision import at
 from pathfinder.lineage.verbs.targets import Files, maker_of, target_of
@@ -33,9 +33,9 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
         return value_at(files.value(target.name), target.pointer, target.name)
     with at(root, target.revision) as folder:
         if stage := files.stages.get(target.name):
-            return _stage(stage, history.read_records(folder, stage.name))
+            return _stage(stage, history.known_records(folder, stage.name))
         if stage := maker_of(files.stages, target.name):
-            return _out(target.name, stage, files, history.read_records(folder, stage.name))
+            return _out(target.name, stage, files, history.known_records(folder, stage.name))
     return _tracked(target.name, files)
 
 
@@ -46,7 +46,9 @@ def record_named(text: str, root: Path) -> Record | None:
     """
     if not _DIGEST.fullmatch(text):
         return None
-    found = sorted((root / RECORDS).glob(f"*/{text}*.json"))
+    places = [root / RECORDS, *(store / history.PUBLISHED for store in object_stores(root))]
+    places += sorted((root / history.FETCHED).glob(f"*/{history.PUBLISHED}"))
+    found = list({path.stem: path for place in places[::-1] for path in place.glob(f"*/{text}*.json")}.values())
     if len(found) > 1:
         names = ", ".join(f"{path.parent.name} {path.stem[:16]}" for path in found)
         raise DataError(f"{text}: {len(found)} records begin with it ({names}); write more of the digest")
