@@ -147,7 +147,7 @@ def _package(name: str, version: str, hashes: list[str]) -> Component:
 
 
 def _dependencies(lineage: Lineage) -> Iterator[Component]:
-    """What each model or data set was made from: the inputs of its run and the project's code."""
+    """The inputs of each model or data set, and the project's code."""
     whole = _whole(lineage)
     for artefact in whole:
         runs = [run for run in lineage.runs if artefact.path in run.outputs]

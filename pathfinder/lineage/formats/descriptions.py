@@ -95,7 +95,7 @@ def _model_card(lineage: Lineage, target: str, run: Run) -> str:
 
 
 def _lineage_text(lineage: Lineage, target: str, run: Run) -> str:
-    """The digests by which anybody can find and verify the history."""
+    """The digests that identify the history."""
     signed = f"signed statement {run.statement.sha256}" if run.statement else "no signed statement"
     files = [file for out in run.outputs.values() for file in out.leaves() if history.overlap(target, file.path)]
     rows = "\n".join(f"| {_cell(file.path)} | {file.size} | {file.sha256} |" for file in files if _is_listed(file.path))

@@ -25,7 +25,7 @@ class Strand:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node's lane, the strands beside it, and those that go on below it."""
+    """A node's lane, the strands of its row, and those below the row."""
 
     lane: int
     strands: tuple[Strand, ...]

@@ -226,9 +226,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
     """
     stages = history.read_lock(root)
     if target is None:
-        outs = [out for stage in stages.values() if stage.file == history.MAIN_LOCK for out in stage.outs]
-        behind = set().union(*(history.ancestors(stages, out) for out in outs))
-        chosen = {name: stage for name, stage in stages.items() if name in behind}
+        chosen = _behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
     else:
         chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
     runs, unrecorded = [], []
@@ -246,6 +244,16 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
         )
     sources = read_manifest(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
+
+
+def _behind(stages: dict[str, Locked], names: list[str]) -> dict[str, Locked]:
+    """The named stages and every stage that they depend on."""
+    found = set(names)
+    while names:
+        deps = [dep for name in names for dep in stages[name].deps]
+        names = list({maker.name for dep in set(deps) for maker in history.producers(stages, dep)} - found)
+        found.update(names)
+    return {name: stage for name, stage in stages.items() if name in found}
 
 
 def producers_first(stages: Mapping[str, Locked]) -> list[str]:

@@ -202,7 +202,7 @@ class _Pages:
             for dep in stage.deps:
                 makers = history.producers(self.stages, dep)
                 node.parents += [self._anchor(self.ids[maker.name]) for maker in makers if maker.name in self.ids]
-        if any(RAW in stage.outs for stage in stages):  # what it copied is a row of its own
+        if any(RAW in stage.outs for stage in stages):  # each source has its own row
             node.parents += [self._anchor(f"source {name}") for name, _ in self._used_sources()]
         return node
 

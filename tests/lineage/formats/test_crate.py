@@ -104,7 +104,7 @@ def test_every_competency_question_has_the_right_answer(report: dict[str, Any], 
 
 
 def test_files_have_the_digests_of_the_bytes(study: Path, lineage: Lineage) -> None:
-    """Anybody can compare the crate with the folder with ``sha256sum`` alone."""
+    """``sha256sum`` is enough to compare the crate with the folder."""
     files = {each["@id"]: each for each in crate(lineage)["@graph"] if "sha256" in each and each["@type"] == "File"}
     assert len(files) > 20
     listed = "".join(f"{entity['sha256']}  {name}\n" for name, entity in files.items() if "%" not in name)

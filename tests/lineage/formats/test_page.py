@@ -1,4 +1,4 @@
-"""The lineage page: what it holds, that hostile text stays text, and that it works in a real browser."""
+"""The content of the lineage page, hostile text on it, and the page in a real browser."""
 
 from __future__ import annotations
 
