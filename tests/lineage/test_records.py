@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -16,11 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 from pathfinder.core.io import DataError, read_json, write_json, write_jsonl, write_parquet
-from pathfinder.data.exclusions import EXCLUSIONS
+from pathfinder.data.exclusions import EXCLUSIONS, read_exclusions
 from pathfinder.lineage.__main__ import app
+from pathfinder.lineage.records import past
 from pathfinder.lineage.records.down import down
 from pathfinder.lineage.records.forget import forget
 from pathfinder.lineage.records.items import decisions
+from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.index import schema
 from stages import report
 from tests.support.large_index import write_large_index
@@ -352,6 +355,55 @@ def test_a_record_without_reason_and_side_stops_the_stage(project: Path) -> None
     Path("artifacts/used/full.parquet").unlink()
     with pytest.raises(DataError, match=r"artifacts/used/full.parquet: no such file; re-run the training of full"):
         report.main(["index"])
+
+
+def test_down_at_a_revision_reads_the_cache(project: Path) -> None:
+    """The index of a commit answers from DVC's cache, after the files here have changed or are gone."""
+    before = down("rater:rater-1", project)
+    cache = Path(".dvc/cache/files/md5")
+    listing, md5s = [], {}
+    for path in [*sorted(schema.INDEX.rglob("*.parquet")), Path("reports/tables.json")]:
+        md5 = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+        (cache / md5[:2]).mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, cache / md5[:2] / md5[2:])
+        if path.is_relative_to(schema.INDEX):
+            listing.append({"md5": md5, "relpath": path.relative_to(schema.INDEX).as_posix()})
+        md5s[path.as_posix()] = md5
+    content = json.dumps(listing).encode()
+    folder = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    (cache / folder[:2]).mkdir(exist_ok=True)
+    (cache / folder[:2] / f"{folder[2:]}.dir").write_bytes(content)
+    empty = "{path: artifacts/index, md5: d41d8cd98f00b204e9800998ecf8427e}"
+    assert empty in LOCK
+    made = f"{{path: artifacts/index, md5: {folder}.dir}}, "
+    made += f"{{path: reports/tables.json, md5: {md5s['reports/tables.json']}}}"
+    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for lock in (LOCK.replace(empty, made), "schema: '2.0'\nstages: {}\n"):
+        Path("dvc.lock").write_text(lock)
+        subprocess.run([*git, "add", "dvc.lock"], check=True)
+        subprocess.run([*git, "commit", "-qm", "run"], check=True)
+    shutil.rmtree("artifacts/index")
+    done = CliRunner().invoke(app, ["down", "rater:rater-1", "--at", "HEAD~1", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output) == before
+    items = CliRunner().invoke(app, ["items", "sample", "policy", "--at", "HEAD~1", "--json"])
+    assert json.loads(items.output)[0]["benchmark"] == "sample"
+    with pytest.raises(DataError, match=r"HEAD:dvc.lock: has no artifacts/index"), past.at(project, "HEAD"):
+        pass
+    md5 = md5s["artifacts/index/steps.parquet"]
+    (cache / md5[:2] / md5[2:]).unlink()
+    with pytest.raises(DataError, match=rf"steps.parquet: no object {md5} in the cache"), past.at(project, "HEAD~1"):
+        pass
+
+
+def test_the_build_of_the_pipeline_reads_the_list(root: Path) -> None:
+    """The list is empty in the repository, tracked by git, and an input of the build alone."""
+    readers = [name for name, stage in read_pipeline(root).items() if EXCLUSIONS.as_posix() in stage.deps]
+    assert readers == ["build"]
+    tracked = subprocess.run(["git", "ls-files", EXCLUSIONS], cwd=root, capture_output=True, text=True, check=True)
+    assert tracked.stdout.split() == [EXCLUSIONS.as_posix()]
+    assert read_exclusions(root / EXCLUSIONS) == []
 
 
 @pytest.mark.benchmarks

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pathfinder.lineage.verbs.cli import At
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer()
@@ -16,12 +17,15 @@ _HELP = "The id of a record or a line, a content id, licence:X, rater:X or sourc
 @app.command()
 def down(
     selector: Annotated[str, typer.Argument(metavar="WHAT", help=_HELP)],
+    at: At = None,
     as_json: AsJson = False,
 ) -> None:
     """List the runs, models, mixes and figures that rest on records."""
     from pathfinder.lineage.records import down as verb
+    from pathfinder.lineage.records import past
 
-    found = verb.down(selector, Path())
+    with past.at(Path(), at) as root:
+        found = verb.down(selector, root)
     show(found, as_json, verb.as_lines(found))
 
 
@@ -31,13 +35,16 @@ def items(
     system: Annotated[str, typer.Argument(help="A run, a published PRM or a judge.")],
     item: Annotated[str | None, typer.Argument(help="One item (default: all).")] = None,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only decisions that are not correct.")] = False,
+    at: At = None,
     as_json: AsJson = False,
 ) -> None:
     """List the decisions of a system on the items of a benchmark: what a figure was counted from."""
+    from pathfinder.lineage.records import past
     from pathfinder.lineage.records.items import decisions
     from pathfinder.lineage.verbs.show import table
 
-    rows = decisions(Path(), benchmark, system, item, wrong)
+    with past.at(Path(), at) as root:
+        rows = decisions(root, benchmark, system, item, wrong)
     show(rows, as_json, table(rows))
 
 

@@ -1,6 +1,6 @@
 """The tables of the index, in artifacts/index. Each is sorted as the upstream files are, unless noted.
 
-A row group holds ``ROW_GROUP`` rows with the range of every column, so a reader of one upstream line skips nearly all
+A row group holds thousands of rows with the range of every column, so a reader of one upstream line skips nearly all
 of the file. Texts are not stored: the index may be kept after the texts themselves were deleted.
 """
 
@@ -16,6 +16,8 @@ from pathfinder.core.io import DataError, atomic_file
 
 INDEX = Path("artifacts/index")
 ROW_GROUP = 50_000
+_USES_ROW_GROUP = 5_000
+"""Smaller, because a reader of one line reads a row group of every run."""
 _TEXT, _COUNT, _LABEL = pl.String(), pl.Int64(), pl.Int8()
 
 LINES: dict[str, Any] = {
@@ -88,7 +90,8 @@ def write_table(path: Path, rows: pl.DataFrame, schema: dict[str, Any]) -> None:
         raise DataError(f"{path}: ids repeat in what it is made from; re-run prepare and the stages after it")
     with atomic_file(path) as temporary:
         typed = rows.select(pl.col(name).cast(kind) for name, kind in schema.items())
-        typed.write_parquet(temporary, compression="zstd", statistics=True, row_group_size=ROW_GROUP)
+        size = _USES_ROW_GROUP if schema is USES else ROW_GROUP
+        typed.write_parquet(temporary, compression="zstd", statistics=True, row_group_size=size)
 
 
 def run_file(run: str) -> Path:
