@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--lane", type=Path, help=argparse.SUPPRESS)  # the folder of one lane
     parser.add_argument("--faults", nargs="*", type=int, help="instead: put the faults of these numbers (or all) back")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends what this process has started
     try:
         with errors_without_traceback():
             if given.lane:
@@ -63,11 +65,12 @@ def rehearse(names: Sequence[str] = (), count: int = 2, committed: bool = False,
     start = time.monotonic()
     # The tests of the faults come first: they need a clone as it was committed.
     chosen = times.longest_first(names) if names else [FAULTS, *times.longest_first(gpu_profiles(ROOT))]
+    count = min(count, len(chosen))
     show(f"{len(chosen)} parts in {count} lanes, {times.left(chosen)}")
     flags = [*(["--committed"] if committed else []), *(["--verbose"] if verbose else [])]
     try:
         with lanes.folder() as base:
-            lanes.side_by_side(min(count, len(chosen)), base, [*flags, *chosen])
+            lanes.side_by_side(count, base, [*flags, *chosen])
     finally:
         show(f"{time.monotonic() - start:.0f} s, {times.cpu_seconds():.0f} s of CPU with all servers")
     show(f"rehearsed {', '.join(chosen)}")

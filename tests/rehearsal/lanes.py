@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -52,7 +51,7 @@ def side_by_side(lanes: int, base: Path, words: Sequence[str]) -> None:
     finally:
         for process in running:
             if process.poll() is None:
-                process.send_signal(signal.SIGINT)  # it ends its servers and removes its files
+                process.terminate()  # it ends its servers and removes its files
                 process.wait()
         for reader in readers:
             reader.join()
