@@ -38,7 +38,7 @@ def items(
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the decisions of a system on the items of a benchmark: what a figure was counted from."""
+    """List the decisions of a system on the items of a benchmark; its figures count them."""
     from pathfinder.lineage.records import past
     from pathfinder.lineage.records.items import decisions
     from pathfinder.lineage.verbs.show import table
