@@ -128,6 +128,30 @@ def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project
     assert (served.root / "out/total.txt").read_text() == f"{sum(n * n for n in range(14))}\n"
 
 
+def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Project) -> None:
+    count(served, 15)
+    served.trap(
+        "odd",
+        "import subprocess\nchild = subprocess.Popen(['sleep', '900'], start_new_session=True)\n"
+        "pathlib.Path('pids.txt').write_text(f'{os.getpid()} {child.pid}\\n')\ntime.sleep(900)\n",
+    )
+    (served.root / "pids.txt").unlink(missing_ok=True)
+    process = served.start("-m", "flows.reproduce", "--jobs", "2")
+    pids = [int(pid) for pid in wait_for(served.root / "pids.txt", 200).split()]
+    process.kill()
+    process.communicate()
+    deadline = time.monotonic() + 30
+    while [pid for pid in pids if alive(pid)]:
+        assert time.monotonic() < deadline, "the guardian ends what the killed run had started"
+        time.sleep(0.1)
+    clear(served)
+    output = served.reproduce()
+    assert f"the last run here did not end in order (PID {process.pid}, since " in output
+    ended = query(served, "select name from flow_run where state_type = 'CRASHED'")
+    assert ended == [("all stages",)]
+    assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
+
+
 def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     count(served, 12)
     served.reproduce()
