@@ -143,7 +143,7 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
-deploy: $(STAMP)  ## start the Prefect deployment (process pool; its nightly schedule is inactive)
+deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments nightly, reproduce and audit (schedules inactive)
 	@python -m flows.deploy up
 
 undeploy: $(STAMP)  ## stop the Prefect deployment
