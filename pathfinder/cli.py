@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from pathfinder.core.io import DataError
 from pathfinder.core.text import errors_without_traceback
 from pathfinder.lineage import __main__ as audit
+from pathfinder.lineage.influence.cli import why
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
 PIPELINE_VERBS = {
@@ -253,7 +254,8 @@ def critic(
 
     Writes predictions and metrics.
     """
-    from pathfinder.core.params import CriticSettings, load_params
+    from pathfinder.benchmarks.bootstrap import INTERVALS
+    from pathfinder.core.params import CriticSettings
     from pathfinder.judge.critics import critic_named, criticise
 
     settings = CriticSettings(
@@ -268,8 +270,8 @@ def critic(
         max_hours=max_hours,
         price_per_million_tokens=price,
     )
-    judge, report = critic_named(model, answer_tokens), load_params().report
-    typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, report, limit, served))
+    judge = critic_named(model, answer_tokens)
+    typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, INTERVALS, limit, served))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -297,6 +299,7 @@ def grade(
 
 
 app.command(rich_help_panel=AUDIT)(audit.record)
+app.command(rich_help_panel=AUDIT)(why)
 app.add_typer(audit.app, name="lineage", rich_help_panel=AUDIT)
 
 

@@ -1,6 +1,6 @@
 """Run the search with a random pick in place of the PRM: the result that guidance by a PRM has to beat.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes, report
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes
 Writes  artifacts/predictions/search/random.jsonl (the published script's rows),
         metrics/search/random.json (percent; docs/search.md)
 Run     python -m stages.control

@@ -13,6 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.params import load_params
 from pathfinder.judge.critics import critic_named, criticise
 from pathfinder.provenance.stage import stage
@@ -28,7 +29,7 @@ def main(
     critic = critic_named(name)
     profile = load_params()
     limit = {"processbench": profile.processbench.limit, "prmbench": profile.prmbench.limit}[benchmark]
-    print(criticise(critic, benchmark, RAW / benchmark, profile.critic, profile.report, limit))
+    print(criticise(critic, benchmark, RAW / benchmark, profile.critic, INTERVALS, limit))
 
 
 if __name__ == "__main__":

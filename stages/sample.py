@@ -1,6 +1,6 @@
 """Sample whole solutions from the policy, without a PRM: pass@1, maj@n and pass@n, which the search has to beat.
 
-Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes, report
+Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes
 Writes  artifacts/predictions/sample.jsonl, metrics/sample.json (percent; docs/search.md)
 Run     python -m stages.sample
 
@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pathfinder.benchmarks.accuracy import metrics
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import Grader
 from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import write_json, write_jsonl
@@ -45,7 +46,7 @@ def main() -> None:
     drawn = [row for part in found for row in part]
     with Grader() as grader:
         rows = [graded(grader, problem, row) for problem, row in zip(loaded.items, drawn, strict=True)]
-    table = metrics([row["set"] for row in rows], figures(rows, settings.n), params.report)
+    table = metrics([row["set"] for row in rows], figures(rows, settings.n), INTERVALS)
     details = {
         "defects": loaded.defects,
         "grading_failures": dict(grader.failures),

@@ -1,7 +1,7 @@
 """Run reward-guided search (prm@n) and best of n with one PRM.
 
 Reads   artifacts/raw/search, artifacts/raw/models/policy, artifacts/predictions/sample.jsonl and models/<run> or, for
-        a published PRM (docs/baselines.md), artifacts/raw/models/<system>; params: score, search, report
+        a published PRM (docs/baselines.md), artifacts/raw/models/<system>; params: score, search
 Writes  artifacts/predictions/search/<run>.jsonl (the published script's rows),
         artifacts/predictions/best_of_n/<run>.jsonl, metrics/search/<run>.json (percent; docs/search.md)
 Run     python -m stages.search full
@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
 from pathfinder.engines.workers import Workers, chunk_folder, cut
@@ -71,7 +72,7 @@ def _best_of_n(
     folder = chunk_folder(BEST_OF_N, identity | {"samples": sha256_file(SAMPLES)}, models)
     chunks = [replace(part, content=(BEST_OF_N, part.content)) for part in cut(samples, params.search.batch_size)]
     scored = [row for part in workers.run(chunks, folder, f"best of n {run}") for row in part]
-    rows, figures = best_of_n(samples, scored, params.report)
+    rows, figures = best_of_n(samples, scored, INTERVALS)
     write_jsonl(CHOSEN / f"{run}.jsonl", rows)
     return figures
 

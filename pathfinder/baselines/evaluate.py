@@ -17,6 +17,7 @@ from typing import Any
 
 from pathfinder.baselines.adapter import AUTHORS, Convention, Method, System
 from pathfinder.baselines.scorer import BaselineScorer
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.io import digest_of
@@ -80,7 +81,7 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
         for convention, found in rewards.items()
     }
     rows = evaluation.rows(answers, [{"steps": _step_rows(rewards, place)} for place in range(len(solutions))])
-    metrics = evaluation.metrics(answers, params.report)
+    metrics = evaluation.metrics(answers, INTERVALS)
     metrics |= {"system": system.name, "titles": list(system.titles)}
     metrics["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
     metrics["too_long"] = {convention: found.count(None) for convention, found in rewards.items()}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, get_args
 
 from pathfinder.benchmarks.accuracy import by_set
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import SearchProblem, read_search
 from pathfinder.core.io import DataError
@@ -133,7 +134,7 @@ def _grade(
 
 
 def _accuracies(sets: list[str], right: Sequence[bool], params: Params) -> dict[str, Any]:
-    means, average, interval = by_set(sets, [float(correct) for correct in right], params.report)
+    means, average, interval = by_set(sets, [float(correct) for correct in right], INTERVALS)
     table = {name: {f"prm@{params.search.n}": mean, "n": sets.count(name)} for name, mean in means.items()}
     return {"sets": table, "average": average, "interval": interval}
 

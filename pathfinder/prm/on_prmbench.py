@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import Params
@@ -39,7 +40,7 @@ def evaluate(name: str, params: Params) -> str:
         for steps, published in zip(scores, official, strict=True)
     ]
     rows = evaluation.rows(answers, columns)
-    metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["official"])}
+    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers["official"])}
     metrics |= {"preset": params.prmbench.preset, "too_long": scores.count([])} | titles_of(name)
     evaluation.write(name, rows, metrics)
     forget("prmbench", name)

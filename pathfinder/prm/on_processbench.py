@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
@@ -33,7 +34,7 @@ def evaluate(name: str, params: Params) -> str:
         for rule in rules
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
-    metrics = evaluation.metrics(answers, params.report) | {"official": evaluation.official(answers["pass1"])}
+    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers["pass1"])}
     metrics |= {"preset": params.processbench.preset} | titles_of(name)
     metrics["too_long"] = scores.count([])
     if params.processbench.early_stop:

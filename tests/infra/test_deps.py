@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from infra import deps
 from pathfinder.core.io import DataError, write_text
+from pathfinder.provenance.pipeline import read_pipeline
+
+ROOT = Path(__file__).resolve().parents[2]
 
 FILES = {
     "stages/__init__.py": "",
@@ -98,3 +102,15 @@ def test_a_list_without_brackets_is_not_touched(project: Path) -> None:
     (project / "dvc.yaml").write_text("stages:\n  train:\n    cmd: python -m stages.train a\n    deps:\n    - data/a\n")
     with pytest.raises(DataError, match=r"dvc.yaml: the list of stage train .* `deps: \[a, b\]`"):
         deps.main(["--write"])
+
+
+def test_a_changed_parameter_of_the_report_reruns_no_scoring() -> None:
+    stages = read_pipeline(ROOT).values()
+    readers = {
+        stage.name.partition("@")[0] for stage in stages if any(key.startswith("report") for key in stage.params)
+    }
+    assert readers == {"report", "truth"}
+    sources = [path for folder in ("stages", "pathfinder") for path in (ROOT / folder).rglob("*.py")]
+    pattern = re.compile(r"(params|profile|load_params\(\))\.report\b")
+    users = {path.relative_to(ROOT).as_posix() for path in sources if pattern.search(path.read_text(encoding="utf-8"))}
+    assert users == {"stages/report.py", "stages/truth.py"}
