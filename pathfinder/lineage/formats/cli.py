@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from pathfinder.lineage.formats import Format
 from pathfinder.lineage.verbs.cli import At
 from pathfinder.lineage.verbs.show import AsJson, show
 
@@ -21,7 +22,7 @@ Target = Annotated[
 @app.command()
 def export(
     form: Annotated[
-        Literal["crate", "openlineage", "cyclonedx", "croissant", "prov", "card"],
+        Format,
         typer.Option("--format", help="The format; docs/formats.md describes each."),
     ],
     target: Target = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import PurePosixPath
 from typing import Any
@@ -130,4 +131,4 @@ def _data_sources(lineage: Lineage) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _cell(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    return html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
+from pathfinder.lineage.formats import Format
 from pathfinder.lineage.formats.bom import bom
 from pathfinder.lineage.formats.crate import crate
 from pathfinder.lineage.formats.descriptions import card, croissant
 from pathfinder.lineage.formats.model import Lineage
 from pathfinder.lineage.formats.openlineage import events
 from pathfinder.lineage.formats.prov import prov
-
-Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "prov", "card"]
 
 
 def exported(lineage: Lineage, form: Format, base: str = "") -> str:

@@ -33,18 +33,16 @@ class Row:
 
 
 def reduced(parents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The edges without those that a longer way replaces; ``parents`` names the nodes that each one was made from."""
+    """The edges without those that a longer way replaces.
+
+    ``parents`` names the nodes that each one was made from, and has each node before its parents.
+    """
     above: dict[str, set[str]] = {}
-
-    def reach(node: str) -> set[str]:
-        if node not in above:
-            above[node] = set()  # also ends a circle
-            for parent in parents.get(node, ()):
-                above[node] |= {parent} | reach(parent)
-        return above[node]
-
+    for node in reversed(list(parents)):
+        ends = parents[node]
+        above[node] = {*ends}.union(*(above.get(end, ()) for end in ends))
     return {
-        node: [one for one in ends if not any(one in reach(other) for other in ends if other != one)]
+        node: [one for one in ends if not any(one in above.get(other, ()) for other in ends if other != one)]
         for node, ends in parents.items()
     }
 

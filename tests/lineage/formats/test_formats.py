@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 
 from pathfinder.core.io import DataError
 from pathfinder.lineage.__main__ import app
+from pathfinder.lineage.formats import Format
 from pathfinder.lineage.formats.bom import bom
 from pathfinder.lineage.formats.crate import crate
 from pathfinder.lineage.formats.descriptions import card, croissant
-from pathfinder.lineage.formats.export import Format, exported
+from pathfinder.lineage.formats.export import exported
 from pathfinder.lineage.formats.model import Lineage, read_lineage
 from pathfinder.lineage.formats.openlineage import events
 from pathfinder.lineage.formats.prov import prov
