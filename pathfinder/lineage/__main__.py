@@ -4,6 +4,7 @@ Run     python -m pathfinder.lineage up models/full     trace a path, or a figur
         python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference, 2 if unable
         python -m pathfinder.lineage fetch              copy the records of remotes on other machines
         python -m pathfinder.lineage record ID [--json] trace one record from its upstream line to its training example
+        python -m pathfinder.lineage why ITEM [--json]  name the training records that a decision rests on
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Why a decision was made: which training records it rests on, estimated, and proved by training without them."""

@@ -1,0 +1,31 @@
+"""The verb ``why``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pathfinder.lineage.verbs.show import AsJson, show
+
+app = typer.Typer()
+
+
+@app.command()
+def why(
+    item: Annotated[str, typer.Argument(help="A ProcessBench item: ID or SUBSET/ID.")],
+    run: Annotated[str, typer.Option(help="The run whose decision is explained.")] = "full",
+    step: Annotated[
+        int | None, typer.Option(help="A step, from 0 (default: the one that the item's verdict rests on).")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Records to list on each side.")] = 10,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Train again without the records that support the decision most.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show which training records a decision rests on. This repeats the training: minutes for a tiny model."""
+    from pathfinder.lineage.influence import why as verb
+
+    found = verb.why(item, run, step, top, prove)
+    show(found, as_json, verb.lines_of(found))
