@@ -101,12 +101,13 @@ def reproduce(
         create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
         run.terminal.summary(run.outcomes.values())
         failed = [outcome.name for outcome in run.outcomes.values() if not outcome.succeeded]
+        if not failed:
+            sort_lock(root)
+        run.publish()
         if failed or run.unpushed:
             message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
             raise StagesFailed(message + push)
-        sort_lock(root)
-        run.publish()
         return rows
 
 
@@ -177,14 +178,19 @@ class Run:
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
 
     def publish(self) -> None:
-        """After a run of the profile's whole pipeline, append the outs of dvc.lock to the remote's log of manifests."""
-        if self.selected != self.graph.select(()):
+        """Append the outs that were made and pushed to the remote's log, so that other machines may restore them.
+
+        After the profile's whole pipeline that is all of dvc.lock, otherwise the stages of this run.
+        """
+        done = {name for name, outcome in self.outcomes.items() if outcome.succeeded} - {*self.unpushed}
+        is_whole = done == self.graph.select(())
+        untouched = [name for name in done if self.outcomes[name].state == "up to date"]
+        if not is_whole and len(untouched) == len(done):
             return
         try:
-            untouched = [name for name, outcome in self.outcomes.items() if outcome.state == "up to date"]
             if self._was_pending and untouched:
                 self.dvc.push(*untouched)
-            commit = storage.publish(self.root, self.address)
+            commit = storage.publish(self.root, self.address, None if is_whole else done)
         except PathfinderError as error:
             self.terminal.print("storage", f"outputs pushed, but the manifest could not be written: {error}", bad=True)
             return

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,13 @@ def configure(root: Path) -> str:
     return remote
 
 
-def publish(root: Path, address: str) -> Commit:
+def publish(root: Path, address: str, stages: Collection[str] | None = None) -> Commit:
     """Append a manifest of the current ``dvc.lock`` to the store's log, sign the entry, and add the records.
 
-    With them, anyone who has only the bucket can tell which objects belong together and how they were made.
+    ``stages`` are those that a partial run has pushed; ``None`` for all. With the log and the records, anyone who has
+    only the bucket can tell which objects belong together and how they were made.
     """
-    manifest, evidence = publication(root)
+    manifest, evidence = publication(root, stages)
     base = address if "://" in address else str(root / address)
     store = open_store(f"{base.rstrip('/')}/{FOLDER}")
     known = {key for kind in ("records", "patches", "keys", "locks") for key in store.keys(f"{kind}/")}
@@ -70,7 +72,8 @@ def publish(root: Path, address: str) -> Commit:
     if manifest["key"] is not None:
         store.put(f"signatures/{name}.dsse", json.dumps(sign(entry, ENTRY_TYPE), sort_keys=True).encode())
     remember_entry(root, address, commit.number, name)
-    write_json(root / SENT, {**_sent(root), address: manifest["dvc_lock"]})
+    if stages is None:
+        write_json(root / SENT, {**_sent(root), address: manifest["dvc_lock"]})
     return commit
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from pathfinder.core.io import DataError
+from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.evidence import entered_records, statement_digest
 from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.provenance.environment import git
@@ -15,17 +19,18 @@ from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.signing import key_id, model_key_file, own_key, own_model_key, public_pem
 
 
-def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest of the current dvc.lock as a JSON value, and the content of the evidence files by key.
 
-    Keys and forms are those of ``published``. Raises ``DataError`` if dvc.lock cannot be read.
+    ``stages`` are those that a partial run has pushed; ``None`` for all. Keys and forms are those of ``published``.
+    Raises ``DataError`` if dvc.lock cannot be read.
     """
     outs: dict[str, Any] = {}
     records: dict[str, str] = {}
     statements: dict[str, str] = {}
     evidence: dict[str, bytes] = {}
     for name, stage in read_lock(root).items():
-        if stage.file != MAIN_LOCK:
+        if stage.file != MAIN_LOCK or (stages is not None and name not in stages):
             continue
         record = next((each for each in entered_records(root, name) if each.made(stage)), None)
         for path, md5 in stage.outs.items():
@@ -44,11 +49,12 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
     keys = _own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
-    lock = (root / MAIN_LOCK).read_bytes()
+    lock = _lock(root, stages)
     evidence[f"locks/{_digest(lock)}.lock"] = lock
     manifest = {
         "schema": 3,
         "dvc_lock": _digest(lock),
+        "partial": stages is not None,
         "outs": outs,
         "records": records,
         "statements": statements,
@@ -58,6 +64,15 @@ def publication(root: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
         "key": key_id(keys[0]) if keys else None,
     }
     return manifest, evidence
+
+
+def _lock(root: Path, stages: Collection[str] | None) -> bytes:
+    """The dvc.lock, or one with only these stages."""
+    if stages is None:
+        return (root / MAIN_LOCK).read_bytes()
+    content = read_yaml(root / MAIN_LOCK)
+    kept = {name: entry for name, entry in content["stages"].items() if name in stages}
+    return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
 
 
 def _own_public_keys() -> list[bytes]:

@@ -63,12 +63,14 @@ class Manifest(Form):
     """What one run published: the digest of its dvc.lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
-    entry. Schema 1 had neither records nor code, schema 2 did not store dvc.lock.
+    entry. A ``partial`` run names only its own stages, in a dvc.lock of its own. Schema 1 had neither records nor code,
+    schema 2 did not store dvc.lock.
     """
 
     schema_: Annotated[int, Field(alias="schema", ge=1, le=3)]
     dvc_lock: Sha256
     outs: dict[str, PublishedOut]
+    partial: bool = False
     records: dict[str, Sha256] = Field(default_factory=dict)
     statements: dict[str, Sha256] = Field(default_factory=dict)
     commit: str | None = None

@@ -146,7 +146,7 @@ HARMS: list[tuple[Callable[[Path, Path], None], str]] = [
     (remove_the_signature, "its signature by key .* is missing"),
     (edit_the_lock, "is missing or was edited; a manifest names it"),
     (forge_an_unsigned_entry, "is not signed, although entries before it are"),
-    (remove_everything_published, "no run was published there"),
+    (remove_everything_published, "no run of the whole pipeline was published there"),
 ]
 
 
@@ -212,6 +212,20 @@ def test_a_stage_is_restored_only_from_a_run_that_the_log_names(clone: Path, pro
     assert read_lock(clone)["train@full"].outs == read_lock(project)["train@full"].outs
     replace(clone / "params.yaml", "rate: 0.5", "rate: 0.6")
     assert not guard.provide_stage(stages["train@plain"])
+
+
+@pytest.mark.parametrize("clone", ["far"], indirect=True)
+def test_a_stage_is_restored_from_a_partial_run_which_pull_skips(clone: Path, project: Path, published: Path) -> None:
+    shutil.rmtree(published / "pathfinder")
+    storage.publish(project, str(published), {"download"})
+    shutil.copytree(project / "data", clone / "data")
+    guard = Guard(clone)
+    assert list(guard.locked(guard.entries[0])) == ["download"]
+    assert guard.provide_stage(read_pipeline(clone)["download"])
+    assert check(None, clone, remote="quick").errors != []  # nothing is restored yet, and all that is named exists
+    assert not any("remote there" in str(error) for error in check(None, clone, remote="quick").errors)
+    with pytest.raises(DataError, match="no run of the whole pipeline was published there"):
+        restore.pull(clone)
 
 
 @pytest.mark.parametrize("clone", ["far"], indirect=True)

@@ -48,10 +48,16 @@ class Guard:
         self._locks: dict[str, dict[str, Locked]] = {}
 
     def entry_of(self, commit: str | None) -> Entry:
-        """The newest entry of a run at a commit or, if there is none, the newest; raises ``DataError`` without any."""
-        if not self.entries:
-            raise DataError(f"remote {self.remote.name} ({self.remote.address}): no run was published there")
-        return next((each for each in self.entries[::-1] if each.manifest.commit == commit), self.entries[-1])
+        """The newest entry of a whole run at a commit or, if there is none, the newest of a whole run.
+
+        Raises ``DataError`` without any.
+        """
+        whole = [each for each in self.entries[::-1] if not each.manifest.partial]
+        if not whole:
+            raise DataError(
+                f"remote {self.remote.name} ({self.remote.address}): no run of the whole pipeline was published there"
+            )
+        return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
     def lock_file(self, entry: Entry) -> Path:
         """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if an older version published it."""

@@ -44,8 +44,10 @@ def inventory(
 ) -> dict[str, Expected]:
     """The objects of remote ``name`` by md5.
 
-    Those of the newest entry, and those of ``.dvc`` files that name the remote, are required.
+    Those of the newest entry, of the newest entry of a whole run and of ``.dvc`` files that name the remote are
+    required.
     """
+    newest = [entries[-1], *[each for each in entries if not each.manifest.partial][-1:]] if entries else []
     known = dict(_recorded(records))
     found: dict[str, Expected] = {}
 
@@ -61,8 +63,8 @@ def inventory(
     for entry in entries[::-1]:
         for path, out in entry.manifest.outs.items():
             why = NEWEST if entry is entries[-1] else f"entry {entry.number} of the log"
-            if out.md5 not in found or entry is entries[-1]:
-                add(out.md5, path, why, entry is entries[-1])
+            if out.md5 not in found or entry in newest:
+                add(out.md5, path, why, entry in newest)
     for stage in locked.values():
         for path, md5 in stage.outs.items():
             at = stage.remotes.get(path)
