@@ -13,7 +13,7 @@ from pathfinder.lineage.history import Locked, Record, read_records
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.identity import LOCKS
 from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
-from pathfinder.provenance.materials import state_of
+from pathfinder.provenance.materials import entries_of, state_of
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, verify_model
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import parsed
@@ -85,9 +85,12 @@ def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Itera
             after = use["after"]
             is_kept = after is not None and path not in started_anew and (root / path).exists()
             if is_kept and state_of(root / path, after["size"]) != after:
+                used = use.get("used")
+                intact = used is not None and entries_of(root / path, used["ranges"]) == used
+                what = "entries that the run did not use" if intact else "answers"
                 message = (
                     f"its first {after['size']:,} bytes are not those that the run of record {record.digest[:12]} "
-                    "left: answers were changed after the run"
+                    f"left: {what} were changed after the run"
                 )
                 yield Finding(path, message, stages=(stage.name,), cause="journal")
             if not use["before"] or not use["before"]["size"]:

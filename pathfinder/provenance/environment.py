@@ -58,6 +58,7 @@ _PREFIXES = (
 )
 _VARIABLE = re.compile(rf"({'|'.join(_PREFIXES)})_?[A-Z0-9_]*|LANG")
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASSWORD|CREDENTIAL|AUTH")
+_PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
 _MOST_CHANGES = 500
 
@@ -86,14 +87,20 @@ def describe_actor() -> dict[str, Any]:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container without an entry for the user's number
         user = str(os.getuid())
-    markers = {"docker": Path("/.dockerenv"), "podman": Path("/run/.containerenv")}
+    markers = {"docker": Path("/.dockerenv"), "podman": _PODMAN}
     return {
         "user": user,
         "host": platform.node() or None,
         "container": next((name for name, marker in markers.items() if marker.exists()), None),
-        "image": os.environ.get(IMAGE) or None,
+        "image": os.environ.get(IMAGE) or image_of(_PODMAN),
         "flow_run": os.environ.get(FLOW_RUN) or None,
     }
+
+
+def image_of(marker: Path) -> str | None:
+    """The digest of the image in the file that Podman puts into its containers; ``None`` if there is none."""
+    found = re.search(r'^imageid="([0-9a-f]{64})"', marker.read_text() if marker.is_file() else "", re.MULTILINE)
+    return f"sha256:{found[1]}" if found else None
 
 
 def installed_packages() -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathfinder.provenance.environment import (
     describe_commit,
     describe_environment,
     describe_tree,
+    image_of,
     installed_packages,
 )
 
@@ -57,6 +58,15 @@ def test_the_actor_names_user_host_and_flow_run(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LOGNAME", "someone")
     found = describe_actor()
     assert (found["user"], found["flow_run"], found["image"]) == ("someone", "7", None)
+
+
+def test_podman_s_file_names_the_image(tmp_path: Path) -> None:
+    marker = tmp_path / ".containerenv"
+    marker.write_text(f'engine="podman-4.9"\nimage="docker.io/x"\nimageid="{"a" * 64}"\n')
+    assert image_of(marker) == f"sha256:{'a' * 64}"
+    marker.write_text("")
+    assert image_of(marker) is None
+    assert image_of(tmp_path / "none") is None
 
 
 def test_changed_and_untracked_paths_are_listed(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

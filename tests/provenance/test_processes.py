@@ -120,3 +120,29 @@ def test_workers_graders_and_ranks_report_their_journals_and_packages(
     }
     assert set(record["unlocked_packages"]) == {"polars"}, "what this process has, too, is named once"
     assert any(str(PROJECT) not in name and "workers" in name for name in record["unlisted_modules"])
+
+
+def rewritten(path: Path, number: int) -> None:
+    """Change one answer of a journal and its check sum."""
+    lines = path.read_bytes().splitlines(keepends=True)
+    body = lines[number].partition(b", ")[2].rstrip(b"\n").replace(b"good", b"evil")
+    lines[number] = b'{"sum": "%b", %b\n' % (hashlib.sha256(body).hexdigest()[:16].encode(), body)
+    path.write_bytes(b"".join(lines))
+    with Journal(path) as journal:
+        assert "evil" in [journal[str(key)] for key in range(3)], "the journal itself accepts it"
+
+
+@pytest.mark.parametrize(("number", "changed"), [(1, "answers"), (2, "entries that the run did not use")])
+def test_a_journal_rewritten_with_its_check_sums_is_found(
+    project: Path, monkeypatch: pytest.MonkeyPatch, number: int, changed: str
+) -> None:
+    monkeypatch.chdir(project)
+    path = Path(".pathfinder/label/0/journal.jsonl")
+    with Journal(path) as journal:
+        journal.append({str(key): "good" for key in range(3)})
+    with recorded(COMMAND), Journal(path) as journal:
+        assert (journal["0"], journal["1"]) == ("good", "good")
+    assert newest(project)["journals"][path.as_posix()]["used"]["entries"] == 2
+    rewritten(path, number)
+    (found,) = [finding for finding in check(root=project).errors if finding.subject == path.as_posix()]
+    assert f"left: {changed} were changed after the run" in found.message
