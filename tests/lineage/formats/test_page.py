@@ -68,7 +68,7 @@ def test_a_figure_shows_only_what_it_rests_on(study: Path) -> None:
     found = rows(page)
     assert list(found) == ["figure", "report", "train", "download", "source-corpus", "data-dvc"]
     assert "train@plain" not in found["train"]
-    assert '<a href="#train">metrics/train/full.json#/loss</a>' in found["figure"]
+    assert '<a href="#train">metrics/<wbr>train/<wbr>full.json#/<wbr>loss</a>' in found["figure"]
     assert "0.50 [0.10, 0.90]" in found["figure"]
 
 
