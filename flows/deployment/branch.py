@@ -73,10 +73,11 @@ class Clone:
     def same_results(self, paths: Sequence[str]) -> str:
         """The run branch of this head that holds the same ``paths`` already, or an empty text."""
         listed = _git(self.folder, "ls-remote", "--heads", "origin", f"refs/heads/runs/*-{self.head[:SHORT]}*")
+        _git(self.folder, "add", "--", *paths)  # `git diff` takes files that are not in the index for deleted
         for line in listed.splitlines():
             commit, _, reference = line.partition("\t")
             _git(self.folder, "fetch", "-q", "origin", reference)
-            if _tried(self.folder, "diff", "--quiet", commit, "--", *paths).returncode == 0:
+            if _tried(self.folder, "diff", "--quiet", "--cached", commit, "--", *paths).returncode == 0:
                 return reference.removeprefix("refs/heads/")
         return ""
 

@@ -78,12 +78,14 @@ def test_results_that_a_branch_already_holds_are_found(origin: Path, tmp_path: P
     (clone.folder / "dvc.lock").write_text("new\n")
     assert clone.same_results(["dvc.lock"]) == ""
     name = f"runs/2026-01-01-{clone.head[:8]}"
-    clone.commit(["dvc.lock"], name, ["Run it"], {})
+    (clone.folder / "results.json").write_text("{}")
+    clone.commit(["dvc.lock", "results.json"], name, ["Run it"], {})
     again = Clone.update(tmp_path / "b", str(origin), "main")
     (again.folder / "dvc.lock").write_text("new\n")
-    assert again.same_results(["dvc.lock"]) == name
-    (again.folder / "dvc.lock").write_text("newer\n")
-    assert again.same_results(["dvc.lock"]) == ""
+    (again.folder / "results.json").write_text("{}")
+    assert again.same_results(["dvc.lock", "results.json"]) == name
+    (again.folder / "results.json").write_text("{1}")
+    assert again.same_results(["dvc.lock", "results.json"]) == ""
 
 
 def test_what_cannot_be_cloned_is_named(origin: Path, tmp_path: Path) -> None:
