@@ -19,7 +19,10 @@ from pathfinder.core.io import DataError, parse_json
 from pathfinder.lineage import history
 from pathfinder.lineage.evidence import entered_records
 from pathfinder.lineage.graph import RAW, read_manifest
-from pathfinder.lineage.history import Locked, Record
+from pathfinder.lineage.history import Locked, Record, read_record
+from pathfinder.lineage.published import EVIDENCE, FOLDER
+from pathfinder.lineage.stores import stores
+from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import parsed
 from pathfinder.provenance.signing import Envelope
@@ -79,6 +82,7 @@ class Artefact:
 class Run:
     """One stage of dvc.lock and the record that attests it."""
 
+    root: Path
     stage: Locked
     record: Record
 
@@ -152,7 +156,10 @@ class Run:
         return [signature.keyid for signature in envelope.signatures]
 
     def _name_of(self, path: Path) -> str:
-        return PurePosixPath(*path.parts[-4:]).as_posix()  # .pathfinder/lineage/<stage>/<digest>.json
+        """The place in the project; a record in a remote has it only after it is restored."""
+        place, root = path.resolve(), self.root.resolve()
+        own = place.relative_to(root) if place.is_relative_to(root) else RECORDS / self.name / path.name
+        return own.as_posix()
 
 
 @dataclass(frozen=True)
@@ -232,18 +239,26 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
     runs, unrecorded = [], []
     for name in producers_first(chosen):
         stage = chosen[name]
-        record = next((each for each in entered_records(root, name) if each.made(stage)), None)
+        record = next((each for each in _known_records(root, name) if each.made(stage)), None)
         if record is None:
             unrecorded.append(stage)
         else:
-            runs.append(Run(stage, record))
+            runs.append(Run(root, stage, record))
     if not runs:
         raise DataError(
-            f"{target or 'dvc.lock'}: no stage behind it has a record in .pathfinder/lineage; run the pipeline, or get "
+            f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
             "the records of a published run with `pathfinder lineage fetch`"
         )
     sources = read_manifest(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
+
+
+def _known_records(root: Path, stage: str) -> Iterator[Record]:
+    """The records of this machine, then those that remotes here, or copies of other remotes, contain."""
+    yield from entered_records(root, stage)
+    for store in stores(root):
+        folder = (store.folder or root / EVIDENCE / store.name) / FOLDER / "records" / stage
+        yield from (read_record(path, root) for path in sorted(folder.glob("*.json")))
 
 
 def _behind(stages: dict[str, Locked], names: list[str]) -> dict[str, Locked]:

@@ -214,6 +214,22 @@ def test_a_project_without_records_is_told_what_to_do(study: Path, tmp_path: Pat
         read_lineage(copy)
 
 
+@pytest.mark.parametrize("place", ["a folder", "a copy of another machine"])
+def test_a_restored_clone_uses_the_records_of_its_remote(place: str, study: Path, tmp_path: Path) -> None:
+    clone = Path(shutil.copytree(study, tmp_path / "clone"))
+    address, folder = "../remote", clone / "remote"
+    if place != "a folder":
+        address, folder = "s3://bucket/runs", clone / ".pathfinder/evidence/storage"
+    (clone / ".dvc/config").write_text(f"['remote \"storage\"']\n    url = {address}\n", encoding="utf-8")
+    (folder / "pathfinder").mkdir(parents=True)
+    (clone / ".pathfinder/lineage").rename(folder / "pathfinder/records")
+    history = read_lineage(clone)
+    there = read_lineage(study)
+    assert [run.record.digest for run in history.runs] == [run.record.digest for run in there.runs]
+    assert exported(history, "prov") == exported(there, "prov")
+    assert all((clone / run.file.path).is_file() for run in history.runs)
+
+
 def test_the_verb_writes_a_file_and_reads_other_revisions(
     study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
