@@ -31,9 +31,12 @@ def up(
     active: Annotated[
         bool | None, typer.Option("--active/--inactive", help="Activate or pause schedules (default: as they are).")
     ] = None,
-    cron: Annotated[str | None, typer.Option(help="Schedule to use instead of the present one.")] = None,
+    cron: Annotated[str | None, typer.Option(help="Schedule of the nightly (default: as it is).")] = None,
 ) -> None:
-    """Deploy, or update what is deployed; start a worker and, unless Prefect's settings name one, a server."""
+    """Deploy, or update what is deployed; start a worker and, unless Prefect's settings name one, a server.
+
+    Refuses to report success before the worker reports to the server.
+    """
     from flows.deployment import records
 
     root = Path.cwd()
@@ -62,12 +65,14 @@ def down() -> None:
     """Delete this folder's deployments and stop the worker with its flow runs, and the server if ``up`` started it."""
     root = Path.cwd()
     server.stop(root, "worker")
-    if url := _address(root):
-        from flows.deployment import records
+    try:
+        if url := _address(root):
+            from flows.deployment import records
 
-        with records.connected(root, url) as client:
-            print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
-    server.stop(root, "server")
+            with records.connected(root, url) as client:
+                print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
+    finally:
+        server.stop(root, "server")
 
 
 @app.command()

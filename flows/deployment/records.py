@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.objects import StateType
@@ -29,10 +30,13 @@ _SCHEDULE_KEYS = ("cron", "day_or", "interval", "anchor_date", "rrule", "timezon
 
 @contextlib.contextmanager
 def connected(root: Path, url: str) -> Iterator[SyncPrefectClient]:
-    """A client of the server at ``url``."""
+    """A client of the server at ``url``; raises ``DataError`` if it does not respond."""
     settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
-    with temporary_settings(settings), get_client(sync_client=True) as client:
-        yield client
+    try:
+        with temporary_settings(settings), get_client(sync_client=True) as client:
+            yield client
+    except httpx.TransportError as error:
+        raise DataError(f"{url}: the Prefect server does not respond ({error}); check PREFECT_API_URL") from error
 
 
 def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
