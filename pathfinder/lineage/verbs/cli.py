@@ -74,7 +74,7 @@ def find(
 @app.command()
 def diff(
     left: Annotated[str, typer.Argument(help="A revision, a record's digest, or an output such as models/full@REV.")],
-    right: Annotated[str | None, typer.Argument(help="The same (default: the files here).")] = None,
+    right: Annotated[str | None, typer.Argument(help="The same (default: the project here).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which inputs differ between two revisions, records or models, and which outputs and figures follow."""

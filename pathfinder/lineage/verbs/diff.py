@@ -15,14 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, PathfinderError
+from pathfinder.core.settings import read_yaml
 from pathfinder.lineage import history
 from pathfinder.lineage.claims import differing
 from pathfinder.lineage.history import Locked, Record
-from pathfinder.lineage.verbs.revision import at, known_commit
+from pathfinder.lineage.verbs.revision import known_commit
 from pathfinder.lineage.verbs.targets import Files, maker_of, target_of
 from pathfinder.lineage.verbs.views import record_named
-from pathfinder.provenance.environment import git
+from pathfinder.provenance.environment import describe_environment, git
+from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
+from pathfinder.provenance.pipeline import read_pipelines, value_at
 
 NONE = "nothing"
 NAMES = {
@@ -37,6 +40,7 @@ NAMES = {
 }
 """The facts of an environment that have a title of their own."""
 TABLES = "reports/tables.json"
+_WHILE_RUNNING = ("torch", "cuda", "variables")
 _NO_INPUTS = ("PATHFINDER_FLOW_RUN",)
 """Variables that name a run and cannot change its result."""
 Records = Callable[[str], list[Record]]
@@ -64,13 +68,23 @@ class Change:
 
 
 def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
-    """The causes and consequences of the differences between two sides; ``right`` defaults to the files here.
+    """The causes and consequences of the differences between two sides.
 
-    A side is a revision, the digest of a record, or an out such as a model folder (``models/full@REV``). Raises
-    ``DataError`` if a side is none of these.
+    A side is a revision, the digest of a record, or an out such as a model folder (``models/full@REV``). ``right``
+    defaults to the dvc.lock here; for a record or an out, to what its stage would read now. Raises ``DataError``
+    if a side is none of these.
     """
     records = cache(lambda stage: history.known_records(root, stage))
-    one, two = _side(left, root, records), _side(right, root, records)
+    one = _side(left, root, records)
+    if right is None and len(one.stages) == 1:
+        two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))
+    else:
+        two = _side(right, root, records)
+    for side, other in ((one, two), (two, one)):
+        if len(side.stages) == 1:
+            other.stages = {n: s for n, s in other.stages.items() if len(other.stages) == 1 or n in side.stages}
+    if not one.stages or not two.stages:
+        raise DataError(f"{one.title} and {two.title} have no stage in common")
     pairs = _pairs(one, two)
     causes: dict[Change, list[str]] = {}
     follows, unexplained = [], []
@@ -101,10 +115,10 @@ def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
 
 def _side(text: str | None, root: Path, records: Records) -> Side:
     if text is None or (known_commit(root, text) and not (root / text).exists()):
-        with at(root, text) as folder:
-            stages = {n: s for n, s in history.read_lock(folder).items() if s.file == history.MAIN_LOCK or not s.cmd}
+        files = Files(root, text)
+        stages = {n: s for n, s in files.stages.items() if s.file == history.MAIN_LOCK or not s.cmd}
         made = {name: record for name, stage in stages.items() if (record := _made(records, stage))}
-        return Side(text or "the files here", stages, made, Files(root, text), text)
+        return Side(text or "the dvc.lock here", stages, made, files, text)
     if record := record_named(text, root):
         content = record.content
         stage = Locked(content["stage"], content["cmd"], record.inputs, record.outputs, content["params"])
@@ -116,6 +130,27 @@ def _side(text: str | None, root: Path, records: Records) -> Side:
         raise DataError(f"{text}: neither a revision, nor a record's digest, nor an output of a stage")
     found = _made(records, maker)
     return Side(str(target), {maker.name: maker}, {maker.name: found} if found else {}, files, target.revision)
+
+
+def _now(name: str, root: Path, earlier: Record | None) -> Side:
+    """A stage as it would run now: parameters, code and environment of now; data and outs of dvc.lock.
+
+    Facts that only a running stage knows are taken from ``earlier``.
+    """
+    locked, defined = history.read_lock(root).get(name), read_pipelines(root).get(name)
+    if locked is None or defined is None:
+        raise DataError(f"{name}: not a stage of dvc.yaml and dvc.lock here; name a second side")
+    params = read_yaml(root / defined.params_file) if defined.params else {}
+    rooms = {path: digest_path(root / path) for path in defined.deps if is_code(path) and (root / path).exists()}
+    deps = {path: locked.deps.get(path, NONE) for path in defined.deps} | {p: d.md5 for p, d in rooms.items()}
+    values = {key: value_at(params, key, NONE) for key in defined.params}
+    stage = Locked(name, defined.cmd, deps, locked.outs, values)
+    known = earlier.content if earlier else {}
+    environment = {k: v for k, v in describe_environment().items() if k not in _WHILE_RUNNING}
+    environment |= {key: known.get("environment", {}).get(key) for key in _WHILE_RUNNING}
+    content = known | {"environment": environment, "rooms": {path: d.as_json() for path, d in rooms.items()}}
+    records = {name: Record(root, "", content)} if earlier else {}
+    return Side("now", {name: stage}, records, Files(root))
 
 
 def _made(records: Records, stage: Locked) -> Record | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from pathfinder.core.io import DataError
 from pathfinder.core.settings import parse_yaml
 from pathfinder.lineage import history
-from pathfinder.lineage.history import LockFile, Record, locked_stage
+from pathfinder.lineage.history import Locked, LockFile, Record, locked_stage
 from pathfinder.lineage.stores import object_file, read_listing, stores
 from pathfinder.lineage.verbs.revision import read_at
 from pathfinder.provenance.environment import git
@@ -19,6 +19,7 @@ from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.schema import validated
 
+Stages = Mapping[str, Locked]
 _PREFIX = re.compile(r"[0-9a-f]{6,64}(\.dir)?")
 
 
@@ -48,17 +49,18 @@ def find(text: str, root: Path) -> dict[str, Any]:
         wanted, tracked = {text}, []
     else:
         raise DataError(f"{text}: no such file, and not the beginning of a digest (at least 6 of 0-9 and a-f)")
-    records = [record for folder in _folders(root) for record in history.known_records(root, folder)]
+    stages = history.read_lock(root)
+    records = [record for name in _names(root, stages) for record in history.known_records(root, name, wanted)]
     wanted |= {other for record in records for other in _same_bytes(record, wanted)}
     places = [place for record in records for place in _in_record(record, wanted)]
-    places += [*_in_locks(root, wanted), *_in_stores(root, wanted), *tracked]
+    places += [*_in_locks(root, stages, wanted), *_in_stores(root, stages, wanted), *tracked]
     return {"digests": sorted(wanted), "places": [asdict(place) for place in places]}
 
 
-def _folders(root: Path) -> list[str]:
+def _names(root: Path, stages: Stages) -> list[str]:
     """The names of the stages that may have records."""
     here = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
-    return sorted(here | {name for name, stage in history.read_lock(root).items() if stage.cmd})
+    return sorted(here | {name for name, stage in stages.items() if stage.cmd})
 
 
 def _entries(record: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -90,9 +92,8 @@ def _in_record(record: Record, wanted: set[str]) -> Iterator[Place]:
             yield Place("record", name, stage, kind.removesuffix("s"), path)
 
 
-def _in_locks(root: Path, wanted: set[str]) -> Iterator[Place]:
+def _in_locks(root: Path, stages: Stages, wanted: set[str]) -> Iterator[Place]:
     """The outs and inputs that the locks of the files here and of every commit name; each content is read once."""
-    stages = history.read_lock(root)
     yield from _in_stages(stages.values(), "now", wanted)
     log = git("log", "--format=%H", "--", history.MAIN_LOCK, root=root) or ""
     seen: set[bytes] = {(root / history.MAIN_LOCK).read_bytes()}
@@ -106,7 +107,7 @@ def _in_locks(root: Path, wanted: set[str]) -> Iterator[Place]:
         yield from _in_stages(older, commit[:12], wanted)
 
 
-def _in_stages(stages: Any, where: str, wanted: set[str]) -> Iterator[Place]:
+def _in_stages(stages: Iterable[Locked], where: str, wanted: set[str]) -> Iterator[Place]:
     for stage in stages:
         for role, files in (("output", stage.outs), ("input", stage.deps)):
             for path, md5 in files.items():
@@ -114,10 +115,10 @@ def _in_stages(stages: Any, where: str, wanted: set[str]) -> Iterator[Place]:
                     yield Place("lock", where, stage.name, role, path)
 
 
-def _in_stores(root: Path, wanted: set[str]) -> Iterator[Place]:
+def _in_stores(root: Path, stages: Stages, wanted: set[str]) -> Iterator[Place]:
     """Objects of the cache and of remotes here, and the folders of the current lock that contain them."""
     digests = {one.removesuffix(".dir") for one in wanted if len(one.removesuffix(".dir")) <= 32}
-    outs = {md5: path for stage in history.read_lock(root).values() for path, md5 in stage.outs.items()}
+    outs = {md5: path for stage in stages.values() for path, md5 in stage.outs.items()}
     for store in stores(root):
         if store.folder is None:
             continue

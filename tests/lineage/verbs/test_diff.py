@@ -56,6 +56,26 @@ def test_two_records_and_two_models_are_compared_whatever_their_stages_are(twice
     assert causes(found)["params", "train.rate"] == (0.5, 0.25)
 
 
+def test_a_record_is_compared_with_what_its_stage_would_read_now(project: Path) -> None:
+    (record,) = read_records(project, "train@full")
+    assert diff(record.digest[:12], None, project)["causes"] == []
+    (project / "params.yaml").write_text("train: {rate: 0.75, note: 'Ünïcode <+>'}\n")
+    (project / "pathfinder/mixing/more.py").write_text("MORE = 1\n")
+    for name in (record.digest, "models/full"):
+        assert causes(diff(name, None, project)) == {
+            ("params", "train.rate"): (0.5, 0.75),
+            ("code", "pathfinder/mixing"): ("", "1 file: more.py"),
+        }
+
+
+def test_a_record_is_compared_with_the_same_stage_of_a_revision(twice: Path) -> None:
+    old = read_records(twice, "train@full")[1]
+    found = diff(old.digest, "HEAD", twice)
+    assert {stage for one in found["causes"] for stage in one["stages"]} == {"train@full"}
+    assert causes(found)["params", "train.rate"] == (0.5, 0.25)
+    assert found["figures"] == [{"figure": "metrics/train/full.json#/loss", "left": 0.5, "right": 0.25}]
+
+
 def altered(project: Path, change: Any) -> str:
     """The digest of a copy of the record of train@full with a change of its content."""
     (record,) = read_records(project, "train@full")
