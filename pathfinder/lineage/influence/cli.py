@@ -25,6 +25,9 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Show which training records a decision rests on. This repeats the training: minutes for a tiny model."""
+    from pathfinder.core.kernels import pin_kernels
+
+    pin_kernels()  # those of the train stage, before PyTorch is imported, so that the weights are equal
     from pathfinder.lineage.influence import why as verb
 
     found = verb.why(item, run, step, top, prove)

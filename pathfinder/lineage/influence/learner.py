@@ -26,7 +26,7 @@ class TreeLearner:
     """A network and the records that it learns from; ``learner.Learner`` for trees.
 
     ``weights`` holds the weight of every record: 1, or 0 for a record that is removed. The other records keep their
-    optimiser steps, so nothing but the removal differs.
+    optimiser steps, so only the removal differs.
     """
 
     def __init__(

@@ -203,7 +203,9 @@ def jobs(part: str) -> Iterator[tuple[str, int]]:
 
 def main(
     folder: Annotated[Path, typer.Argument(help="Where the finished jobs are stored.")],
-    part: Annotated[Literal["all", "named", "others"], typer.Option(help="Run only some jobs.")] = "all",
+    part: Annotated[
+        Literal["all", "named", "others", "summary"], typer.Option(help="Run only some jobs; summary: none.")
+    ] = "all",
 ) -> None:
     """Run the campaign, or continue it, and write its summary."""
     campaign = open_campaign(folder)
@@ -211,7 +213,7 @@ def main(
         run_job(campaign, "base", 0)
     for kind, number in jobs(part):
         run_job(campaign, kind, number)
-    if part == "all":
+    if part in ("all", "summary"):
         from pathfinder.lineage.influence.summary import summarise
 
         write_json(folder / "summary.json", summarise(folder, campaign.names))

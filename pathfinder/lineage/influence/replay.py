@@ -77,7 +77,7 @@ class State:
     second: Tensor
     rate: float
     scale: float
-    """What the gradient was multiplied by to limit its norm, at most 1."""
+    """The factor, at most 1, that limits the gradient's norm."""
 
 
 @dataclass(frozen=True, slots=True)

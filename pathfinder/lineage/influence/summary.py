@@ -13,12 +13,15 @@ from pathfinder.core.io import DataError, read_json
 
 _Numbers = npt.NDArray[np.float64]
 _DRAWS, _SEED, _CONFIDENCE = 10_000, 0, 0.95
+_FEWEST = 6
+"""Retrainings without which a rank correlation says nothing."""
 
 
 def summarise(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """What the finished jobs in ``folder`` show about the decisions ``names``.
 
-    Raises ``DataError`` if the job ``base`` or all those of a kind are missing.
+    A campaign need not be finished; every figure names how many jobs it rests on. Raises ``DataError`` if all named or
+    all random removals are missing.
     """
     base = read_json(folder / "base-000.json")
     outputs, correct = np.array(base["outputs"]), np.array(base["correct"])
@@ -41,8 +44,8 @@ def summarise(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             "named": _share(own),
             "random": _share(random.mean(axis=0)) | {"removals": len(random)},
             "named for other decisions": _share(_by_others(flips["named"], numbers)),
-            "another order of the same records": _share(flips["order"][:, numbers].mean(axis=0))
-            | {"orders": len(flips["order"])},
+            "another order of the same records": _share(_mean(flips["order"], numbers))
+            | {"orders": len(jobs["order"])},
         },
         "factor": factor,
         "named removals": {
@@ -51,12 +54,63 @@ def summarise(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             "mean change, actual": float(np.mean(np.sign(outputs[numbers]) * (actual - outputs[numbers]))),
         },
         "datamodelling score": {
-            "random halves": _datamodelling(jobs["half"], scores),
-            "random removals": _datamodelling(jobs["random"], scores),
+            name: _datamodelling(jobs[kind], scores)
+            for name, kind in (("random halves", "half"), ("random removals", "random"))
+            if len(jobs[kind]) >= _FEWEST
         },
     }
     summary["in short"] = _in_short(summary)
     return summary
+
+
+def as_markdown(summary: dict[str, Any]) -> list[str]:
+    """The summary as lines of docs/why.md."""
+    flipped, about = summary["flipped"], summary["about"]
+    titles = {
+        "named": f"without the {summary['removed']} named records",
+        "random": f"without {summary['removed']} random records ({flipped['random']['removals']} removals)",
+        "named for other decisions": f"without {summary['removed']} records that were named for another decision",
+        "another order of the same records": (
+            f"all records in another order ({flipped['another order of the same records']['orders']} orders)"
+        ),
+    }
+    rows = [f"| {title} | {_percent(flipped[key])} |" for key, title in titles.items()]
+    named = summary["named removals"]
+    return [
+        f"The model is right about {100 * about['right']:.1f} % of the {about['held_out_items']} held-out items, of "
+        f"which {about['near']} have log-odds between -2 and 2. Measured on {summary['decisions']} of these decisions, "
+        "with 95 % intervals:",
+        "",
+        "| trained again | decisions that flip |",
+        "| --- | --- |",
+        *rows,
+        "",
+        f"Removing the named records flips {_times(summary['factor'])} times as many decisions as removing as many at "
+        "random. The interval resamples decisions and random removals.",
+        "",
+        "Removing the named records was estimated to move the log-odds by "
+        f"{named['mean change, predicted']:+.2f} nats in the direction of the decision, and moved them by "
+        f"{named['mean change, actual']:+.2f}; over the decisions, the rank correlation of the two outputs is "
+        f"{named['predicted and actual output, Spearman']:.2f}.",
+        "",
+        "| linear datamodelling score (Spearman, mean over decisions) | retrainings | score |",
+        "| --- | --- | --- |",
+        *(
+            f"| {name} | {score['retrainings']} | {score['mean']:.2f} [{score['interval'][0]:.2f}, "
+            f"{score['interval'][1]:.2f}] |"
+            for name, score in summary["datamodelling score"].items()
+        ),
+    ]
+
+
+def _percent(share: dict[str, Any]) -> str:
+    low, high = share["interval"]
+    return f"{100 * share['share']:.1f} [{100 * low:.1f}, {100 * high:.1f}] %"
+
+
+def _times(factor: dict[str, Any]) -> str:
+    low, high = factor["interval"]
+    return f"{factor['value']:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def spearman(left: _Numbers, right: _Numbers) -> float:
@@ -69,7 +123,7 @@ def spearman(left: _Numbers, right: _Numbers) -> float:
 
 def _jobs(folder: Path, kind: str) -> list[tuple[int, dict[str, Any]]]:
     found = [(int(path.stem.rpartition("-")[2]), read_json(path)) for path in sorted(folder.glob(f"{kind}-*.json"))]
-    if not found:
+    if not found and kind in ("named", "random"):
         raise DataError(
             f"{folder}: no finished job {kind}; run `python -m pathfinder.lineage.influence.proof {folder}`"
         )
@@ -84,6 +138,11 @@ def _scores(folder: Path, decisions: int) -> dict[int, _Numbers]:
         rows = np.load(path, allow_pickle=False)
         out |= {first + at: row for at, row in enumerate(rows) if first + at < decisions}
     return out
+
+
+def _mean(flips: npt.NDArray[np.bool_], numbers: Sequence[int]) -> _Numbers:
+    """Per decision the share of trainings in which it flips; 0 if there are none."""
+    return flips[:, numbers].mean(axis=0) if len(flips) else np.zeros(len(numbers))
 
 
 def _by_others(flips: npt.NDArray[np.bool_], numbers: Sequence[int]) -> _Numbers:
@@ -130,12 +189,14 @@ def _interval(values: _Numbers, statistic: Callable[[npt.NDArray[np.int64]], flo
 
 
 def _in_short(summary: dict[str, Any]) -> str:
-    flipped, factor = summary["flipped"], summary["factor"]
-    halves = summary["datamodelling score"]["random halves"]
+    flipped = summary["flipped"]
+    scores = [
+        f"; linear datamodelling score {score['mean']:.2f} over {score['retrainings']} {name}"
+        for name, score in summary["datamodelling score"].items()
+    ]
     return (
         f"on {summary['decisions']} held-out decisions of a model trained on {summary['about']['records']} records, "
         f"training without the {summary['removed']} named records flips {100 * flipped['named']['share']:.0f} %, "
-        f"without as many random ones {100 * flipped['random']['share']:.1f} %: {factor['value']:.1f} times as many "
-        f"[{factor['interval'][0]:.1f}, {factor['interval'][1]:.1f}]; linear datamodelling score "
-        f"{halves['mean']:.2f} over {halves['retrainings']} retrainings on random halves"
+        f"without as many random ones {100 * flipped['random']['share']:.1f} %: {_times(summary['factor'])} times as "
+        f"many{''.join(scores)}"
     )

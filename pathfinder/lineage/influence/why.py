@@ -1,7 +1,7 @@
 """Explain a decision of a trained run: the records that support and oppose it, and what they are worth.
 
 A score is the derivative of the decision's output with respect to the record's weight in training, times the sign of
-the output. Removing the record alone lowers the decision's log-odds by about its score, in nats.
+the output. Removing only this record lowers the decision's log-odds by about its score, in nats.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
         yield f"{title} this decision, the strongest of {found['records']:,} training records:"
         yield from table([_row(record) for record in found[title]])
     yield ""
-    yield "score: how much the log-odds of this decision fall, in nats, if the record alone is removed (estimated)"
+    yield "score: how many nats the log-odds of this decision lose, as estimated, if only this record is removed"
     yield f"estimator: {found['estimator']['method']}"
     yield f"measured: {found['measured']['in short']}"
     if "proof" in found:
