@@ -104,6 +104,7 @@ class Published:
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
         self.entries: list[Entry] = []
         self._digests: dict[int, str] = {}
+        self._read: set[tuple[str, str, str | None]] = set()
 
     def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """What ``chain`` finds, and whether the store has what the newest entry names."""
@@ -188,31 +189,37 @@ class Published:
     def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
         """The records, the patch and the dvc.lock that a manifest names."""
         for stage, digest in manifest.records.items():
-            path = self.folder / "records" / stage / f"{digest}.json"
-            if not path.is_file():
-                yield Finding(where, f"names record {digest[:12]} of {stage}, which is missing")
-                continue
-            record = read_record(path, self.root)
-            if record.digest != digest:
-                message = f"sha256 is {record.digest}, not the one in its name; it was edited"
-                yield Finding(self.objects.name(path), message)
-            elif record.problem:
-                yield Finding(self.objects.name(path), record.problem)
-            elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
-                self.records[stage].append(record)
-            try:
-                signers_of(record, self.keys)
-            except DataError as error:
-                yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
-            if (signed := manifest.statements.get(stage)) is not None and statement_digest(path) != signed:
-                where_signed = self.objects.name(path.with_suffix(SIGNED))
-                yield Finding(where_signed, "was edited or deleted; a manifest names this signed statement")
+            yield from self._record(stage, digest, manifest.statements.get(stage), where)
         named = [("patches", "patch", manifest.patch)] if manifest.patch else []
         named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
         for kind, ending, name in named:
             path = self.file(kind, f"{name}.{ending}")
             if not path.is_file() or sha256_file(path) != name:
                 yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)
+
+    def _record(self, stage: str, digest: str, statement: str | None, where: str) -> Iterator[Finding]:
+        """A record that a manifest names, with its signatures; several manifests may name it, and it is read once."""
+        if (stage, digest, statement) in self._read:
+            return
+        self._read.add((stage, digest, statement))
+        path = self.file("records", f"{stage}/{digest}.json")
+        if not path.is_file():
+            yield Finding(where, f"names record {digest[:12]} of {stage}, which is missing")
+            return
+        record = read_record(path, self.root)
+        if record.digest != digest:
+            yield Finding(self.objects.name(path), f"sha256 is {record.digest}, not the one in its name; it was edited")
+        elif record.problem:
+            yield Finding(self.objects.name(path), record.problem)
+        elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
+            self.records[stage].append(record)
+        try:
+            signers_of(record, self.keys)
+        except DataError as error:
+            yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
+        if statement is not None and statement_digest(path) != statement:
+            signed = self.objects.name(path.with_suffix(SIGNED))
+            yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
 
     def _rolled_back(self) -> Iterator[Finding]:
         """Whether the log still has what this machine published last and what it has seen."""
