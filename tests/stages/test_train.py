@@ -143,3 +143,22 @@ def test_memory_is_checked_by_the_first_process_of_any_launcher(
     monkeypatch.setattr("stages.train.train", lambda *_: None)
     train.main(["full"])
     assert len(checked) == checks
+
+
+@pytest.mark.parametrize(("machine", "checks"), [("0", 1), ("1", 0)])
+def test_another_machine_starts_without_a_base_model_and_waits(
+    project: Callable[..., Path], root: Path, monkeypatch: pytest.MonkeyPatch, machine: str, checks: int
+) -> None:
+    """The first machine checks the memory; the second may be started before anything is downloaded."""
+    folder = project("early", launch="nodes")
+    shutil.copytree(root / "infra/accelerate", folder / "infra/accelerate")
+    shutil.rmtree(folder / "artifacts/raw/models/base")
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("NODE_RANK", machine)
+    checked: list[str] = []
+    started: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr("stages.train.footprint.require", lambda stage, *_: checked.append(stage))
+    monkeypatch.setattr("stages.train.launch.launch", lambda name, module, _: started.append((name, module)))
+    train.main(["full"])
+    assert started == [("nodes", ["stages.train", "full"])]
+    assert len(checked) == checks
