@@ -50,9 +50,11 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
         page = systems_only(page)
     digests = {path: digest_of_source(path) for path in files_of(page)}
 
-    write_text(REPORTS / f"{which}.html", to_html(with_files(page, digests)))
-    write_text(REPORTS / f"{which}.md", to_markdown(with_files(page, digests)))
-    write_json(TABLES if which == "report" else PUBLISHED, tables_of(evidence, page, params.profile, digests))
+    tables = TABLES if which == "report" else PUBLISHED
+    whole = with_files(page, digests, tables.as_posix())
+    write_text(REPORTS / f"{which}.html", to_html(whole))
+    write_text(REPORTS / f"{which}.md", to_markdown(whole))
+    write_json(tables, tables_of(evidence, page, params.profile, digests))
     if which == "published":
         return
     with atomic_folder(REPORTS / "plots") as folder:

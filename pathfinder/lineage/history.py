@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -185,15 +185,23 @@ def read_records(root: Path, stage: str) -> list[Record]:
     return sorted(found, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
 
 
-def known_records(root: Path, stage: str) -> list[Record]:
+def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
     """The records of a stage, newest first: those here, and intact ones in remotes on this machine and fetched copies.
 
-    So a restored clone knows how its files were made. ``check`` verifies what remotes say.
+    So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only those
+    whose name or content has one of these texts.
     """
-    found = {record.path.stem: record for record in read_records(root, stage)}
+    texts = list(about)
+
+    def files(folder: Path) -> Iterator[Path]:
+        for path in sorted((folder / stage).glob("*.json")):
+            if not texts or any(text in path.name or text.encode() in path.read_bytes() for text in texts):
+                yield path
+
+    found = {path.stem: read_record(path, root) for path in files(root / RECORDS)}
     remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
     for folder in (*remotes, *sorted((root / FETCHED).glob("*"))):
-        for path in sorted((folder / PUBLISHED / stage).glob("*.json")):
+        for path in files(folder / PUBLISHED):
             if path.stem not in found and (record := read_record(path, root)).is_intact:
                 found[path.stem] = record
     return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a figure was made of.
+    """The files and values that a figure was made of.
 
     ``of`` names files, or values in JSON files as ``path#pointer`` (RFC 6901), and ``how`` says what was done with
     them: ``copy``, ``mean``, ``sum`` or words. ``interval`` names what only the figure's interval depends on.

@@ -68,13 +68,16 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
 
 
-def with_files(page: Page, digests: Mapping[str, tuple[str, int]]) -> Page:
-    """The page with a last section about the files behind its figures: sha256 and bytes by path."""
+def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str) -> Page:
+    """The page with a last section about the files behind its figures: sha256 and bytes by path.
+
+    ``tables`` is the file with the page's figures for machines.
+    """
     rows = [(path, f"{digests[path][1]:,}", digests[path][0]) for path in files_of(page) if path in digests]
     text = (
-        "Every figure of this page was made from these files. The place in the file is shown when the pointer rests "
-        "on the figure, and is in tables.json for every figure of every table: pathfinder lineage up "
-        "'reports/tables.json#/results/0/processbench' shows it with the stages that wrote the file."
+        "Every figure of this page was made from these files. The place in the file is shown when the pointer rests on "
+        f"the figure, and {tables} has it for every figure. The command pathfinder lineage up "
+        f"'{tables}#/results/0/processbench' shows it with the stages that wrote the files."
     )
     table = Table("Files behind the figures, as they were.", ("file", "bytes", "sha256"), rows, is_anchored=True)
     return replace(page, sections=[*page.sections, Section(ORIGINS, [Text(text), table])])

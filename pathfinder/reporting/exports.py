@@ -53,7 +53,7 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
 
 
 def origins_in(value: Any) -> Any:
-    """The origins of the figures in a value, in its shape; ``None`` where there is none."""
+    """The origins of the figures in a value, in its shape; ``None`` for a value without one."""
     if isinstance(value, Mapping):
         return {key: origins_in(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
