@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+import flows.cli
 from flows import storage
 from flows.guard import restore
 from pathfinder.core.io import DataError
@@ -60,7 +62,7 @@ def listing_of_the_other_model(project: Path, remote: Path) -> None:
     replace(remote / key_of(one[0]), one[1], other[1])
 
 
-def test_pull_restores_and_attests_every_stage(clone: Path, project: Path) -> None:
+def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     restored = restore.pull(clone)
     assert (restored.entry, restored.stages, restored.patched) == (1, 3, [])
     for path in (WEIGHTS, Path("metrics/train/plain.json"), Path("artifacts/raw/corpus/one.txt"), Path("dvc.lock")):
@@ -71,8 +73,9 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path) -> No
     assert report.summary().endswith(" clean")
     assert "dvc.lock: is that of the run" in list(restored.lines())
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
-    again = restore.pull(clone)
-    assert again == restored
+    monkeypatch.chdir(clone)
+    again = CliRunner().invoke(flows.cli.app, ["pull", "--json"])
+    assert json.loads(again.stdout) == restored.as_json()
 
 
 def test_dvc_installs_other_weights_where_the_guard_refuses(clone: Path, project: Path, published: Path) -> None:

@@ -6,43 +6,41 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
-import httpx
 import pytest
-from moto.server import ThreadedMotoServer
 
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import check
 from pathfinder.lineage.published import EVIDENCE
 from pathfinder.lineage.remote.mirror import fetch
-from pathfinder.sources.remote import ENDPOINT, open_store
+from pathfinder.lineage.stores import stores
+from pathfinder.sources.remote import open_store
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
-ADDRESS = "s3://bucket/a/prefix"
+
+def address_of(project: Path) -> str:
+    """The remote on another machine."""
+    return next(store.address for store in stores(project) if store.name == "far")
 
 
 @pytest.fixture
 def bucket(project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A copy of the finished project whose remote is a bucket that holds what it published, without its own records."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    endpoint = "http://{}:{}".format(*server.get_host_and_port())
-    httpx.post(f"{endpoint}/moto-api/reset")  # all servers of a process share their buckets
-    for name, value in (("AWS_ACCESS_KEY_ID", "key"), ("AWS_SECRET_ACCESS_KEY", "secret"), (ENDPOINT, endpoint)):
-        monkeypatch.setenv(name, value)
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="bucket")
-    with (project / ".dvc/config").open("a") as config:
-        config.write(f"['remote \"far\"']\n    url = {ADDRESS}\n")
-    storage.publish(project, ADDRESS)
-    shutil.rmtree(project / ".pathfinder")
-    yield project
-    server.stop()
+    with s3_server() as endpoint:
+        for name, value in s3_environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        address = f"{s3_bucket(endpoint)}/a/prefix"
+        with (project / ".dvc/config").open("a") as config:
+            config.write(f"['remote \"far\"']\n    url = {address}\n")
+        storage.publish(project, address)
+        shutil.rmtree(project / ".pathfinder")
+        yield project
 
 
 def test_records_from_a_bucket_attest_every_stage(bucket: Path) -> None:
     report = check(None, bucket)
     assert (report.attested, report.errors) == (0, [])
-    assert report.not_read == [f"remote far ({ADDRESS})"]
+    assert report.not_read == [f"remote far ({address_of(bucket)})"]
     fetch(bucket)
     report = check(None, bucket, strict=True)
     assert report.findings == []
@@ -61,7 +59,7 @@ def test_records_from_a_bucket_attest_every_stage(bucket: Path) -> None:
     ],
 )
 def test_edits_in_the_bucket_are_found(bucket: Path, kind: str, expected: str) -> None:
-    store = open_store(f"{ADDRESS}/pathfinder")
+    store = open_store(f"{address_of(bucket)}/pathfinder")
     key = next(key for key in store.keys(kind) if not key.endswith(".dsse") or kind == "signatures/")
     content = store.read(key)
     edited = content.replace(content.split(b'"manifest":"')[1][:64], b"0" * 64) if kind == "log/" else content[:-2]
@@ -73,7 +71,7 @@ def test_edits_in_the_bucket_are_found(bucket: Path, kind: str, expected: str) -
 
 def test_a_log_that_was_cut_is_not_fetched_again(bucket: Path) -> None:
     fetch(bucket)
-    store = open_store(f"{ADDRESS}/pathfinder")
+    store = open_store(f"{address_of(bucket)}/pathfinder")
     (key,) = store.keys("log/")
     entry = store.read(key)
     store.delete(key)
