@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from pathfinder.core.io import DataError, write_json
@@ -22,7 +23,7 @@ def finished(tmp_path: Path) -> Path:
     np.save(tmp_path / "scores-000.npy", scores)
     write_json(tmp_path / "about.json", {"records": 8, "held_out_items": 9, "near": 5, "right": 0.75})
 
-    def job(kind: str, number: int, removed: list[int], outputs: np.ndarray) -> None:  # type: ignore[type-arg]
+    def job(kind: str, number: int, removed: list[int], outputs: npt.NDArray[np.float64]) -> None:
         content = {"removed": removed, "outputs": outputs.tolist(), "correct": (outputs >= 0).tolist()}
         write_json(tmp_path / f"{kind}-{number:03d}.json", content)
 
