@@ -18,7 +18,7 @@ def names(root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for folder in ("pathfinder", "stages", "flows"):
         shutil.copytree(root / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (copy / "infra").mkdir()
-    for file in ("pyproject.toml", "README.md", "LICENSE", "infra/requirements.in"):
+    for file in ("pyproject.toml", "README.md", "LICENSE", "infra/requirements.in", "infra/requirements-score.in"):
         shutil.copyfile(root / file, copy / file)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", "."]
     subprocess.run(command, cwd=copy, check=True)

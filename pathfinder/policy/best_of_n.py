@@ -11,11 +11,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.core.params import Report
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
-from pathfinder.policy.samples import figures
 
 RULES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
@@ -60,6 +58,9 @@ def best_of_n(
     samples: Sequence[dict[str, Any]], scored: Sequence[dict[str, Any]], report: Report
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
+    from pathfinder.benchmarks.accuracy import metrics  # needs scipy and polars, which choosing does not
+    from pathfinder.policy.samples import figures
+
     rows = []
     for row, found in zip(samples, scored, strict=True):
         chosen = choose(found["rewards"], row["answers"])
