@@ -203,6 +203,7 @@ def _links(text: str, step: dict[str, Any], found: tuple[str, dict[str, Any], di
     decision = row_of("decisions", "id", text)
     has_built = (ARTIFACTS / "decisions.parquet").exists()
     return {
+        "journal to answers": chain.journal_link(answers, Path(".pathfinder/label")),
         "answer to label": chain.label_link(step, answers, label, metrics_of("label").get("preset", "repaired")),
         "label to filter": chain.filter_link(step, label, clean, drop),
         "filter to build": chain.build_link(clean, drop, decision, has_built),

@@ -21,6 +21,7 @@ from pathfinder.core.prompts import judge_prompt
 from pathfinder.core.records import ANSWERS, DECISIONS, LABELS, TREES, normalise, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
 from pathfinder.core.text import printable
+from pathfinder.engines.journal import Journal
 from pathfinder.lineage.__main__ import app as audit
 from pathfinder.lineage.trace import trace_record
 from pathfinder.lineage.upstream_line import parse_identity
@@ -123,6 +124,7 @@ def test_a_trace_from_the_upstream_line_to_the_training_example(project: str) ->
     assert trace["filter"]["decision"].startswith("kept")
     assert trace["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
     assert trace["split"] == {"side": "train", "group of near duplicates": "p"}
+    assert trace["chain"].pop("journal to answers") == "no journal on this machine has answer 0"
     assert set(trace["chain"].values()) == {"the same", "nowhere"}
     one, two = trace["training example"]["samples"]
     assert one["inputs"].endswith("Math reasoning: <extra>, Consistency: <extra>")
@@ -216,6 +218,23 @@ def test_the_first_broken_link_is_named(
     assert trace["chain"]["breaks at"].startswith(f"{link}: differs: ")
     assert says in trace["chain"]["breaks at"]
     assert trace["in short"].endswith(f"; but {trace['chain']['breaks at']}")
+
+
+def test_an_answer_that_the_judge_did_not_give_is_named(project: str) -> None:
+    label(project)
+    rows = pl.read_parquet("artifacts/labels/answers.parquet").to_dicts()
+    with (
+        Journal(Path(".pathfinder/label/empty/journal.jsonl")),
+        Journal(Path(".pathfinder/label/some/journal.jsonl")) as journal,
+    ):
+        for row in rows:
+            journal.write(f"{row['prompt_digest']}:{row['attempt']}", {"text": row["answer"], "finish": "stop"})
+    assert trace_record(f"{project}-1-0")["chain"]["journal to answers"] == "the same"
+    changed = [row | {"answer": ANSWER.replace("no", "yes")} if row["attempt"] else row for row in rows]
+    write_parquet(Path("artifacts/labels/answers.parquet"), pl.DataFrame(changed, schema=ANSWERS))
+    broken = trace_record(f"{project}-1-0")["chain"]
+    assert broken["breaks at"] == f"journal to answers: differs: the journal has another answer 1: {ANSWER[:60]!r}"
+    assert trace_record(f"{project}-1-1")["chain"]["journal to answers"] == "the judge gave no answer"
 
 
 def test_a_flipped_branch_and_a_tree_that_vanished_are_named(project: str) -> None:

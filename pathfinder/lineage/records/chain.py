@@ -1,27 +1,63 @@
-"""Recompute a record's way from the judge's answers to its training example, and name the first place that differs.
+"""Recompute a record's way from the judge's journal to its training example, and name the first place that differs.
 
-Each link compares a table with what the tables before it imply: the label with the answers, the filter's decision with
-the label, the build's decision with the filter's, and the branch of the tree with all of them.
+Each link compares one table with what comes before it: the answers with the journal, the label with the answers, the
+filter's decision with the label, the build's decision with the filter's, and the branch of the tree with all of them.
 """
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from pathfinder.core.io import parse_json
 from pathfinder.core.labels import correctness, drop_reason, given_scores
 from pathfinder.core.params import Preset
 from pathfinder.core.records import LABELS, STEP_LABELS
 from pathfinder.judge.parsing import read_scores
 from pathfinder.lineage.upstream_line import NOT_YET
 
-SAME = "the same"
+SAME, NOT_ASKED = "the same", "the judge gave no answer"
+_SHOWN = 60
 _SCORES = ("math", "consistency", "optimality")
 _UNASKED = ("not_sampled", "unrated")
 Row = Mapping[str, Any]
+
+
+def journal_link(answers: Sequence[Row], folder: Path) -> str:
+    """Compare the answers with those that the journals below ``folder`` received from the judge."""
+    given = sorted((row for row in answers if row["answer"] is not None), key=lambda row: int(row["attempt"]))
+    wanted = {f"{row['prompt_digest']}:{row['attempt']}": row for row in given}
+    if not wanted:
+        return NOT_ASKED
+    found: dict[str, list[str]] = {key: [] for key in wanted}
+    for journal in sorted(folder.glob("*/journal.jsonl")):
+        for key in wanted:
+            found[key] += _entries(journal, key)
+    if missing := next((row for key, row in wanted.items() if not found[key]), None):
+        return f"no journal on this machine has answer {missing['attempt']}"
+    for key, row in wanted.items():
+        if row["answer"] not in found[key]:
+            return f"differs: the journal has another answer {row['attempt']}: {found[key][0][:_SHOWN]!r}"
+    return SAME
+
+
+def _entries(journal: Path, key: str) -> list[str]:
+    """The text that a journal has for a key, if any; the file is searched without reading it into memory."""
+    if not journal.stat().st_size:
+        return []
+    mark = f'"key": "{key}"'.encode()
+    with journal.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = content.find(mark)
+        if at < 0:
+            return []
+        line = content[content.rfind(b"\n", 0, at) + 1 : content.find(b"\n", at)]
+    value = parse_json(line, f"{journal}: key {key}")["value"]
+    return [str(value["text"])] if "text" in value else []
 
 
 def label_link(step: Row, answers: Sequence[Row], label: Row | None, preset: Preset) -> str:
