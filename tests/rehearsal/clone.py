@@ -29,7 +29,7 @@ def clone(target: Path, cache: Path, committed: bool = False) -> Path:
                 shutil.copy2(ROOT / name, target / name)
             else:
                 (target / name).unlink(missing_ok=True)
-    _run("dvc", "config", "--project", "cache.dir", str(cache), folder=target)
+    _run(sys.executable, "-m", "dvc", "config", "--project", "cache.dir", str(cache), folder=target)
     commit(target, "Working tree")
     environment = Path(sys.prefix)
     (target / ".venv").mkdir()
