@@ -112,7 +112,7 @@ def test_the_same_records_give_the_same_page(page: str, study: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("reports/tables.json#/results/7", "no value at /results/7"),
+        ("reports/tables.json#/results/7", "reports/tables.json#/results: has no .7."),
         ("models/full#/x", "not a JSON file that is here"),
         ("nowhere", "not an output in dvc.lock"),
     ],
