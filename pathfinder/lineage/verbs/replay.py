@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,7 +94,7 @@ def replay(name: str, root: Path, revision: str | None = None, say: Callable[[st
     if commit is None or git("cat-file", "-e", f"{commit}^{{commit}}", root=root) is None:
         raise DataError(f"{name}: its commit {commit} is not in this repository; fetch it with git")
     root = root.resolve()
-    with _worktree(root, commit) as folder:
+    with _ended_by_signals(), _worktree(root, commit) as folder:
         _check_code(record, folder)
         _set_params(record, folder)
         say(f"inputs of {record.content['stage']} from the stores of this machine")
@@ -202,6 +204,30 @@ def _run(record: Record, folder: Path) -> None:
     for path in record.content["outputs"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, *cmd.split()[1:]]
-    done = subprocess.run(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, check=False)
-    if done.returncode:
-        raise DataError(f"{cmd}: ended with exit status {done.returncode}; its messages are above")
+    # A session of its own, so that everything that the stage started ends with it if the replay is interrupted.
+    process = subprocess.Popen(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, start_new_session=True)
+    try:
+        status = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if status:
+        raise DataError(f"{cmd}: ended with exit status {status}; its messages are above")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM raise ``SystemExit``, so that the worktree is removed."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,10 @@ from pathfinder.lineage.verbs.replay import replay
 from pathfinder.lineage.verbs.targets import Files
 from pathfinder.provenance.hashing import digest_path
 from tests.lineage.verbs.conftest import git
+from tests.support.miniature import run_in
 
 cli = CliRunner()
+SLEEP = 2
 
 
 def state(project: Path) -> dict[str, bytes | None]:
@@ -161,3 +165,23 @@ def test_lines_and_tensors_are_compared_number_by_number(stored: tuple[Path, Fil
     assert compared(tensors, entry, files).word == "different"
     save_file({"v": weights}, tensors)
     assert compared(tensors, entry, files).why == "other tensors"
+
+
+def test_a_replay_that_is_terminated_leaves_no_worktree_and_no_process(twice: Path, tmp_path: Path) -> None:
+    project = Path(shutil.copytree(twice, tmp_path / "project"))
+    stage = project / "stages/train.py"
+    stage.write_text(stage.read_text().replace("    rate =", f"    __import__('time').sleep({SLEEP})\n    rate =", 1))
+    git(project, "commit", "-qam", "slow")
+    (project / "params.yaml").write_text("train: {rate: 0.125, note: x}\n")
+    git(project, "commit", "-qam", "rate")
+    run_in(project, "-m", "stages.train", "full")
+    record = read_records(project, "train@full")[0]
+    code = f"import sys; from pathfinder.lineage.__main__ import app; app(['replay', '{record.digest}'])"
+    process = subprocess.Popen([sys.executable, "-P", "-c", code], cwd=project, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("$ "):
+            break
+    process.terminate()
+    assert process.wait(20) == 143
+    assert git(project, "worktree", "list").count("\n") == 1
