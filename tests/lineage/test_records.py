@@ -25,7 +25,7 @@ from pathfinder.lineage.records.forget import forget
 from pathfinder.lineage.records.items import decisions
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.index import schema
-from stages import report
+from stages import build, report
 from tests.support.large_index import write_large_index
 from tests.support.record_stages import HUMAN, human_lines, run_stages, write_project
 
@@ -261,6 +261,16 @@ def test_an_unknown_selector_is_refused_in_one_line(project: Path, selector: str
     shutil.rmtree(schema.INDEX)
     with pytest.raises(DataError, match="no such file; make the index"):
         down("rater:rater-1", project)
+
+
+def test_a_run_that_was_not_repeated_still_rests_on_what_it_used(project: Path) -> None:
+    row = trained("rater-1")
+    forget([row["id"], "rater:rater-0"], project)
+    build.main([])
+    report.main(["index"])
+    assert down(row["id"], project)["fates"] == {"build: excluded": 1}
+    assert [run["records"] for run in down(row["id"], project)["runs"]] == [1]
+    assert down("rater:rater-0", project)["runs"] != []
 
 
 def test_the_verbs_print_text_and_json(project: Path) -> None:

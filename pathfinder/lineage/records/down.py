@@ -77,13 +77,15 @@ def _stored_counts(selection: Selection, root: Path) -> dict[str, Any]:
 
 
 def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tuple[int, int]]:
-    """Per run, how many of the records it used, and in how many different optimiser steps."""
-    trained = steps.filter(side="train")
+    """Per run, how many of the records it used, and in how many different optimiser steps.
+
+    The table of the run decides: a run that was not repeated after a new build still rests on what it used.
+    """
     files = [root / schema.INDEX / schema.run_file(run) for run in runs]
-    if trained.is_empty() or not files:
+    if steps.is_empty() or not files:
         return {}
     uses = pl.scan_parquet(files, include_file_paths="path").filter(
-        one_of("line", trained["line"].unique()), one_of("id", trained["id"]), pl.col("tokens").is_null()
+        one_of("line", steps["line"].unique()), one_of("id", steps["id"]), pl.col("tokens").is_null()
     )
     counts = uses.group_by("path").agg(pl.len(), pl.col("steps").explode().drop_nulls().n_unique())
     return {Path(path).stem: (records, number) for path, records, number in counts.collect().iter_rows()}
