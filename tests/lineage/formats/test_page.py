@@ -45,6 +45,7 @@ def test_a_row_holds_what_the_record_says(page: str, lineage: Lineage) -> None:
         assert all(digest in row for digest in [run.record.digest, *run.key_ids, *made, *read, *code])
         assert run.content["environment"]["cpu"] in row
     assert "2 runs" in found["train"]
+    assert "5 of 5 stages have a record here" in page
     assert "&#34;rate&#34;: 0.5" in found["train"] or "&quot;rate&quot;: 0.5" in found["train"]
     assert 'from <a href="#train">train</a>' in found["report"]
     assert 'from <a href="#source-corpus">corpus</a>' in found["train"]
