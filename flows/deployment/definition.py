@@ -23,6 +23,7 @@ from pathfinder.core.settings import read_yaml
 from pathfinder.sources.remote import ENDPOINT
 
 FILE = Path("prefect.yaml")
+NIGHTLY = "nightly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,16 @@ def adjusted(
 ) -> dict[str, Any]:
     """The content of prefect.yaml for this folder; deployments that are ``present`` keep schedules and remote.
 
-    ``active`` and ``cron`` change the schedules, and the environment changes the remote. Raises ``DataError`` if the
-    file is not valid.
+    ``active`` changes all schedules, ``cron`` that of the nightly, and the environment the remote. Raises ``DataError``
+    if the file is not valid.
     """
     deployments = _deployments(root)
     for deployment in deployments:
+        wanted = cron if deployment["name"] == NIGHTLY else None
         deployment["name"] += f"-{clone_id(root)}"
         kept = present.get(deployment["name"])
         schedules = kept.schedules if kept else deployment.get("schedules", [])
-        deployment["schedules"] = [_changed(schedule, active, cron) for schedule in schedules]
+        deployment["schedules"] = [_changed(schedule, active, wanted) for schedule in schedules]
         deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
         pool = deployment.setdefault("work_pool", {})
         pool["name"] = pool_name(root)
