@@ -8,6 +8,7 @@ as a cause: its own causes are.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,7 +20,7 @@ from pathfinder.core.settings import read_yaml
 from pathfinder.lineage import history
 from pathfinder.lineage.claims import differing
 from pathfinder.lineage.history import Locked, Record
-from pathfinder.lineage.verbs.revision import known_commit
+from pathfinder.lineage.verbs.revision import known_commit, names_at, read_at
 from pathfinder.lineage.verbs.targets import Files, maker_of, target_of
 from pathfinder.lineage.verbs.views import record_named
 from pathfinder.provenance.environment import describe_environment, git
@@ -40,6 +41,7 @@ NAMES = {
 }
 """The facts of an environment that have a title of their own."""
 TABLES = "reports/tables.json"
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
 _WHILE_RUNNING = ("torch", "cuda", "variables")
 _NO_INPUTS = ("PATHFINDER_FLOW_RUN",)
 """Variables that name a run and cannot change its result."""
@@ -175,12 +177,28 @@ def _changes(one: Side, two: Side, first: Locked, second: Locked, root: Path) ->
         old, new = first.deps.get(path, NONE), second.deps.get(path, NONE)
         if old == new or (path == LOCKS and left and right):
             continue  # the packages that were installed say more than the digest of the lock files
-        if is_code(path):
+        if path == LOCKS and (pins := list(_pins(one, two, root))):
+            yield from pins
+        elif is_code(path):
             yield Change("code", path, *_files_changed(path, left, right, one, two, root) or (old, new))
         elif not (maker_of(one.stages, path) and maker_of(two.stages, path)):
             yield Change("data", path, old, new)
     if left is not None and right is not None and left.digest != right.digest:
         yield from _around(left, right)
+
+
+def _pins(one: Side, two: Side, root: Path) -> Iterator[Change]:
+    """The pinned packages that differ between the lock files of two sides."""
+    found = []
+    for side in (one, two):
+        names = [name for name in names_at(root, side.revision or "HEAD") if name.startswith(f"{LOCKS}/")]
+        if side.revision:
+            texts = [content.decode() for content in read_at(root, side.revision, names).values()]
+        else:
+            texts = [path.read_text("utf-8") for path in sorted((root / LOCKS).glob("*.lock"))]
+        found.append({name: version for text in texts for name, version in _PIN.findall(text)})
+    for name, (old, new) in differing("", tuple(found)):
+        yield Change("package", name, old, new)
 
 
 def _around(left: Record, right: Record) -> Iterator[Change]:

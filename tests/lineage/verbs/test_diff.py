@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from pathfinder.core.io import DataError, digest_of, write_json
 from pathfinder.lineage.history import read_records
 from pathfinder.lineage.verbs.diff import diff, lines_of
+from pathfinder.provenance.hashing import digest_path
+from tests.lineage.verbs.conftest import git
 
 
 def causes(found: dict[str, Any]) -> dict[tuple[str, str], tuple[Any, Any]]:
@@ -154,3 +157,17 @@ def test_the_main_results_that_changed_are_listed(project: Path) -> None:
 def test_a_side_that_is_nothing_is_one_line(twice: Path) -> None:
     with pytest.raises(DataError, match="neither a revision, nor a record's digest, nor an output"):
         diff("absent", None, twice)
+
+
+def test_without_records_the_lock_files_name_the_package(project: Path) -> None:
+    shutil.rmtree(project / ".pathfinder/lineage")
+    git(project, "add", "dvc.lock")
+    git(project, "commit", "-qm", "run")
+    pins, lock = project / "infra/locks/cpu.lock", project / "dvc.lock"
+    old = digest_path(pins.parent).md5
+    version = metadata.version("pydantic")
+    pins.write_text(pins.read_text().replace(f"=={version}", "==0.1"))
+    lock.write_text(lock.read_text().replace(old, digest_path(pins.parent).md5))
+    git(project, "commit", "-qam", "other packages")
+    for right in ("HEAD", None):
+        assert causes(diff("HEAD~1", right, project)) == {("package", "pydantic"): (version, "0.1")}
