@@ -87,7 +87,10 @@ class PoolingRequest(BaseModel):
 
 
 def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI:
-    """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes."""
+    """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes.
+
+    Its routes raise ``HTTPException`` for a full queue (429) and for solutions that cannot be scored (400, 422).
+    """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     app.add_middleware(BodyLimit, most_bytes=most_bytes)
     refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
