@@ -71,6 +71,7 @@ def environment(target: Path, work: Path, hub: dict[str, str]) -> dict[str, str]
         "TMPDIR": str(temporary),
         "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
+        "PATHFINDER_KERNELS": "native",  # bfloat16 is ten times slower with the kernels that all machines share
         "DO_NOT_TRACK": "1",
         "DVC_NO_ANALYTICS": "1",
         "COLUMNS": "160",
