@@ -87,11 +87,11 @@ def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
             other.stages = {n: s for n, s in other.stages.items() if len(other.stages) == 1 or n in side.stages}
     if not one.stages or not two.stages:
         raise DataError(f"{one.title} and {two.title} have no stage in common")
-    pairs = _pairs(one, two)
+    pairs, pins = _pairs(one, two), cache(lambda: list(_pins(one, two, root)))
     causes: dict[Change, list[str]] = {}
     follows, unexplained = [], []
     for name, first, second in pairs:
-        changes = list(_changes(one, two, first, second, root))
+        changes = list(_changes(one, two, first, second, root, pins))
         for change in changes:
             causes.setdefault(change, []).append(name)
         if outs := _outs(first, second):
@@ -167,7 +167,9 @@ def _pairs(one: Side, two: Side) -> list[tuple[str, Locked, Locked]]:
     return [(name, stage, two.stages[name]) for name, stage in one.stages.items() if name in two.stages]
 
 
-def _changes(one: Side, two: Side, first: Locked, second: Locked, root: Path) -> Iterator[Change]:
+def _changes(
+    one: Side, two: Side, first: Locked, second: Locked, root: Path, pins: Callable[[], list[Change]]
+) -> Iterator[Change]:
     if first.cmd != second.cmd:
         yield Change("command", "command", first.cmd, second.cmd)
     for key, (old, new) in differing("", (first.params, second.params)):
@@ -177,11 +179,11 @@ def _changes(one: Side, two: Side, first: Locked, second: Locked, root: Path) ->
         old, new = first.deps.get(path, NONE), second.deps.get(path, NONE)
         if old == new or (path == LOCKS and left and right):
             continue  # the packages that were installed say more than the digest of the lock files
-        if path == LOCKS and (pins := list(_pins(one, two, root))):
-            yield from pins
+        if path == LOCKS and NONE not in (old, new) and (packages := pins()):
+            yield from packages
         elif is_code(path):
             yield Change("code", path, *_files_changed(path, left, right, one, two, root) or (old, new))
-        elif not (maker_of(one.stages, path) and maker_of(two.stages, path)):
+        elif not (history.producers(one.stages, path) and history.producers(two.stages, path)):
             yield Change("data", path, old, new)
     if left is not None and right is not None and left.digest != right.digest:
         yield from _around(left, right)
@@ -240,10 +242,15 @@ def _files_changed(
         names = sorted(n for n in sides[0].keys() | sides[1].keys() if sides[0].get(n) != sides[1].get(n))
     else:
         ends = [side.revision or "HEAD" for side in (one, two)]
-        words = ("diff", "--name-only", "--relative", *(ends if two.revision else ends[:1]), "--", path)
-        names = [Path(name).relative_to(path).as_posix() for name in (git(*words, root=root) or "").splitlines()]
+        names = _files_changed_in_git(root, tuple(ends if two.revision else ends[:1]), path)
     names = [name for name in names if name != "."]
     return ("", f"{len(names)} file{'s' * (len(names) != 1)}: {', '.join(names)}") if names else None
+
+
+@cache
+def _files_changed_in_git(root: Path, ends: tuple[str, ...], path: str) -> list[str]:
+    found = git("diff", "--name-only", "--relative", *ends, "--", path, root=root) or ""
+    return [Path(name).relative_to(path).as_posix() for name in found.splitlines()]
 
 
 def _listing(record: Record, path: str) -> dict[str, str]:
@@ -309,6 +316,9 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
     for cause in found["causes"]:
         if cause["kind"] == "code" and not cause["left"]:
             text = f"code {cause['about']} ({cause['right']})"
+        elif cause["kind"] == "code":
+            word = {cause["left"]: "new", cause["right"]: "removed"}.get(NONE, "changed")
+            text = f"code {cause['about']} ({word})"
         elif cause["kind"] == "environment":
             text = f"{cause['about']} {cause['left']} -> {cause['right']}"
         else:

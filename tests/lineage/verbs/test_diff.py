@@ -40,6 +40,17 @@ def test_two_revisions_differ_in_a_parameter_and_in_code(twice: Path) -> None:
     assert "code pathfinder/mixing (1 file: mix.py)" in text
 
 
+def test_a_folder_that_stages_fill_is_no_cause_of_its_own(twice: Path, tmp_path: Path) -> None:
+    project = Path(shutil.copytree(twice, tmp_path / "project"))
+    reader = "  report:\n    cmd: python -m stages.report\n    deps: [{path: models, md5: %s.dir}]\n"
+    for digit, commit in (("1", "HEAD~2"), ("2", "HEAD")):
+        lock = git(twice, "show", f"{commit}:dvc.lock").replace("stages:\n", "stages:\n" + reader % (digit * 32), 1)
+        (project / "dvc.lock").write_text(lock)
+        git(project, "commit", "-qam", f"a reader of models {digit}")
+    found = diff("HEAD~1", "HEAD", project)
+    assert {one["kind"] for one in found["causes"]} == {"params", "code"}
+
+
 def test_a_side_can_be_the_files_here_and_equal_sides_have_no_difference(twice: Path) -> None:
     assert causes(diff("HEAD~2", None, twice)) == causes(diff("HEAD~2", "HEAD", twice))
     same = diff("HEAD", None, twice)
