@@ -1,7 +1,7 @@
-"""Regenerate the README's results from the report.
+"""Regenerate the results in the documentation from the report.
 
-Run     python -m infra.readme           prints the results of reports/tables.json as the README shows them
-        python -m infra.readme --write   writes them into README.md, between its two marks
+Run     python -m infra.readme           prints the results of reports/tables.json
+        python -m infra.readme --write   writes them between the marks of README.md and docs/results.md
 """
 
 from __future__ import annotations
@@ -18,18 +18,23 @@ from pathfinder.reporting.contents import CLAIMS
 from pathfinder.reporting.names import TABLES
 from pathfinder.reporting.results import printed_rows
 
-README = Path("README.md")
+README, DETAILS = Path("README.md"), Path("docs/results.md")
 START, END = "<!-- results -->\n", "<!-- /results -->\n"
 
 
 def results_text(tables: Mapping[str, Any]) -> str:
-    """The main results, the judge and the paper's claims in Markdown; ``tables`` is the content of tables.json."""
+    """The main results in Markdown; ``tables`` is the content of tables.json."""
     headers, *rows = printed_rows(tables)
     basis = f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/statistics.md)."
-    parts = [markdown_table(headers, rows), *tables["truth"], basis]
+    return f"{markdown_table(headers, rows)}\n\n{basis}\n"
+
+
+def details_text(tables: Mapping[str, Any]) -> str:
+    """The judge and the paper's claims in Markdown."""
+    parts = list(tables["truth"])
     claims = next((table for table in tables["tables"].get(CLAIMS, ()) if table["headers"][0] == "claim"), None)
     if claims:
-        parts[-1] += " The paper's claims on these models, with p adjusted over all comparisons of the report:"
+        parts.append("The paper's claims on these models, with p adjusted over all comparisons of the report:")
         parts.append(markdown_table(claims["headers"], claims["rows"]))
     return "\n\n".join(parts) + "\n"
 
@@ -45,15 +50,16 @@ def between(text: str, start: str, content: str, end: str, where: Path) -> str:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print or write the results; raises ``DataError`` if the pipeline has not run."""
     parser = argparse.ArgumentParser(prog="python -m infra.readme", description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--write", action="store_true", help="write README.md")
+    parser.add_argument("--write", action="store_true", help=f"write {README} and {DETAILS}")
     arguments = parser.parse_args(argv)
     if not TABLES.exists():
         raise DataError(f"{TABLES} does not exist; run the pipeline with `make run`")
-    results = results_text(read_json(TABLES))
-    if arguments.write:
-        write_text(README, between(README.read_text(encoding="utf-8"), START, results, END, README))
-    else:
-        print(results, end="")
+    tables = read_json(TABLES)
+    for path, text in ((README, results_text(tables)), (DETAILS, details_text(tables))):
+        if arguments.write:
+            write_text(path, between(path.read_text(encoding="utf-8"), START, text, END, path))
+        else:
+            print(text)
 
 
 if __name__ == "__main__":

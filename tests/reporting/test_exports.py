@@ -66,15 +66,20 @@ def test_the_readme_s_results_come_from_the_report(folder: Path, root: Path) -> 
     write_project(root, "quickstart")
     write_everything()
     main([])
-    Path("README.md").write_text((root / "README.md").read_text())
+    Path("docs").mkdir()
+    pages = (readme.README, readme.DETAILS)
+    for page in pages:
+        page.write_text((root / page).read_text())
     readme.main(["--write"])
-    once = Path("README.md").read_text()
+    once, details = (page.read_text() for page in pages)
     readme.main(["--write"])
-    assert Path("README.md").read_text() == once
-    assert once.split(readme.START)[0] == (root / "README.md").read_text().split(readme.START)[0]
-    assert once.split(readme.END)[1] == (root / "README.md").read_text().split(readme.END)[1]
+    assert [page.read_text() for page in pages] == [once, details]
+    for page, text in zip(pages, (once, details), strict=True):
+        before = (root / page).read_text()
+        assert text.split(readme.START)[0] == before.split(readme.START)[0]
+        assert text.split(readme.END)[1] == before.split(readme.END)[1]
     full = json.loads(Path("metrics/processbench/full.json").read_text())["mean_f1"]
     assert f"| PathFinder-PRM | {full:.1f} [" in once
-    assert re.search(r"\| separate subtasks help \| (yes|perhaps): \+", once)
+    assert re.search(r"\| separate subtasks help \| (yes|perhaps): \+", details)
     with pytest.raises(DataError, match="expected the marks"):
         readme.between("no marks", readme.START, "x", readme.END, readme.README)
