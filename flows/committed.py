@@ -15,6 +15,7 @@ from pathlib import Path
 
 from pathfinder.core.io import read_json, write_text
 from pathfinder.lineage.history import Locked, overlap, read_stages
+from pathfinder.lineage.stores import object_file, stores
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.names import TABLES
@@ -33,14 +34,41 @@ def sort_lock(root: Path) -> None:
 
     DVC appends stages as they finish, which would make the file differ from run to run.
     """
-    path = root / LOCK
-    text = path.read_text(encoding="utf-8")
-    head, mark, body = text.partition("stages:\n")
-    blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
+    head, blocks = _blocks(root)
     ranks = {name: rank for rank, name in enumerate(read_pipeline(root))}
     ordered = sorted(blocks, key=lambda name: (ranks.get(name, len(ranks)), name))
     if list(blocks) != ordered:
-        write_text(path, head + mark + "".join(blocks[name] for name in ordered))
+        write_text(root / LOCK, head + "".join(blocks[name] for name in ordered))
+
+
+def drop_absent(root: Path, names: set[str]) -> list[str]:
+    """Remove those of the stages from dvc.lock that have an out which the cache lacks; returns their names.
+
+    DVC restores only the outs that dvc.lock names. Without an entry it takes what the run cache has for the inputs, so
+    that a clone restores a published run whose bytes differ from the committed lock.
+    """
+    if not (root / LOCK).exists():
+        return []
+    locked, cache = (
+        read_stages(root / LOCK, LOCK),
+        next(store.folder for store in stores(root) if store.name == "cache"),
+    )
+    absent = [
+        name
+        for name, stage in locked.items()
+        if name in names and not all(cache and object_file(cache, md5).exists() for md5 in stage.outs.values())
+    ]
+    head, blocks = _blocks(root)
+    if absent:
+        write_text(root / LOCK, head + "".join(block for name, block in blocks.items() if name not in absent))
+    return absent
+
+
+def _blocks(root: Path) -> tuple[str, dict[str, str]]:
+    """The head of dvc.lock and the text of each stage, in the order of the file."""
+    head, mark, body = (root / LOCK).read_text(encoding="utf-8").partition("stages:\n")
+    blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
+    return head + mark, blocks
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.states import Crashed
 
 from flows import server, storage
-from flows.committed import sort_lock
+from flows.committed import drop_absent, sort_lock
 from flows.deployment.definition import require_remote
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
@@ -115,7 +115,7 @@ class Run:
     """One run of a set of stages: those that wait, those that run, and the outcome of the others."""
 
     def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
-        self.root, self.graph, self.force = root, graph, force
+        self.root, self.graph, self.force, self._pull = root, graph, force, pull
         self.address = storage.configure(root)
         self.selected = graph.select(targets)
         cores = len(os.sched_getaffinity(0))
@@ -146,6 +146,8 @@ class Run:
             fetch_pointer(self.root, pointer)
             self.dvc.checkout(pointer)
         stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
+        if self._pull:
+            drop_absent(self.root, stale)
         for name in self.selected - stale:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
         ranks = self.graph.ranks()

@@ -113,6 +113,19 @@ def test_sorting_changes_nothing_but_the_order_of_the_real_lock(tmp_path: Path) 
     assert list(found) == [name for name in read_pipeline(tmp_path) if name in found]
 
 
+def test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock(project: Path) -> None:
+    (project / ".dvc").mkdir()
+    kept = project / ".dvc/cache/files/md5" / "33" / ("3" * 30)
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    names = {"prepare", "train@full"}
+    assert committed.drop_absent(project, names) == ["train@full"]
+    assert list(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == ["prepare", "train@full-s2", "report"]
+    assert committed.drop_absent(project, names) == []
+    (project / "dvc.lock").unlink()
+    assert committed.drop_absent(project, names) == []
+
+
 def test_the_same_lock_and_a_folder_without_git_need_no_explanation(project: Path, tmp_path: Path) -> None:
     assert run(project) == []
     assert committed.committed_lock(tmp_path.parent) is None
