@@ -1,10 +1,10 @@
-"""The CPU kernels that PyTorch and NumPy use: by default the same on every x86-64 processor with AVX2.
+"""The CPU kernels that PyTorch and NumPy use: by default those for AVX2, whatever else the processor can do.
 
 Left alone, the libraries choose the newest instructions of the processor (AVX-512, AMX). These add in another order, so
 trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:
 
-- ``avx2`` (default): equal bytes on all Intel processors with AVX2, at a small cost. MKL ignores its setting on
-  processors of AMD, which agree among themselves.
+- ``avx2`` (default): equal bytes on all Intel processors with AVX2. Training takes about a fifth longer than with
+  AVX-512. MKL ignores its setting on processors of AMD, which agree among themselves.
 - ``compatible``: equal bytes on Intel and AMD, but training takes almost twice as long.
 - ``native``: the libraries choose.
 
