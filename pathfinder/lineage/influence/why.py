@@ -21,6 +21,8 @@ BASE, TRAIN = Path("artifacts/raw/models/base"), Path("artifacts/train/train.par
 ESTIMATOR = "derivative of the whole training run with respect to each record's weight (MAGIC, AdamW)"
 _VERSION = 1
 _SUGGESTIONS = 5
+_PLAUSIBLE = 2.0
+"""Nats. A larger score for one record is a sign that the training amplifies small changes without bound."""
 REMOVED_SHARE = 0.05
 """The share of the records that a proof removes."""
 
@@ -45,6 +47,8 @@ def why(name: str, run: str = "full", step: int | None = None, top: int = 10, pr
         "run": run,
         "decision": answer["decision"],
         "records": len(ranked),
+        "strongest score": (strongest := max(abs(score) for score in scores.values())),
+        "reliable": strongest <= _PLAUSIBLE,
         "supports": [_described(identity, scores[identity]) for identity in ranked[:top] if scores[identity] > 0],
         "opposes": [_described(identity, scores[identity]) for identity in ranked[::-1][:top] if scores[identity] < 0],
         "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": answer["difference"]},
@@ -177,6 +181,12 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
         f"{found['run']} calls it {decision['verdict']}: reward {decision['reward']:.3f}"
         f"{f' ({labels})' if labels else ''}, log-odds {decision['log_odds']:+.2f}; the benchmark says {truth}"
     )
+    if not found["reliable"]:
+        yield ""
+        yield (
+            f"WARNING: the strongest score is {found['strongest score']:,.0f} nats, more than one record can change. "
+            "This training amplifies small changes too much for its derivative: do not use these scores (docs/why.md)"
+        )
     for title in ("supports", "opposes"):
         yield ""
         yield f"{title} this decision, the strongest of {found['records']:,} training records:"

@@ -176,6 +176,7 @@ def test_an_explanation_names_records_with_file_and_line(trained: Path, monkeypa
         assert (record["file"], record["line"]) == ("prm800k/phase1_train.jsonl", int(record["record"].split("-")[2]))
         branch_of = known[record["record"]]
         assert all(record[name] == branch_of[name] for name in ("math", "consistency", "correctness", "step"))
+    assert found["reliable"] == (found["strongest score"] <= 2)
     assert found["measured"]["factor"]["value"] > 0
     cached = list(Path(".pathfinder/why").glob("*.json"))
     assert len(cached) == 1
@@ -194,6 +195,18 @@ def test_the_text_is_safe_on_a_terminal_and_a_proof_trains_again(
     assert "\\x1b[31mtakes back" in done.stdout
     for text in ("supports this decision", "opposes this decision", "estimator: ", "measured: ", "without the named 2"):
         assert text in done.stdout
+
+
+def test_scores_that_no_record_can_have_are_reported_as_unreliable(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(trained)
+    found = verb.why("gsm8k-0", step=1)
+    assert ("WARNING" in "\n".join(verb.lines_of(found))) == (not found["reliable"])
+    monkeypatch.setattr(verb, "_PLAUSIBLE", 1e-9)
+    found = verb.why("gsm8k-0", step=1)
+    assert not found["reliable"]
+    assert "do not use these scores" in "\n".join(verb.lines_of(found))
 
 
 @pytest.mark.parametrize(
