@@ -72,7 +72,13 @@ def write_project(folder: Path) -> None:
 def _write_benchmarks() -> None:
     item = {"id": "gsm8k-0", "generator": "g", "problem": problem(5).upper(), "steps": ["one", "two"], "label": -1}
     write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"final_answer_correct": True}])
-    row: dict[str, Any] = {"idx": "r0", "original_question": "Q", "modified_question": "Q", "question": "Q", "reason": ""}
+    row: dict[str, Any] = {
+        "idx": "r0",
+        "original_question": "Q",
+        "modified_question": "Q",
+        "question": "Q",
+        "reason": "",
+    }
     row |= {"original_process": ["a"], "modified_process": ["b", "c"], "modified_steps": [1], "error_steps": [2]}
     write_jsonl(Path("artifacts/raw/prmbench/circular.jsonl"), [row | {"classification": "circular"}])
     write_jsonl(Path("artifacts/raw/search/math.jsonl"), [{"problem": "What is 5 + 6?", "answer": "11"}])
