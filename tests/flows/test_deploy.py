@@ -34,7 +34,9 @@ class Deployed:
     remote: Path
 
     def post(self, path: str, **content: Any) -> Any:
-        return httpx.post(f"{self.url}/{path}", json=content, timeout=60).json()
+        answer = httpx.post(f"{self.url}/{path}", json=content, timeout=60)
+        assert answer.is_success, answer.text
+        return answer.json()
 
     def deployment(self, kind: str, project: Project | None = None) -> dict[str, Any]:
         return self.named(f"{kind}-{clone_id((project or self.project).root)}")

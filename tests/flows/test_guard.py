@@ -94,7 +94,10 @@ def test_a_process_without_an_ended_owner_is_no_orphan(tmp_path: Path) -> None:
     child = subprocess.Popen(["sleep", "600"], env=mark)
     try:
         assert processes.orphans(tmp_path) == []
-        assert [process.pid for process in processes.owned(processes.owner_prefix())] == [child.pid]
+        deadline = time.monotonic() + 30  # the kernel shows the variables only a moment after the start
+        while not (found := processes.owned(processes.owner_prefix())) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [process.pid for process in found] == [child.pid]
     finally:
         child.kill()
         child.wait()

@@ -99,7 +99,8 @@ def test_a_killed_run_resumes(world: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     sample.main([])
     command = [sys.executable, "-m", "stages.search", "full"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    # This process has loaded its libraries already, so they have the kernels of its processor.
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PATHFINDER_KERNELS": "native"}
     with subprocess.Popen(command, env=environment) as process:
         deadline = time.monotonic() + 120
         while not list(Path().glob(".pathfinder/search/*/*.json")) and time.monotonic() < deadline:
