@@ -82,6 +82,14 @@ def test_every_block_has_its_markup() -> None:
     assert "| name | n | text |\n| --- | ---: | --- |\n| a | 1.0 | x |" in words
 
 
+def test_a_long_list_of_sources_is_folded() -> None:
+    for count in (3, 4):
+        row = ["r", Sourced("1", Origin("mean", tuple(f"{n}.json#/a" for n in range(count))))]
+        page = to_html(Page("t", [], [Section("One", [Table("t", ("name", "n"), [row])])]))
+        assert ("<summary>Source: 4 files</summary>" in page) is (count == 4)
+        assert page.count('href="#') == count
+
+
 def test_entries_carry_their_tags_and_tables_their_origin() -> None:
     page = to_html(_page("x"))
     assert '<div class="browser" data-by="kind subset">\n<details data-kind="x" data-subset="math">' in page
