@@ -137,6 +137,8 @@ def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]
     yield "validate.mix_tolerance", 0.0
     runs, joins = list(content["runs"]), content["train"]["launch"] == "nodes"
     yield "runs", runs[:1] + (runs[-1:] if joins else [])
+    if not runs:  # one set for each of many published PRMs; the other profiles search all six with our own
+        yield "search.sets", content["search"]["sets"][:1]
     yield "train.epochs", 2
     yield "train.save_every", 1
     yield "train.token_budget", 4096
