@@ -34,7 +34,11 @@ class Deployed:
     remote: Path
 
     def post(self, path: str, **content: Any) -> Any:
-        answer = httpx.post(f"{self.url}/{path}", json=content, timeout=60)
+        for _ in range(120):
+            answer = httpx.post(f"{self.url}/{path}", json=content, timeout=60)
+            if answer.status_code != 503:  # the database is locked for a moment; Prefect's client tries again too
+                break
+            time.sleep(0.5)
         assert answer.is_success, answer.text
         return answer.json()
 
