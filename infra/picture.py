@@ -13,7 +13,8 @@ from pathlib import Path
 
 from pathfinder.core.io import write_text
 from pathfinder.core.text import errors_without_traceback
-from pathfinder.library import PRM, ScoredSolution
+from pathfinder.library import PRM
+from pathfinder.prm.results import ScoredSolution
 
 PICTURE, MODEL = Path("docs/step-scores.svg"), Path("models/full")
 PROBLEM = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\n3) Eve sells 2.\nHow many apples does Eve have?"
@@ -52,9 +53,8 @@ def draw(solution: ScoredSolution) -> str:
             shown = "–" if value is None else f"{value:.2f}"
             low = ' class="low"' if value is not None and value < 0.5 else ""
             parts += [f'<text x="{x}" y="{y + 5}" text-anchor="end"{low}>{shown}</text>']
-        words = [f"{name} error" for name in step.errors] or ([] if step.correct else ["low reward"])
-        note = ", ".join(words) + (" (first)" if place == solution.first_error else "")
-        parts += [f'<text x="668" y="{y + 5}" class="first">{note}</text>'] if words else []
+        note = ", ".join(step.findings) + (" (first)" if place == solution.first_error else "")
+        parts += [f'<text x="668" y="{y + 5}" class="first">{note}</text>'] if step.findings else []
     legend = "Probabilities of a tiny trained model; a value below one half is red."
     return "\n".join([*parts, f'<text x="16" y="{height - 14}" class="dim">{legend}</text>', "</svg>"]) + "\n"
 

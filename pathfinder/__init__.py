@@ -10,8 +10,8 @@ from typing import Any
 
 _WHERE = {
     "PRM": "pathfinder.library",
-    "ScoredSolution": "pathfinder.library",
-    "ScoredStep": "pathfinder.library",
+    "ScoredSolution": "pathfinder.prm.results",
+    "ScoredStep": "pathfinder.prm.results",
     "DataError": "pathfinder.core.io",
     "Solution": "pathfinder.core.steps",
     "StepScore": "pathfinder.core.steps",

@@ -1,4 +1,4 @@
-"""Batches of solutions from many callers: whatever waits when the model is free is scored together."""
+"""Batches of solutions from many callers: a free model scores all that wait together."""
 
 from __future__ import annotations
 

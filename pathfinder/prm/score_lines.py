@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -13,10 +12,10 @@ from pathfinder.core.given import first_character, open_given, rows_in, text_in
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.core.text import printable
+from pathfinder.prm.results import scored_solution, split_steps
 
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
-_BLANK = re.compile(r"\n[^\S\n]*\n")
 PRINTED = 512
 """Solutions that are scored before their rows are printed, so that an interruption loses no more."""
 
@@ -38,7 +37,7 @@ def read_solutions(source: str) -> list[Solution]:
         if first_character(handle) in (b"", b"{", b"["):
             solutions = [_solution(row, at) for at, row in rows_in(name, handle)]
         else:
-            problem, *steps = [part.strip() for part in _BLANK.split(text_in(name, handle)) if part.strip()]
+            problem, *steps = split_steps(text_in(name, handle))
             solutions = [_solution({"id": 1, "problem": problem, "steps": steps}, name)]
     if not solutions:
         raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")
@@ -102,14 +101,10 @@ def render_scores(solution: Solution, scores: Sequence[StepScore]) -> str:
     lines = [typer.style(printable(solution.problem), dim=True), ""]
     if not scores:
         return "\n".join([*lines, typer.style("longer than the model's context: no scores", fg=typer.colors.RED)])
-    for number, (step, score) in enumerate(zip(solution.steps, scores, strict=True), start=1):
-        wrong = [name for name, positive in score.labels.items() if not positive]
-        errors = ["error" if name == "error_free" else f"{name} error" for name in wrong]
-        reward = _reward(score)
-        fine = not errors and (reward is None or reward >= 0.5)
-        verdict = "ok" if fine else ", ".join(errors) or "low reward (no typed error)"
-        shown = dict(score.first) if reward is None else {**score.first, "reward": reward}
+    for number, step in enumerate(scored_solution(solution, scores).steps, start=1):
+        shown = {**step.labels} if step.reward is None else {**step.labels, "reward": step.reward}
         figures = ", ".join(f"{name.replace('_', '-')} {p:.2f}" for name, p in shown.items())
-        verdict = typer.style(verdict, fg=typer.colors.GREEN if fine else typer.colors.RED)
-        lines += [f"{number:3d}  {printable(step)}", f"     {verdict}  ({figures})"]
+        colour = typer.colors.GREEN if step.correct else typer.colors.RED
+        verdict = typer.style(", ".join(step.findings) or "ok", fg=colour)
+        lines += [f"{number:3d}  {printable(step.text)}", f"     {verdict}  ({figures})"]
     return "\n".join(lines)

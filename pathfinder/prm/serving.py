@@ -7,8 +7,6 @@ holds the text of a request. ``docs/server.md`` describes the routes.
 from __future__ import annotations
 
 import asyncio
-import math
-import re
 import secrets
 import socket
 from collections.abc import Iterator, Sequence
@@ -22,14 +20,14 @@ from pydantic import BaseModel, Field, StringConstraints
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pathfinder.core.io import DataError
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Solution
 from pathfinder.pages.page import PALETTE, template
-from pathfinder.prm.batching import Batcher, FullError, Scores
+from pathfinder.prm.batching import Batcher, FullError
+from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
 MOST_STEPS = 1024
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
-_BLANK = re.compile(r"\n\s*\n")
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
@@ -95,7 +93,7 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
     app.add_middleware(BodyLimit, most_bytes=most_bytes)
     refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
 
-    async def scored(solutions: Sequence[SolutionIn]) -> list[Scores]:
+    async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution]:
         given = [Solution(str(place), one.problem, tuple(one.steps)) for place, one in enumerate(solutions)]
         try:
             futures = batcher.submit(given)
@@ -103,10 +101,11 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
             refused["too many waiting"] += 1
             raise HTTPException(429, "too many solutions wait; try again", {"Retry-After": "1"}) from None
         try:
-            return list(await asyncio.gather(*map(asyncio.wrap_future, futures)))
+            scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
         except DataError:
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
+        return [scored_solution(*pair) for pair in zip(given, scores, strict=True)]
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -123,15 +122,15 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
     async def pooling(request: PoolingRequest) -> dict[str, Any]:
         """Per step [1 - reward, reward]. Steps end with ``<extra_0>`` or are separated by blank lines."""
         text = request.messages[-1].content
-        parts = text.split(SEPARATOR) if SEPARATOR in text else _BLANK.split(text)
-        steps = [part.strip() for part in parts if part.strip()]
+        ended = [step for part in text.split(SEPARATOR) if (step := part.strip())]
+        steps = ended if SEPARATOR in text else split_steps(text)
         problem = next((turn.content for turn in request.messages if turn.role == "user"), "")
         if not steps:
             raise HTTPException(422, "the last message has no step")
         (found,) = await scored([SolutionIn(problem=problem, steps=steps)])
-        if not found:
+        if found.too_long:
             raise HTTPException(400, "the solution is longer than the model's context")
-        rows = [[1 - step.reward, step.reward] for step in found]
+        rows = [[1 - reward, reward] for reward in found.rewards]
         return {"object": "list", "model": model, "data": [{"index": 0, "object": "pooling", "data": rows}]}
 
     @app.get("/v1/models")
@@ -194,18 +193,18 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        parts: list[bytes] = []
+        body = bytearray()
         message: Message = {"more_body": True}
         while message.get("more_body"):
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            parts.append(message.get("body", b""))
-            if sum(map(len, parts)) > self._most_bytes:
+            body += message.get("body", b"")
+            if len(body) > self._most_bytes:
                 refusal = JSONResponse({"detail": f"the body is longer than {self._most_bytes} bytes"}, 413)
                 await refusal(scope, receive, send)
                 return
-        whole = [{"type": "http.request", "body": b"".join(parts), "more_body": False}]
+        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
         async def replay() -> Message:
             return whole.pop() if whole else await receive()
@@ -213,17 +212,18 @@ class BodyLimit:
         await self._app(scope, replay, send)
 
 
-def _out(scores: Sequence[StepScore]) -> SolutionOut:
-    steps = [_step(score) for score in scores]
-    wrong = [place for place, step in enumerate(steps) if not step.correct]
-    return SolutionOut(steps=steps, first_error=wrong[0] if wrong else None, too_long=not scores)
-
-
-def _step(score: StepScore) -> StepOut:
-    reward = None if math.isnan(score.reward) else score.reward
-    correct = all(score.labels.values()) and (reward is None or reward >= 0.5)
-    named = {name: score.first.get(name) for name in ("math", "consistency")}
-    return StepOut(reward=reward, labels=dict(score.first), correct=correct, **named)
+def _out(found: ScoredSolution) -> SolutionOut:
+    steps = [
+        StepOut(
+            math=step.math,
+            consistency=step.consistency,
+            reward=step.reward,
+            labels=dict(step.labels),
+            correct=step.correct,
+        )
+        for step in found.steps
+    ]
+    return SolutionOut(steps=steps, first_error=found.first_error, too_long=found.too_long)
 
 
 def _metric(name: str, kind: str, text: str, values: dict[str, int]) -> list[str]:

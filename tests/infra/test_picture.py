@@ -5,7 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from infra.picture import PROBLEM, STEPS, draw
-from pathfinder.library import ScoredSolution, ScoredStep
+from pathfinder.prm.results import ScoredSolution, ScoredStep
 
 
 def test_scores_errors_and_hostile_text_are_drawn() -> None:

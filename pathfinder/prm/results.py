@@ -1,0 +1,89 @@
+"""Typed results for people and programs: what a PRM says of each step, with its verdict."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pathfinder.core.steps import Solution, StepScore
+
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredStep:
+    """The typed score of one step.
+
+    ``labels`` maps the labels of the first pass to the probability that the step has *no* error of that kind:
+    ``math`` and ``consistency`` or, for the variant without separate categories, ``error_free``. ``reward`` is the
+    probability that the step is correct given the predicted labels; None in mode "pass1". All are between 0 and 1, and
+    higher is better.
+    """
+
+    text: str
+    labels: Mapping[str, float]
+    reward: float | None
+
+    @property
+    def math(self) -> float | None:
+        """The probability of no math error; None for a model without this label."""
+        return self.labels.get("math")
+
+    @property
+    def consistency(self) -> float | None:
+        """The probability that the step is consistent with what precedes it; None for a model without this label."""
+        return self.labels.get("consistency")
+
+    @property
+    def errors(self) -> tuple[str, ...]:
+        """The names in ``labels`` whose probability is below one half: the kinds of error that the model predicts."""
+        return tuple(name for name, p in self.labels.items() if p < 0.5)
+
+    @property
+    def correct(self) -> bool:
+        """Whether no error is predicted and the reward, if there is one, is at least one half."""
+        return not self.errors and (self.reward is None or self.reward >= 0.5)
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What is wrong with the step, in words: the predicted errors or, if there are none, a low reward."""
+        named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
+        return named or (() if self.correct else ("low reward",))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSolution:
+    """The scores of a solution's steps; none if a prompt is longer than the model's context (``too_long``)."""
+
+    problem: str
+    steps: tuple[ScoredStep, ...]
+    too_long: bool = False
+
+    @property
+    def first_error(self) -> int | None:
+        """The index of the first step that is not correct, from 0; None if every step is."""
+        return next((place for place, step in enumerate(self.steps) if not step.correct), None)
+
+    @property
+    def rewards(self) -> list[float]:
+        """The rewards in the order of the steps. Raises ``ValueError`` in mode "pass1", which gives none."""
+        found = [step.reward for step in self.steps if step.reward is not None]
+        if len(found) < len(self.steps):
+            raise ValueError('mode "pass1" gives no rewards; load the model with mode "both"')
+        return found
+
+
+def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution:
+    """The typed result of a solution; no scores stand for one that is longer than the model's context."""
+    steps = tuple(
+        ScoredStep(text, dict(score.first), None if math.isnan(score.reward) else score.reward)
+        for text, score in zip(solution.steps, scores, strict=False)
+    )
+    return ScoredSolution(solution.problem, steps, too_long=not scores)
+
+
+def split_steps(text: str) -> list[str]:
+    """The parts of a text between blank lines, without empty ones."""
+    return [step for part in _BLANK_LINES.split(text) if (step := part.strip())]
