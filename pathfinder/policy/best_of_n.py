@@ -1,31 +1,18 @@
 """Best of n: the PRM's step scores choose one of the whole solutions that the policy sampled.
 
-A rule turns the rewards of a solution's steps into one score. The sample with the highest score is the answer, the
-first of equals. A sample without an answer is never chosen; a problem without any answer is incorrect.
+``choosing`` has the rules. A problem without any answer is incorrect.
 """
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.core.params import Report
-from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
-
-RULES: dict[str, Callable[[Sequence[float]], float]] = {
-    "min": min,
-    "product": math.prod,
-    "last": lambda rewards: rewards[-1],
-    "mean": statistics.fmean,
-}
-
-
-def steps_of(solution: str) -> tuple[str, ...]:
-    """Split a whole solution at blank lines into non-empty steps, as the search would have drawn them."""
-    return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
+from pathfinder.policy.choosing import RULES, choose, steps_of
+from pathfinder.policy.samples import figures
 
 
 def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -45,22 +32,10 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
     return [{"set": row["set"], "id": row["id"], "rewards": each} for row, each in zip(samples, found, strict=True)]
 
 
-def choose(rewards: Sequence[Sequence[float]], answers: Sequence[str | None]) -> dict[str, int | None]:
-    """Per rule the index of the chosen sample; None if no sample has rewards and an answer."""
-    pairs = enumerate(zip(rewards, answers, strict=True))
-    eligible = {index: steps for index, (steps, answer) in pairs if steps and answer is not None}
-    return {
-        rule: max(eligible, key=lambda index: score(eligible[index]), default=None) for rule, score in RULES.items()
-    }
-
-
 def best_of_n(
     samples: Sequence[dict[str, Any]], scored: Sequence[dict[str, Any]], report: Report
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
-    from pathfinder.benchmarks.accuracy import metrics  # needs scipy and polars, which choosing does not
-    from pathfinder.policy.samples import figures
-
     rows = []
     for row, found in zip(samples, scored, strict=True):
         chosen = choose(found["rewards"], row["answers"])

@@ -1,4 +1,4 @@
-"""Best of n over anyone's candidates: each rule's choice, and the vote of the answers beside it."""
+"""Choose the best of several solutions per problem: by each rule of ``choosing``, and by the vote of their answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathfinder.core.given import open_given, rows_in
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
-from pathfinder.policy.best_of_n import choose, steps_of
+from pathfinder.policy.choosing import choose, steps_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _candidates(row: Any, at: str) -> Candidates:
 def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
     """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step}``.
 
-    Rules are those of ``best_of_n.RULES``, and "vote": the first candidate with the most frequent answer. A candidate
+    Rules are those of ``choosing.RULES``, and "vote": the first candidate with the most frequent answer. A candidate
     without an answer is chosen only if none has one; one that is longer than the model's context has no rewards.
     """
     with Grader() as grader:

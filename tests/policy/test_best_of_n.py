@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from pathfinder.core.params import Report
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
-from pathfinder.policy.best_of_n import RULES, best_of_n, choose, score_samples, steps_of
+from pathfinder.policy.best_of_n import best_of_n, score_samples
+from pathfinder.policy.choosing import RULES, choose, steps_of
 
 REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
 

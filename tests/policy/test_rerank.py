@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pathfinder.cli import app
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
-from pathfinder.policy.best_of_n import RULES
+from pathfinder.policy.choosing import RULES
 from pathfinder.policy.rerank import read_candidates, reranked
 from tests.prm.test_scoring import save_prm
 
