@@ -68,6 +68,14 @@ Benchmark = Literal["processbench", "prmbench"]
 Rules = Literal["repaired", "official"]
 Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
 Limit = Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")]
+Model = Annotated[
+    str, typer.Option(help="Folder of the PRM, or a repository of the Hub such as declare-lab/PathFinder-PRM-7B.")
+]
+Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: that of its files.")
+]
+System = Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")]
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -79,10 +87,8 @@ def score(
             "text with blank lines between the problem and its steps; - reads standard input."
         ),
     ],
-    model: Annotated[
-        str, typer.Option(help="Folder of the PRM, or a repository of the Hub such as declare-lab/PathFinder-PRM-7B.")
-    ] = "models/full",
-    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
+    model: Model = "models/full",
+    revision: Revision = None,
     preset: Annotated[
         Literal["default", "official-processbench", "official-prmbench", "official-search"],
         typer.Option(help="Prompt: the training prompt or that of a published runner."),
@@ -94,13 +100,11 @@ def score(
             "the reward given <+> at every label. all: the reward averaged over all labels."
         ),
     ] = "both",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: that of its files.")
-    ] = "auto",
+    dtype: Precision = "auto",
     url: Annotated[
         str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
     ] = None,
-    system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
+    system: System = None,
     form: Annotated[
         Literal["scores", "processbench", "prmbench"],
         typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
@@ -112,32 +116,24 @@ def score(
     math and consistency are the probabilities that the step has no error of that kind; the reward is the probability
     that it is correct. Higher is better.
     """
-    from pathfinder.baselines.opening import open_prm
+    from pathfinder.baselines.named import open_named
     from pathfinder.core.progress import Progress
-    from pathfinder.models.cards import confined
-    from pathfinder.models.model import stored_dtype
     from pathfinder.prm import score_lines
-    from pathfinder.prm.opening import DEFAULTS
-    from pathfinder.sources.named_models import model_folder
     from pathfinder.tree.passes import Mode
 
-    solutions, folder = score_lines.read_solutions(file), model_folder(model, revision)
-    server = {"engine": "vllm", "base_url": url} if url else {}
-    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype, **server})
+    solutions = score_lines.read_solutions(file)
     with (
-        confined(0 if url else 1),
-        open_prm(folder, settings, system, Mode(mode), preset) as scorer,
+        open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
         for part in score_lines.batched(solutions):
             for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
                 if pretty:
                     typer.echo(score_lines.render_scores(solution, scores))
-                    continue
-                row = score_lines.score_row(solution, scores)
-                if form != "scores":
-                    row = score_lines.prediction(form, solution, scores)
-                typer.echo(json.dumps(row, allow_nan=False))
+                elif form == "scores":
+                    typer.echo(json.dumps(score_lines.score_row(solution, scores), allow_nan=False))
+                else:
+                    typer.echo(json.dumps(score_lines.prediction(form, solution, scores)))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -149,28 +145,22 @@ def rerank(
             "text with blank lines between them. - reads standard input."
         ),
     ],
-    model: Annotated[str, typer.Option(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
-    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
-    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "auto",
-    system: Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")] = None,
+    model: Model = "models/full",
+    revision: Revision = None,
+    dtype: Precision = "auto",
+    system: System = None,
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, next to the vote of their answers.
 
     Prints one row per problem: the index that each rule chooses (min, product, last, mean, vote) and all rewards.
     """
-    from pathfinder.baselines.opening import open_prm
+    from pathfinder.baselines.named import open_named
     from pathfinder.core.progress import Progress
-    from pathfinder.models.cards import confined
-    from pathfinder.models.model import stored_dtype
     from pathfinder.policy.rerank import read_candidates, reranked
-    from pathfinder.prm.opening import DEFAULTS
-    from pathfinder.sources.named_models import model_folder
 
-    given, folder = read_candidates(file), model_folder(model, revision)
-    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype})
+    given = read_candidates(file)
     with (
-        confined(1),
-        open_prm(folder, settings, system) as prm,
+        open_named(model, revision, dtype, system=system) as prm,
         Progress("rerank", len(given), "problems") as progress,
     ):
         for row in reranked(prm, given):
@@ -181,31 +171,25 @@ def rerank(
 @app.command(rich_help_panel=BENCHMARKS)
 def serve(
     model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
-    revision: Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")] = None,
+    revision: Revision = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 opens the server to the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
-    dtype: Annotated[Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model.")] = "auto",
+    dtype: Precision = "auto",
     waiting: Annotated[int, typer.Option(min=1, help="Solutions that may wait; more are answered with 429.")] = 1024,
 ) -> None:
     """Serve step scores over HTTP, with a page to try solutions on."""
     import uvicorn
 
-    from pathfinder.models.cards import confined
-    from pathfinder.models.model import stored_dtype
+    from pathfinder.baselines.named import open_named
     from pathfinder.prm.batching import Batcher
-    from pathfinder.prm.opening import DEFAULTS, open_pathfinder
     from pathfinder.prm.serving import listening, make_app
-    from pathfinder.sources.named_models import model_folder
 
-    folder = model_folder(model, revision)
-    settings = DEFAULTS.model_copy(update={"dtype": stored_dtype(folder) if dtype == "auto" else dtype})
     with (
         listening(host, port) as (socket, address),
-        confined(1),
-        open_pathfinder(folder, settings) as scorer,
-        Batcher(scorer.score, waiting) as batcher,
+        open_named(model, revision, dtype) as prm,
+        Batcher(prm.score, waiting) as batcher,
     ):
         typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
         uvicorn.Server(uvicorn.Config(make_app(batcher, model), log_level="warning")).run(sockets=[socket])
