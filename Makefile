@@ -123,7 +123,7 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope -m "not benchmarks and not rehearsal"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal"
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
@@ -141,6 +141,7 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/locks/cpu.lock --no-emit-package torch \
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
+	@$(COMPILE) $(UPGRADE) infra/requirements-aws.in -o infra/requirements-aws.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
 deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments nightly, reproduce and audit (schedules inactive)

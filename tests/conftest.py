@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,31 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PATHFINDER_SIGNING_KEY", f"{tempfile.gettempdir()}/pathfinder-tests-{os.getuid()}/signing.pem")
 
 ROOT = Path(__file__).resolve().parent.parent
+FIRST = (
+    "flows/test_deploy.py",
+    "flows/test_reproduce.py",
+    "training/test_processes.py",
+    "stages/test_search.py",
+    "stages/test_spread.py",
+    "prm/test_served_scoring.py",
+    "engines/test_vllm_server.py",
+    "flows/test_s3.py",
+)
+"""The modules with slow tests, in the order in which `make test` starts them, so none of them runs alone at the end.
+
+Three of them run Prefect servers, which disturb each other on few cores. So the third starts long after the others.
+"""
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a run with several processes, put ``FIRST`` before the other modules, of which those with most tests lead."""
+    if not hasattr(config, "workerinput"):
+        return
+    places = {ROOT / "tests" / name: place for place, name in enumerate(FIRST)}
+    if missing := [path for path in places if not path.exists()]:
+        raise pytest.UsageError(f"{missing[0]} does not exist; correct FIRST in tests/conftest.py")
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: (places.get(item.path, len(places)), -sizes[item.path]))
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +62,7 @@ def world() -> Path:
     """The shipped small world (``data/``)."""
     folder = ROOT / "data"
     if not (folder / "world.json").exists():
-        pytest.skip("data/ is not here; fetch it with `dvc pull`")
+        pytest.skip("data/ has no world; fetch it with `dvc pull`")
     return folder
 
 
