@@ -11,19 +11,11 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from pathfinder.lineage import history
-from pathfinder.lineage.formats.model import (
-    LICENCE,
-    PROJECT,
-    Artefact,
-    Lineage,
-    Run,
-    media_type,
-    text_of,
-    uuid_of,
-)
+from pathfinder.lineage.formats.artefacts import Artefact, media_type
+from pathfinder.lineage.formats.identifiers import LICENCE, PROJECT, package_url, uuid_of
+from pathfinder.lineage.formats.lineage import Lineage, Run, text_of
 from pathfinder.provenance.identity import LOCKS
 
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
@@ -133,14 +125,14 @@ def _file(file: Artefact) -> Component:
 
 def _package(name: str, version: str, hashes: list[str]) -> Component:
     licence = _installed_licence(name, version)
-    address = f"https://pypi.org/project/{quote(name)}/{quote(version)}/"
+    address = package_url(name, version)
     contents = [{"alg": "SHA-256", "content": each} for each in hashes]
     return {
         "type": "library",
-        "bom-ref": _package_ref(name, version),
+        "bom-ref": address,
         "name": name,
         "version": version,
-        "purl": _package_ref(name, version),
+        "purl": address,
         **({"licenses": [licence]} if licence else {}),
         "externalReferences": [{"type": "distribution", "url": address, **({"hashes": contents} if contents else {})}],
     }
@@ -159,7 +151,7 @@ def _dependencies(lineage: Lineage) -> Iterator[Component]:
 
 def _package_dependencies(lineage: Lineage) -> Iterator[Component]:
     newest = max(lineage.runs, key=lambda run: run.end)
-    yield {"ref": "project", "dependsOn": sorted(_package_ref(*pair) for pair in newest.packages.items())}
+    yield {"ref": "project", "dependsOn": sorted(package_url(*pair) for pair in newest.packages.items())}
 
 
 def _locked_hashes(lineage: Lineage) -> dict[tuple[str, str], list[str]]:
@@ -205,7 +197,3 @@ def _hashes(file: Artefact) -> list[Component]:
 
 def _ref(path: str) -> str:
     return f"artefact:{path}"
-
-
-def _package_ref(name: str, version: str) -> str:
-    return f"pkg:pypi/{quote(name)}@{quote(version)}"

@@ -33,7 +33,7 @@ def export(
     """Write the records in a format of other tools; the same records give the same bytes."""
     from pathfinder.core.io import write_text
     from pathfinder.lineage.formats.export import exported
-    from pathfinder.lineage.formats.model import read_lineage
+    from pathfinder.lineage.formats.lineage import read_lineage
     from pathfinder.lineage.verbs.revision import at as at_revision
 
     with at_revision(Path(), at) as root:
@@ -53,7 +53,7 @@ def render(
 ) -> None:
     """Write one HTML page of the history, from a figure to the lines of the sources. It loads nothing."""
     from pathfinder.core.io import write_text
-    from pathfinder.lineage.formats.page import render as rendered
+    from pathfinder.lineage.formats.page.render import render as rendered
     from pathfinder.lineage.verbs.revision import at as at_revision
 
     with at_revision(Path(), at) as root:

@@ -11,30 +11,11 @@ from typing import Any
 
 from pathfinder.core.io import digest_of
 from pathfinder.lineage import history
-from pathfinder.lineage.formats.crate_entities import (
-    TERMS,
-    Entities,
-    Entity,
-    action_id,
-    control_id,
-    data_id,
-    is_data,
-    named,
-    refs,
-    step_id,
-    tool_id,
-    value_id,
-)
-from pathfinder.lineage.formats.model import (
-    LICENCE,
-    NAMESPACE,
-    PROJECT,
-    Lineage,
-    Run,
-    licence_url,
-    media_type,
-    uri,
-)
+from pathfinder.lineage.formats.artefacts import media_type
+from pathfinder.lineage.formats.crate_entities import TERMS, Entities, Entity, is_data, refs
+from pathfinder.lineage.formats.crate_names import action_id, control_id, data_id, named, step_id, tool_id, value_id
+from pathfinder.lineage.formats.identifiers import LICENCE, NAMESPACE, PROJECT, licence_url, package_url, uri
+from pathfinder.lineage.formats.lineage import Lineage, Run
 from pathfinder.provenance.pipeline import MAIN
 
 _CODEMETA = "https://codemeta.github.io/terms/"
@@ -61,7 +42,7 @@ _WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 _COMPLETED = "http://schema.org/CompletedActionStatus"
 _README = "README.md"
 _DVC = "https://dvc.org/"
-_PYTHON = "https://www.python.org/"
+_PYTHON, _PYTORCH = "https://www.python.org/", "https://pytorch.org/"
 CONFIGURATION = "configuration"
 """The additionalType of files that configure the runs."""
 
@@ -83,6 +64,7 @@ class _Crate(Entities):
 
     def document(self) -> Entity:
         self._workflow()
+        self._whole_run()
         for run in self.lineage.runs:
             self._run(run)
         self._data()
@@ -134,17 +116,10 @@ class _Crate(Entities):
         return any(name.startswith(folder) and name != folder and name[-1] != "/" for folder in self.folders)
 
     def _workflow(self) -> None:
-        lineage = self.lineage
-        runs, main, file = lineage.runs, self.workflow, lineage.root / MAIN
-        newest = max(runs, key=lambda run: run.end)
-        engine = self.add(
-            _DVC,
-            "SoftwareApplication",
-            name="DVC",
-            url=_DVC,
-            version=newest.packages.get("dvc", "unknown"),
-            description="The engine that decides which stages have to run.",
-        )
+        """The workflow: its stages, what it reads from outside and what it leaves."""
+        lineage, main = self.lineage, self.workflow
+        file = lineage.root / MAIN
+        newest = max(lineage.runs, key=lambda run: run.end)
         language = self.add(uri("language", "dvc"), "ComputerLanguage", name="DVC pipeline", url=_DVC)
         inputs = [
             *(self.formal("main/in", path, each) for path, each in lineage.external.items()),
@@ -153,7 +128,7 @@ class _Crate(Entities):
         outputs = [self.formal("main/out", path, each) for path, each in lineage.final.items()]
         links = [
             self.connection(f"{run.name}/out", path, "main/out", path)
-            for run in runs
+            for run in lineage.runs
             for path in run.outputs
             if path in lineage.final
         ]
@@ -170,19 +145,23 @@ class _Crate(Entities):
             url=uri("pipeline"),
             version=str(newest.content["git"]["commit"] or "not in a repository"),
             license=refs([licence_url(LICENCE)]),
-            hasPart=refs(tool_id(run) for run in runs),
-            step=refs(step_id(run) for run in runs),
+            hasPart=refs(tool_id(run) for run in lineage.runs),
+            step=refs(step_id(run) for run in lineage.runs),
             input=refs(inputs),
             output=refs(outputs),
             connection=refs(links),
             buildInstructions=refs(self.locks(newest)),
         )
+
+    def _whole_run(self) -> None:
+        """The run of the workflow, and DVC, which ran the stages."""
+        lineage, runs = self.lineage, self.lineage.runs
         action = self.add(
             "#run",
             "CreateAction",
             name="A run of the pipeline",
             description=f"{len(runs)} recorded runs of stages; the first started when this one did.",
-            instrument=refs([main]),
+            instrument=refs([self.workflow]),
             agent=refs(dict.fromkeys(self.agent(run) for run in runs)),
             startTime=lineage.start,
             endTime=lineage.end,
@@ -200,7 +179,7 @@ class _Crate(Entities):
             "#engine",
             "OrganizeAction",
             name="DVC ran the stages",
-            instrument=refs([engine]),
+            instrument=refs(self._engine(run) for run in runs),
             object=refs(control_id(run) for run in runs),
             result=refs([action]),
             startTime=lineage.start,
@@ -209,13 +188,30 @@ class _Crate(Entities):
         )
 
     def _run(self, run: Run) -> None:
-        record, name = run.content, run.name
-        python = str(record["environment"].get("python", "unknown"))
-        requirements = [self.add(_PYTHON, "SoftwareApplication", name="Python", url=_PYTHON, version=python)]
-        if record["environment"].get("torch"):
-            url = f"https://pypi.org/project/torch/{run.packages.get('torch', '')}/"
-            version = run.packages.get("torch", "unknown")
-            requirements.append(self.add(url, "SoftwareApplication", name="PyTorch", url=url, version=version))
+        """A stage as a tool and a step, and its run."""
+        self._tool(run)
+        self.add(
+            step_id(run),
+            "HowToStep",
+            name=run.name,
+            position=str(self.lineage.runs.index(run)),
+            workExample=refs([tool_id(run)]),
+            connection=refs(self._links(run)),
+            buildInstructions=refs(self.locks(run)),
+        )
+        self._action(run)
+        self.add(
+            control_id(run),
+            "ControlAction",
+            name=f"Step {run.name}",
+            instrument=refs([step_id(run)]),
+            object=refs([action_id(run)]),
+            actionStatus=_COMPLETED,
+        )
+
+    def _tool(self, run: Run) -> None:
+        name = run.name
+        requirements = self._requirements(run)
         self.add(
             tool_id(run),
             "SoftwareApplication",
@@ -234,15 +230,8 @@ class _Crate(Entities):
             ),
             output=refs(self.formal(f"{name}/out", path, each) for path, each in run.outputs.items()),
         )
-        self.add(
-            step_id(run),
-            "HowToStep",
-            name=name,
-            position=str(self.lineage.runs.index(run)),
-            workExample=refs([tool_id(run)]),
-            connection=refs(self._links(run)),
-            buildInstructions=refs(self.locks(run)),
-        )
+
+    def _action(self, run: Run) -> None:
         configuration = self.add(
             "params.yaml",
             "File",
@@ -254,7 +243,7 @@ class _Crate(Entities):
         self.add(
             action_id(run),
             "CreateAction",
-            name=f"Run of {name}",
+            name=f"Run of {run.name}",
             description=f"{run.stage.cmd}, recorded as {run.record.digest}",
             instrument=refs([tool_id(run)]),
             agent=refs([self.agent(run)]),
@@ -274,14 +263,20 @@ class _Crate(Entities):
             containerImage=refs(filter(None, [self.image(run)])),
             subjectOf=refs(self._evidence(run)),
         )
-        self.add(
-            control_id(run),
-            "ControlAction",
-            name=f"Step {name}",
-            instrument=refs([step_id(run)]),
-            object=refs([action_id(run)]),
-            actionStatus=_COMPLETED,
-        )
+
+    def _engine(self, run: Run) -> str:
+        version = run.packages.get("dvc", "unknown")
+        text = "The engine that decides which stages have to run."
+        return self.software(package_url("dvc", version), "DVC", _DVC, version, description=text)
+
+    def _requirements(self, run: Run) -> list[str]:
+        """Python, then PyTorch if the run had loaded it, in the versions of the run."""
+        python = str(run.content["environment"].get("python", "unknown"))
+        found = [self.software(package_url("python", python, "generic"), "Python", _PYTHON, python)]
+        if run.content["environment"].get("torch"):
+            version = run.packages.get("torch", "unknown")
+            found.append(self.software(package_url("torch", version), "PyTorch", _PYTORCH, version))
+        return found
 
     def _data(self) -> None:
         for artefact in [*self.lineage.artefacts.values(), *self.lineage.code.values()]:

@@ -1,4 +1,4 @@
-"""The entities of a Provenance Run Crate: how each is named, and those that several parts of a crate refer to."""
+"""The entities of a Provenance Run Crate, and those that several of its parts refer to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from pathfinder.core.io import digest_of
-from pathfinder.lineage.formats.model import NAMESPACE, Artefact, Run, licence_url, media_type, text_of, uri
+from pathfinder.lineage.formats.artefacts import Artefact, media_type
+from pathfinder.lineage.formats.crate_names import action_id, data_id, named, parameter_id, value_id
+from pathfinder.lineage.formats.identifiers import NAMESPACE, licence_url, uri
+from pathfinder.lineage.formats.lineage import Run, text_of
 from pathfinder.provenance.identity import LOCKS
 
 TERMS = "https://w3id.org/ro/terms/workflow-run#"
@@ -60,6 +62,10 @@ class Entities:
             "license": refs([licence_url(licence)]),
             "isBasedOn": f"{source['kind']} {source['location']}{revision} ({name})",
         }
+
+    def software(self, name: str, title: str, url: str, version: str, **properties: Any) -> str:
+        """Add a piece of software under its package URL."""
+        return self.add(name, "SoftwareApplication", name=title, url=url, version=version, **properties)
 
     def connection(self, maker: str, out: str, reader: str, dep: str) -> str:
         """Add the connection of an output, or of an input of the workflow, with an input."""
@@ -158,43 +164,3 @@ def refs(names: Iterable[str]) -> Any:
     """References to entities: one without a list, as RO-Crate recommends; ``None`` for none."""
     found = [{"@id": name} for name in dict.fromkeys(names)]
     return found[0] if len(found) == 1 else found or None
-
-
-def data_id(artefact: Artefact) -> str:
-    """The identifier of a file or folder: its path, with a ``/`` behind a folder."""
-    return quote(artefact.path) + ("/" if artefact.is_folder else "")
-
-
-def named(key: str, value: Any) -> str:
-    """A parameter with one of its values: two runs can have read different ones."""
-    return f"{key}/{digest_of(value)[:12]}"
-
-
-def value_id(key: str, value: Any) -> str:
-    """The identifier of a parameter's value."""
-    return f"#value/{quote(named(key, value))}"
-
-
-def parameter_id(owner: str, name: str) -> str:
-    """The identifier of a formal parameter."""
-    return f"#{quote(owner)}/{quote(name)}"
-
-
-def tool_id(run: Run) -> str:
-    """The identifier of the tool that the stage runs."""
-    return uri("stage", run.name)
-
-
-def step_id(run: Run) -> str:
-    """The identifier of the step of the workflow."""
-    return f"#step/{quote(run.name)}"
-
-
-def action_id(run: Run) -> str:
-    """The identifier of the run."""
-    return f"#run/{quote(run.name)}"
-
-
-def control_id(run: Run) -> str:
-    """The identifier of the execution of the step."""
-    return f"#control/{quote(run.name)}"

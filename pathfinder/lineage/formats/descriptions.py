@@ -9,7 +9,9 @@ from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.lineage import history
-from pathfinder.lineage.formats.model import Lineage, Run, media_type, read_json_file, text_of, uri, uuid_of
+from pathfinder.lineage.formats.artefacts import media_type
+from pathfinder.lineage.formats.identifiers import uri, uuid_of
+from pathfinder.lineage.formats.lineage import Lineage, Run, read_json_file, text_of
 
 DESCRIPTION = "artifacts/export/croissant.json"
 """The description of the exported training set, without provenance: the export stage cannot know its own record."""

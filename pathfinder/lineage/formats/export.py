@@ -10,7 +10,7 @@ from pathfinder.lineage.formats import Format
 from pathfinder.lineage.formats.bom import bom
 from pathfinder.lineage.formats.crate import crate
 from pathfinder.lineage.formats.descriptions import card, croissant
-from pathfinder.lineage.formats.model import Lineage
+from pathfinder.lineage.formats.lineage import Lineage
 from pathfinder.lineage.formats.openlineage import events
 from pathfinder.lineage.formats.prov import prov
 

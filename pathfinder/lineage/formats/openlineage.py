@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pathfinder.lineage.formats.model import NAMESPACE, Artefact, Lineage, Run, text_of, uri, uuid_of
+from pathfinder.lineage.formats.artefacts import Artefact
+from pathfinder.lineage.formats.identifiers import NAMESPACE, uri, uuid_of
+from pathfinder.lineage.formats.lineage import Lineage, Run, text_of
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs"

@@ -11,7 +11,9 @@ from urllib.parse import quote
 
 from pathfinder.core.io import digest_of
 from pathfinder.lineage import history
-from pathfinder.lineage.formats.model import NAMESPACE, PROJECT, Artefact, Lineage, Run, text_of
+from pathfinder.lineage.formats.artefacts import Artefact
+from pathfinder.lineage.formats.identifiers import NAMESPACE, PROJECT
+from pathfinder.lineage.formats.lineage import Lineage, Run, text_of
 
 _PREFIX = "pf"
 Document = dict[str, dict[str, Any]]

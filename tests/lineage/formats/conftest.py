@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.lineage.formats.model import Lineage, read_lineage
+from pathfinder.lineage.formats.lineage import Lineage, read_lineage
 from tests.support.miniature import ROOT
 
 IMAGE = "registry.example.org/team/pathfinder:1.2@sha256:" + "ab" * 32

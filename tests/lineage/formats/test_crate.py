@@ -5,10 +5,8 @@ from __future__ import annotations
 import functools
 import http.server
 import json
-import os
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +16,13 @@ import pytest
 
 from pathfinder.lineage.formats.crate import crate
 from pathfinder.lineage.formats.export import exported
-from pathfinder.lineage.formats.model import Lineage
+from pathfinder.lineage.formats.lineage import Lineage
 from tests.lineage.formats.conftest import IMAGE
 from tests.lineage.formats.questions import QUESTIONS
+from tests.support.isolated import run_isolated
 from tests.support.miniature import ROOT
 
 LOCK = ROOT / "infra/requirements-crate.lock"
-UNREACHABLE = ("Could not connect", "dns error", "error sending request", "Failed to fetch")
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -46,19 +44,10 @@ def published(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture(scope="module")
 def report(published: tuple[Path, str], lineage: Lineage) -> dict[str, Any]:
     """What the validator says, and the answers."""
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if uv is None:
-        pytest.skip("uv is not installed")
     folder, address = published
     (folder / "ro-crate-metadata.json").write_text(exported(lineage, "crate", address), encoding="utf-8")
     script = Path(__file__).with_name("crate_checks.py")
-    command = [uv, "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(LOCK)]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
-        [*command, "python", str(script), str(folder)], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode and any(text in done.stderr for text in UNREACHABLE):
-        pytest.skip("the package index is not reachable, and the validator has an environment of its own")
+    done = run_isolated(LOCK, ["python", str(script), str(folder)])
     assert done.returncode == 0, done.stderr
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

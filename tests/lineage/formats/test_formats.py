@@ -26,7 +26,7 @@ from pathfinder.lineage.formats.bom import bom
 from pathfinder.lineage.formats.crate import crate
 from pathfinder.lineage.formats.descriptions import card, croissant
 from pathfinder.lineage.formats.export import exported
-from pathfinder.lineage.formats.model import Lineage, read_lineage
+from pathfinder.lineage.formats.lineage import Lineage, read_lineage
 from pathfinder.lineage.formats.openlineage import events
 from pathfinder.lineage.formats.prov import prov
 from tests.support.miniature import run_in

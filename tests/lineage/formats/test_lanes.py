@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.lineage.formats.lanes import path_of, reduced, rows_of, width_of
+from pathfinder.lineage.formats.page.lanes import path_of, reduced, rows_of, width_of
 
 Graph = dict[str, list[str]]
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from pathfinder.core.io import DataError, write_json
 from pathfinder.lineage.__main__ import app
-from pathfinder.lineage.formats.model import Lineage
-from pathfinder.lineage.formats.page import render
+from pathfinder.lineage.formats.lineage import Lineage
+from pathfinder.lineage.formats.page.render import render
 from tests.lineage.formats.conftest import HOSTILE
 from tests.pages.test_browser import CHROMIUM, NARROWEST, PROBE, dom
 
@@ -114,7 +114,7 @@ def test_the_same_records_give_the_same_page(page: str, study: Path) -> None:
     ("target", "message"),
     [
         ("reports/tables.json#/results/7", "reports/tables.json#/results: has no .7."),
-        ("models/full#/x", "not a JSON file that is here"),
+        ("models/full#/x", "models/full: no such JSON file; name a figure by its place in one"),
         ("nowhere", "not an output in dvc.lock"),
     ],
 )

@@ -1,29 +1,19 @@
-"""One self-contained page of a history: a graph from the figures down to the lines of the sources.
-
-A row is a figure, the runs of a stage, or a source; it opens to show what is known of it. The page works without its
-script, which only lights up the way of a row. All text is untrusted, as in ``pathfinder.pages.page``.
-"""
+"""The nodes of the lineage page, consumers first: the figures, the runs of each stage, and the sources."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader
-from markupsafe import Markup
-
 from pathfinder.core.io import DataError
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage import history
 from pathfinder.lineage.evidence import signers_of, trusted_keys
-from pathfinder.lineage.formats.figures import Figure, figure_at, figures
-from pathfinder.lineage.formats.lanes import path_of, reduced, rows_of, width_of, x_of
-from pathfinder.lineage.formats.model import Run, in_order, read_json_file, read_lineage
-from pathfinder.lineage.formats.parts import (
+from pathfinder.lineage.formats.lineage import Run, in_order, read_json_file, read_lineage
+from pathfinder.lineage.formats.page.figures import Figure, figure_at, figures
+from pathfinder.lineage.formats.page.parts import (
     File,
     Line,
     Node,
@@ -38,53 +28,24 @@ from pathfinder.lineage.formats.parts import (
 )
 from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked
-from pathfinder.pages.page import PALETTE, anchor_of, escaped
+from pathfinder.pages.page import anchor_of
 from pathfinder.provenance.pipeline import MAIN, PIPELINES, read_pipelines
 
-_TEMPLATES = Path(__file__).parent / "templates"
 _TABLES = "reports/tables.json"
 _TRAJECTORIES = Path("artifacts/steps/trajectories.parquet")
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
 
 
-def render(root: Path, target: str | None = None) -> str:
-    """The page of the history behind ``target``, or behind everything that the pipeline makes, as HTML.
+def nodes_of(root: Path, target: str | None = None) -> list[Node]:
+    """The nodes behind ``target``, or behind everything that the pipeline makes.
 
-    A target such as ``reports/tables.json#/results/0/processbench`` is one figure: the page then holds the stages
-    that the figure rests on. Nothing is hashed again. Raises ``DataError`` as ``read_lineage`` does, or if the file
-    has no such figure.
+    Raises ``DataError`` as ``read_lineage`` does, or if ``target`` is a figure that its file does not have.
     """
-    nodes = _Pages(root, target).nodes()
-    parents = reduced({node.id: node.parents for node in nodes})
-    rows = rows_of([node.id for node in nodes], parents)
-    script = (_TEMPLATES / "lineage.js").read_text(encoding="utf-8")
-    style = PALETTE + (_TEMPLATES / "lineage.css").read_text(encoding="utf-8")
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else Markup(escaped(str(value))),  # noqa: S704
-    )
-    environment.globals |= {"path_of": path_of, "x_of": x_of}
-    recorded = sum(len([part for part in node.parts if part.tone != "none"]) for node in nodes)
-    page = environment.get_template("lineage.html").render(
-        title=f"Lineage of {target}" if target else "Lineage of the pipeline",
-        nodes=nodes,
-        rows=rows,
-        width=width_of(rows),
-        parents=parents,
-        counts={"stages": sum(bool(part.state) for node in nodes for part in node.parts), "recorded": recorded},
-        style=Markup(style),  # noqa: S704
-        script=Markup(script),  # noqa: S704
-        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-    )
-    return page.lstrip()
+    return _Nodes(root, target).nodes()
 
 
-class _Pages:
-    """Builds the nodes of the page, consumers first."""
+class _Nodes:
+    """What is known of the project while the nodes are made."""
 
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
@@ -119,7 +80,7 @@ class _Pages:
         if not is_made or not path.endswith(".json") or not (self.root / path).is_file():
             if pointer:
                 raise DataError(
-                    f"{path}: not a JSON file that is here; a figure is a place in one, such as {_TABLES}#/results/0"
+                    f"{path}: no such JSON file; name a figure by its place in one, for example {_TABLES}#/results/0"
                 )
             return []
         tables = read_json_file(self.root, path)

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from pathfinder.lineage.formats.figures import Figure
-from pathfinder.lineage.formats.model import Artefact, Run, text_of
+from pathfinder.lineage.formats.artefacts import Artefact
+from pathfinder.lineage.formats.lineage import Run, text_of
+from pathfinder.lineage.formats.page.figures import Figure
 
 _FILES_SHOWN = 200
 _MIB = 2**20

@@ -7,75 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
-from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote
 
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.lineage import history
-from pathfinder.lineage.evidence import entered_records
+from pathfinder.lineage.formats.artefacts import Artefact, artefacts, on_disk
 from pathfinder.lineage.graph import RAW, read_manifest
-from pathfinder.lineage.history import Locked, Record, read_record
-from pathfinder.lineage.published import EVIDENCE, FOLDER
-from pathfinder.lineage.stores import stores
+from pathfinder.lineage.history import Locked, Record, known_records
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import parsed
 from pathfinder.provenance.signing import Envelope
-
-NAMESPACE = "https://pathfinder-prm.invalid/"
-"""The prefix of every identifier that an export makes. It is a name, not an address (RFC 2606)."""
-PROJECT = "PathFinder-PRM reproduction"
-LICENCE = "Apache-2.0"
-"""The licence of the project's code; each source has its own."""
-_MEDIA_TYPES = {
-    ".css": "text/css",
-    ".csv": "text/csv",
-    ".dvc": "application/yaml",
-    ".dsse": "application/vnd.dsse+json",
-    ".gz": "application/gzip",
-    ".html": "text/html",
-    ".jinja": "text/plain",
-    ".json": "application/json",
-    ".jsonl": "application/jsonl",
-    ".lock": "text/plain",
-    ".md": "text/markdown",
-    ".parquet": "application/vnd.apache.parquet",
-    ".py": "text/x-python",
-    ".toml": "application/toml",
-    ".txt": "text/plain",
-    ".yaml": "application/yaml",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Artefact:
-    """A file or folder with the digests in a record; ``files`` holds the files of a folder by full path.
-
-    The sha256 of a folder is that of the JSON list of its files (``provenance.hashing``).
-    """
-
-    path: str
-    md5: str
-    sha256: str
-    size: int
-    files: Mapping[str, Artefact] = field(default_factory=dict)
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether the path is a folder."""
-        return self.md5.endswith(".dir")
-
-    def leaves(self) -> Iterator[Artefact]:
-        """The files of a folder, or the file itself."""
-        if self.is_folder:
-            yield from self.files.values()
-        else:
-            yield self
 
 
 @dataclass(frozen=True)
@@ -140,12 +86,12 @@ class Run:
     def statement(self) -> Artefact | None:
         """The file of the signed statement about the record, or ``None``."""
         path = self.record.path.with_suffix(SIGNED)
-        return _on_disk(path, self._name_of(path)) if path.is_file() else None
+        return on_disk(path, self._name_of(path)) if path.is_file() else None
 
     @cached_property
     def file(self) -> Artefact:
         """The file of the record."""
-        return _on_disk(self.record.path, self._name_of(self.record.path))
+        return on_disk(self.record.path, self._name_of(self.record.path))
 
     @cached_property
     def key_ids(self) -> list[str]:
@@ -239,7 +185,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
     runs, unrecorded = [], []
     for name in producers_first(chosen):
         stage = chosen[name]
-        record = next((each for each in _known_records(root, name) if each.made(stage)), None)
+        record = next((each for each in known_records(root, name) if each.made(stage)), None)
         if record is None:
             unrecorded.append(stage)
         else:
@@ -251,14 +197,6 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
         )
     sources = read_manifest(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
-
-
-def _known_records(root: Path, stage: str) -> Iterator[Record]:
-    """The records of this machine, then those that remotes here, or copies of other remotes, contain."""
-    yield from entered_records(root, stage)
-    for store in stores(root):
-        folder = (store.folder or root / EVIDENCE / store.name) / FOLDER / "records" / stage
-        yield from (read_record(path, root) for path in sorted(folder.glob("*.json")))
 
 
 def _behind(stages: dict[str, Locked], names: list[str]) -> dict[str, Locked]:
@@ -285,42 +223,6 @@ def in_order(above: Mapping[str, Set[str]]) -> list[str]:
         ready = (name for name in waiting if above[name] - {name} <= order.keys())
         order[next(ready, waiting[0])] = None  # a circle can only come from an edited lock
     return list(order)
-
-
-def artefacts(entries: Mapping[str, Any]) -> dict[str, Artefact]:
-    """The path entries of a record, sorted by path."""
-    return {path: _artefact(path, entry) for path, entry in sorted(entries.items())}
-
-
-def _artefact(path: str, entry: Mapping[str, Any]) -> Artefact:
-    files = {f"{path}/{name}": _artefact(f"{path}/{name}", file) for name, file in (entry.get("files") or {}).items()}
-    return Artefact(path, entry["md5"], entry["sha256"], entry["size"], files)
-
-
-def _on_disk(path: Path, name: str) -> Artefact:
-    content = path.read_bytes()
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    return Artefact(name, md5, hashlib.sha256(content).hexdigest(), len(content))
-
-
-def media_type(path: str) -> str:
-    """The media type of a file by its ending; ``application/octet-stream`` if unknown."""
-    return _MEDIA_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
-
-
-def uri(kind: str, *names: str) -> str:
-    """An identifier of this project for a thing of a kind: ``https://pathfinder-prm.invalid/stage/train%40full``."""
-    return NAMESPACE + "/".join([kind, *(quote(name, safe="/") for name in names)])
-
-
-def uuid_of(*names: str) -> str:
-    """A UUID (version 5) that depends only on the names."""
-    return str(uuid.uuid5(uuid.NAMESPACE_URL, uri("id", *names)))
-
-
-def licence_url(licence: str) -> str:
-    """The SPDX page of a licence."""
-    return f"https://spdx.org/licenses/{quote(licence, safe='.-+')}"
 
 
 def text_of(value: Any) -> str:

@@ -1,0 +1,1 @@
+"""The history as one page that loads nothing."""
