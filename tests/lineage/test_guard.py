@@ -20,11 +20,12 @@ from pathfinder.core.io import DataError
 from pathfinder.lineage.check import check
 from pathfinder.lineage.history import read_lock
 from pathfinder.lineage.remote.guard import Guard
+from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.provenance.signing import KEY_FILE, own_key, public_pem
-from tests.lineage.far_tamperings import flipped, key_of
-from tests.lineage.tamperings import GIT, objects, replace
-from tests.support.miniature import dvc
+from tests.lineage.tampering.bucket import flipped
+from tests.lineage.tampering.edits import objects, replace
+from tests.support.miniature import GIT, dvc
 
 WEIGHTS = Path("models/full/weights.txt")
 
@@ -59,7 +60,7 @@ def by_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 def listing_of_the_other_model(project: Path, remote: Path) -> None:
     """The folder's listing names the weights of the other model, as an attacker with the bucket would write it."""
     one, other = (objects(project, path) for path in ("models/full", "models/plain"))
-    replace(remote / key_of(one[0]), one[1], other[1])
+    replace(object_file(remote, one[0]), one[1], other[1])
 
 
 def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,14 +91,14 @@ def test_dvc_installs_other_weights_where_the_guard_refuses(clone: Path, project
 
 
 def flip_weights(project: Path, remote: Path) -> None:
-    path = remote / key_of(objects(project, "models/full")[1])
+    path = object_file(remote, objects(project, "models/full")[1])
     content = flipped(path.read_bytes())
     path.unlink()
     path.write_bytes(content)
 
 
 def delete_weights(project: Path, remote: Path) -> None:
-    (remote / key_of(objects(project, "models/full")[1])).unlink()
+    (object_file(remote, objects(project, "models/full")[1])).unlink()
 
 
 def edit_the_log(project: Path, remote: Path) -> None:

@@ -11,9 +11,8 @@ import pytest
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.lineage.check import check
-from pathfinder.lineage.published import EVIDENCE
 from pathfinder.lineage.remote.mirror import fetch
-from pathfinder.lineage.stores import stores
+from pathfinder.lineage.stores import EVIDENCE, stores
 from pathfinder.sources.remote import open_store
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 

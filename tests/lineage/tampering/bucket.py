@@ -1,4 +1,4 @@
-"""The tamperings of ``test_tampering`` in a bucket. Each says what an error must name, and how the remote is read."""
+"""Tamperings in a bucket. Each says what an error must name, and how the remote is read."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from pathlib import Path
 
 from pathfinder.lineage.history import read_lock, read_records
 from pathfinder.lineage.remote.far import Remote
+from pathfinder.lineage.stores import object_key
 from pathfinder.sources.remote import Store
-from tests.lineage.tamperings import OUTS, objects
+from tests.lineage.tampering.edits import OUTS, objects
 
 LOG = "pathfinder/log/{:08d}.json"
 
@@ -51,7 +52,7 @@ class Bucket:
 
     def object(self, path: str, part: int = 0) -> str:
         """The key of the object of an out (0) or of its first file (1)."""
-        return key_of(objects(self.project, path)[part])
+        return object_key(objects(self.project, path)[part])
 
     def manifest(self, number: int) -> str:
         entry = json.loads(self.store.read(LOG.format(number)))
@@ -75,10 +76,6 @@ class Far:
     tamper: Callable[[Bucket], str]
     remote: Remote = "quick"
     fetched: bool = True
-
-
-def key_of(md5: str) -> str:
-    return f"files/md5/{md5[:2]}/{md5[2:]}"
 
 
 def flipped(content: bytes) -> bytes:
@@ -127,8 +124,8 @@ def stored() -> Iterator[Far]:
     def listing(bucket: Bucket) -> str:
         """The folder's listing names the weights of the other model."""
         one, other = (objects(bucket.project, path) for path in ("models/full", "models/plain"))
-        bucket.edit(key_of(one[0]), one[1].encode(), other[1].encode())
-        return f"{key_of(one[0])}: md5 is"
+        bucket.edit(object_key(one[0]), one[1].encode(), other[1].encode())
+        return f"{object_key(one[0])}: md5 is"
 
     yield Far("edit a listing", listing)
 
@@ -151,8 +148,8 @@ def stored() -> Iterator[Far]:
     def earlier(bucket: Bucket) -> str:
         """An object that only the first entry of the log names."""
         old = read_records(bucket.project, "train@full")[-1].content["outputs"]["models/full"]["files"]["weights.txt"]
-        bucket.put(key_of(old["md5"]), b"x" * old["size"])
-        return f"{key_of(old['md5'])}: md5 is"
+        bucket.put(object_key(old["md5"]), b"x" * old["size"])
+        return f"{object_key(old['md5'])}: md5 is"
 
     yield Far("flip a file of an earlier run", earlier)
 
@@ -286,6 +283,3 @@ def runs() -> Iterator[Far]:
         yield Far(f"poison the run cache{when}", poison, fetched=fetched)
     yield Far("break the run cache", broken)
     yield Far("plant an entry in the run cache", planted, fetched=False)
-
-
-FAR = [*stored(), *evidence(), *log(), *runs()]

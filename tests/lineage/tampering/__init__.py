@@ -1,0 +1,1 @@
+"""The catalogue of tamperings with a finished run, by what they change."""
