@@ -15,14 +15,22 @@ import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from flows import storage
-from pathfinder.lineage.history import read_lock, read_records
+from pathfinder.lineage.history import read_records
+from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.signing import own_key, public_pem
-from tests.lineage.far_tamperings import key_of
-from tests.lineage.tamperings import GIT, replace, rewrite
-from tests.support.miniature import ROOT, dvc
+from pathfinder.sources.remote import open_store
+from tests.lineage.tampering.edits import objects, replace, rewrite
+from tests.support.isolated import run_isolated
+from tests.support.miniature import GIT, ROOT, dvc
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 _BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 BLOCKS = _BLOCK.findall((ROOT / "docs/audit.md").read_text(encoding="utf-8"))
+SHELL = ["sh", "-c", "\n".join(f"{block}\necho 'block {n} done'" for n, block in enumerate(BLOCKS, start=1))]
+"""The blocks, each followed by a line that says so."""
+OUTSIDE = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part)
+"""The search path without this project's environment."""
+AWS = ROOT / "infra/requirements-aws.lock"
 ITEMS = [
     {"id": f"gsm8k-{number}", "label": label, "steps": ["1 + 1 = 2", "2 + 1 = 4"]}
     for number, label in enumerate((1, -1, 1, 0, -1))
@@ -95,22 +103,41 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def follow(folder: Path) -> tuple[int, list[str]]:
     """Run the blocks in one shell, without this project's environment; returns the exit status and its output."""
-    path = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part)
-    environment = {
-        "PATH": path,
-        "HOME": str(folder),
-        "BUCKET": str(folder / "bucket"),
-        "KEY": str(folder / "runner.pem"),
-    }
-    script = "\n".join(f"{block}\necho 'block {number} done'" for number, block in enumerate(BLOCKS, start=1))
+    environment = {"HOME": str(folder), "BUCKET": str(folder / "bucket"), "KEY": str(folder / "runner.pem")}
     done = subprocess.run(
-        ["sh", "-c", script], cwd=folder / "clone", env=environment, capture_output=True, text=True, check=False
+        SHELL,
+        cwd=folder / "clone",
+        env={"PATH": OUTSIDE, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return done.returncode, [*done.stdout.splitlines(), *done.stderr.splitlines()]
 
 
-def test_a_stranger_verifies_a_figure_down_to_a_line(folder: Path) -> None:
-    status, lines = follow(folder)
+def follow_with_s3(folder: Path) -> tuple[int, list[str]]:
+    """The same with the objects in an S3 bucket and the AWS command line, in an environment of its own."""
+    with s3_server() as endpoint, pytest.MonkeyPatch.context() as patch:
+        credentials = s3_environment(endpoint)
+        for name, value in credentials.items():
+            patch.setenv(name, value)
+        address = f"{s3_bucket(endpoint)}/a/prefix"
+        store = open_store(address)
+        for path in (path for path in (folder / "bucket").rglob("*") if path.is_file()):
+            store.put(path.relative_to(folder / "bucket").as_posix(), path.read_bytes())
+        environment = {"BUCKET": address, "KEY": str(folder / "runner.pem"), "AWS_ENDPOINT_URL": endpoint}
+        home = ["env", f"HOME={folder}"]  # uv needs that of the user
+        done = run_isolated(
+            AWS, [*home, *SHELL], os.environ | {"PATH": OUTSIDE, **credentials, **environment}, folder / "clone"
+        )
+    return done.returncode, [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+@pytest.mark.parametrize("way", [follow, follow_with_s3])
+def test_a_stranger_verifies_a_figure_down_to_a_line(
+    folder: Path, way: Callable[[Path], tuple[int, list[str]]]
+) -> None:
+    status, lines = way(folder)
     assert status == 0, lines
     assert [line for line in lines if line.endswith("done")] == [f"block {n} done" for n in range(1, len(BLOCKS) + 1)]
     for expected in (
@@ -125,14 +152,12 @@ def test_a_stranger_verifies_a_figure_down_to_a_line(folder: Path) -> None:
 
 
 def other_figure(bucket: Path, project: Path) -> None:
-    path = bucket / key_of(read_lock(project)["processbench@full"].outs["metrics/processbench/full.json"])
+    path = object_file(bucket, objects(project, "metrics/processbench/full.json")[0])
     rewrite(path, path.read_text().replace("57.", "99."))
 
 
 def other_predictions(bucket: Path, project: Path) -> None:
-    path = bucket / key_of(
-        read_lock(project)["processbench@full"].outs["artifacts/predictions/processbench/full.jsonl"]
-    )
+    path = object_file(bucket, objects(project, "artifacts/predictions/processbench/full.jsonl")[0])
     rewrite(path, path.read_text().replace('"prediction": 7', '"prediction": -1'))
 
 

@@ -1,0 +1,37 @@
+"""Commands with tools that do not fit into the project's environment: uv installs them for one command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+_UNREACHABLE = ("Could not connect", "dns error", "error sending request", "Failed to fetch")
+
+
+def run_isolated(
+    lock: Path, command: Sequence[str], environment: Mapping[str, str] = os.environ, cwd: Path = Path()
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in an environment that holds exactly the packages of a lock file.
+
+    Skips the test if uv is not installed or the package index cannot be reached.
+    """
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv is not installed")
+    done = subprocess.run(
+        [uv, "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(lock), *command],
+        env={name: value for name, value in environment.items() if name != "PYTHONPATH"},
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode and any(text in done.stderr for text in _UNREACHABLE):
+        pytest.skip(f"the package index is not reachable, so the packages of {lock.name} cannot be installed")
+    return done
