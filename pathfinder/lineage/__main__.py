@@ -1,10 +1,6 @@
-"""Audit results; needs only the repository, not DVC or Prefect.
+"""Audit results and ask the history; needs only the repository and git, not DVC or Prefect.
 
-Run     python -m pathfinder.lineage up models/full     trace a path, or a figure, to the source files
-        python -m pathfinder.lineage check [PATH]       re-hash everything; exit status 1 on any difference, 2 if unable
-        python -m pathfinder.lineage fetch              copy the records of remotes on other machines
-        python -m pathfinder.lineage record ID [--json] trace one record from its upstream line to its training example
-        python -m pathfinder.lineage why ITEM [--json]  name the training records that a decision rests on
+Run     python -m pathfinder.lineage --help     list the verbs; docs/lineage.md explains them
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ from pathfinder.lineage.verbs import cli as verbs
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer(
-    help="Trace an artefact to its inputs and verify that nothing has changed.",
+    help="Trace results to their inputs, verify that nothing has changed, and ask what was made from what.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -69,7 +65,7 @@ def check(
 
 @app.command()
 def fetch(as_json: AsJson = False) -> None:
-    """Copy the records and the log of remotes on other machines, so that check can use them."""
+    """Copy the records and the log of remotes on other machines, so that the other verbs can use them."""
     from pathfinder.lineage.remote import mirror
 
     lines = mirror.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]

@@ -196,15 +196,15 @@ class _Checker:
 
     def _against_producers(self, stage: Locked, blamed: set[str]) -> Iterator[Finding]:
         """Digests on which two stages of the locks differ, unless an edit of the path explains it."""
-        for path, md5 in stage.deps.items():
-            for maker in history.producers(self.locked, path):
-                if (made := maker.outs.get(path, md5)) == md5 or any(history.overlap(path, each) for each in blamed):
-                    continue
-                if stage.name == history.SHIPPED_POINTER:
-                    message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
-                    yield Finding(history.as_shipped(path), message)
-                else:
-                    yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
+        for path, maker in history.other_makers(stage, self.locked):
+            if any(history.overlap(path, each) for each in blamed):
+                continue
+            md5, made = stage.deps[path], maker.outs[path]
+            if stage.name == history.SHIPPED_POINTER:
+                message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
+                yield Finding(history.as_shipped(path), message)
+            else:
+                yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
 
     def _objects(self, objects: Objects) -> Iterator[Finding]:
         for stage in self.chosen.values():

@@ -171,8 +171,9 @@ class Claims:
 
     def _sha256(self) -> Iterator[Finding]:
         """Files that have the md5 in the record but other bytes."""
-        for kind in ("inputs", "rooms", "code", "outputs") if self.record else ():
-            for path, entry in self.record.content[kind].items() if self.record else ():
+        content = self.record.content if self.record else {}
+        for kind in ("inputs", "rooms", "code", "outputs"):
+            for path, entry in content.get(kind, {}).items():
                 found = self.workspace.digest(path)
                 if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
                     message = f"sha256 is {found.sha256}, the record of the run has {entry['sha256']}, with one md5"
@@ -185,8 +186,9 @@ class Claims:
         """The md5 of each file in the folder with this digest: from a store or from the record."""
         if files := listing_of(self.stores, md5):
             return files
-        for kind in ("inputs", "rooms", "outputs") if self.record else ():
-            entry = self.record.content[kind].get(path, {}) if self.record else {}
+        content = self.record.content if self.record else {}
+        for kind in ("inputs", "rooms", "outputs"):
+            entry = content.get(kind, {}).get(path, {})
             if entry.get("md5") == md5:
                 return {name: file["md5"] for name, file in (entry.get("files") or {}).items()}
         return {}

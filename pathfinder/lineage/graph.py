@@ -1,4 +1,4 @@
-"""The lineage of a file back to its sources, as text: the stages that made it, their inputs, code and parameters."""
+"""The trees from files back to their sources: the stages that made them, with inputs, code and parameters."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _LONGEST_PARAMS = 400
 
 @dataclass(slots=True)
 class Node:
-    """A path or a stage, notes about it, and what it was made from; ``facts`` are the same for programs."""
+    """A path or a stage with notes for people, facts for programs, and the nodes that it was made from."""
 
     title: str
     notes: list[str] = field(default_factory=list)
@@ -61,12 +61,6 @@ class Node:
     def as_json(self) -> dict[str, Any]:
         """The facts of the node and of those below it."""
         return self.facts | ({"made of": [child.as_json() for child in self.children]} if self.children else {})
-
-
-def up(path: str | Path, root: Path = Path(".")) -> str:
-    """The tree behind ``path`` as text; raises ``DataError`` as ``trees`` does."""
-    (node,) = trees([Path(path).as_posix()], root)
-    return "\n".join(node.lines()) + "\n"
 
 
 def trees(paths: Iterable[str], root: Path) -> list[Node]:
@@ -109,7 +103,7 @@ class _Writer:
         self.root, self.stages = root, stages
         self.manifest = read_manifest(root)
         self.written: set[str] = set()
-        self.named: set[tuple[str, str]] = set()  # code paths and their digests already in the text
+        self.named: set[tuple[str, str]] = set()  # code paths and digests that were written already
 
     def path(self, path: str) -> Node:
         makers = history.producers(self.stages, path)

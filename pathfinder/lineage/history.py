@@ -24,6 +24,8 @@ from pathfinder.provenance.pipeline import PIPELINES
 from pathfinder.provenance.schema import Count, Form, Md5, StageRecord, validated
 
 MAIN_LOCK = "dvc.lock"
+LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
+"""The dvc.lock of each pipeline."""
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
 PUBLISHED, FETCHED = "pathfinder/records", ".pathfinder/evidence"
 """The folder of records in a remote, and the folder with copies from remotes on other machines."""
@@ -135,11 +137,12 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
     Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has another form.
     """
-    locks = [file.with_name("dvc.lock") for file in PIPELINES]
-    if not (root / locks[0]).exists():
-        raise DataError(f"{root / locks[0]}: no such file, so no stage has run here; run the pipeline with `dvc repro`")
+    if not (root / MAIN_LOCK).exists():
+        raise DataError(
+            f"{root / MAIN_LOCK}: no such file, so no stage has run here; run the pipeline with `dvc repro`"
+        )
     stages: dict[str, Locked] = {}
-    for lock in locks:
+    for lock in LOCK_FILES:
         if (root / lock).exists():
             stages |= read_stages(root / lock, lock.as_posix())
     for path in pointers(root):
@@ -151,7 +154,7 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
 
 def read_stages(path: Path, name: str) -> dict[str, Locked]:
-    """The stages of one dvc.lock, which ``name`` stands for in messages; raises ``DataError`` if its form is wrong."""
+    """The stages of one dvc.lock, which messages call ``name``; raises ``DataError`` if its form is wrong."""
     content = validated(LockFile, read_yaml(path), name)
     return {stage: locked_stage(stage, entry, name) for stage, entry in (content.stages or {}).items()}
 
@@ -173,7 +176,7 @@ def pointers(root: Path) -> Iterator[Path]:
 
 
 def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
-    """Pretraining out -> md5 of its copy in data/, if a store here has the listing that ``data.dvc`` names."""
+    """Pretraining out -> md5 of its copy in data/; empty if no store on this machine has the listing of data/."""
     outs = [out for stage in stages.values() for out in stage.outs if out.startswith(f"{SHIPPED_LEVEL}/")]
     files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
     return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs} if files else {}
@@ -186,7 +189,7 @@ def read_records(root: Path, stage: str) -> list[Record]:
 
 
 def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
-    """The records of a stage, newest first: those here, and intact ones in remotes on this machine and fetched copies.
+    """The records of a stage, newest first: the project's, and the intact ones in ``record_folders``.
 
     So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only those
     whose name or content has one of these texts.
@@ -199,12 +202,17 @@ def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Rec
                 yield path
 
     found = {path.stem: read_record(path, root) for path in files(root / RECORDS)}
-    remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
-    for folder in (*remotes, *sorted((root / FETCHED).glob("*"))):
-        for path in files(folder / PUBLISHED):
+    for folder in record_folders(root):
+        for path in files(folder):
             if path.stem not in found and (record := read_record(path, root)).is_intact:
                 found[path.stem] = record
     return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+
+
+def record_folders(root: Path) -> list[Path]:
+    """The folders of records in remotes on this machine, and in fetched copies of other remotes."""
+    remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
+    return [folder / PUBLISHED for folder in (*remotes, *sorted((root / FETCHED).glob("*")))]
 
 
 def read_record(path: Path, root: Path) -> Record:
@@ -223,6 +231,12 @@ def read_record(path: Path, root: Path) -> Record:
 def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
     """The stages with an out that is ``path``, contains it or is below it."""
     return [stage for stage in stages.values() if any(overlap(out, path) for out in stage.outs)]
+
+
+def other_makers(stage: Locked, stages: dict[str, Locked]) -> Iterator[tuple[str, Locked]]:
+    """Each input of ``stage`` that another stage made with other bytes, and that stage."""
+    for path, md5 in stage.deps.items():
+        yield from ((path, maker) for maker in stages.values() if maker.outs.get(path, md5) != md5)
 
 
 def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:

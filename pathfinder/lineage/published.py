@@ -21,6 +21,7 @@ from pathfinder.lineage.evidence import signers_of, statement_digest
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_record
 from pathfinder.lineage.objects import Objects
+from pathfinder.lineage.stores import FOLDER
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
 from pathfinder.provenance.signing import Envelope, verify
@@ -29,9 +30,6 @@ SENT = Path(".pathfinder/sent.json")
 """The sha256 of the dvc.lock that this machine last published, by address."""
 SEEN = Path(".pathfinder/seen.json")
 """The newest entry of a log that this machine has seen, by address."""
-FOLDER = "pathfinder"
-EVIDENCE = Path(".pathfinder/evidence")
-"""Copies of what remotes on other machines published, by the name of the remote."""
 ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
 
 

@@ -13,6 +13,10 @@ from pathfinder.core.io import DataError, parse_json
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.schema import Form, Md5
 
+FOLDER = "pathfinder"
+"""The folder in a remote with what runs published: see ``pathfinder.lineage.published``."""
+EVIDENCE = Path(".pathfinder/evidence")
+"""Copies of what remotes on other machines published, by the name of the remote."""
 REMOTES_NOT_READ = "://"
 """A remote whose address contains this is on another machine."""
 
@@ -69,9 +73,14 @@ def object_stores(root: Path) -> Iterator[Path]:
     return (store.folder for store in stores(root) if store.folder is not None)
 
 
+def object_key(md5: str) -> str:
+    """Where a cache or a remote keeps the object with this md5, relative to its folder or address."""
+    return f"files/md5/{md5[:2]}/{md5[2:]}"
+
+
 def object_file(store: Path, md5: str) -> Path:
-    """Where a cache or a remote keeps the object with this md5."""
-    return store / "files" / "md5" / md5[:2] / md5[2:]
+    """The object with this md5 in a cache or a remote on this machine."""
+    return store / object_key(md5)
 
 
 def read_listing(file: Path) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Trace one record from its upstream line to its training example, or to the stage that excluded it.
 
-Everything is verified again: the line is parsed, the judge's prompt is rebuilt and compared, the judge's answers are
-parsed. Parts of the pipeline that have not run are "not yet". Tables are scanned lazily, so one record of a million
+Everything is verified again: the line is parsed, the judge's prompt is rebuilt, and its answers are parsed. A stage
+that has not run shows "not yet" in its part. Tables are scanned lazily, so one record of a million
 takes about a second.
 """
 
@@ -65,7 +65,7 @@ _BUILD_REASONS = {
 def trace_record(text: str) -> Trace:
     """The trace of the record, or of all records of the trajectory, with the id ``text``.
 
-    Raises ``DataError`` if it is not an id or no data here has it; the message suggests similar ids.
+    Raises ``DataError`` if it is not an id or no table has it; the message suggests similar ids.
     """
     identity = parse_identity(text)
     if not (ARTIFACTS / "raw").is_dir() and not (ARTIFACTS / "steps").is_dir():
@@ -197,7 +197,7 @@ def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any
 
 
 def _links(text: str, step: dict[str, Any], found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> dict[str, str]:
-    """Each link of the record's way, recomputed from the tables before it."""
+    """Each link from the judge's journal to the training example, recomputed from the tables before it."""
     answers = rows_of("labels/answers", "id", text) or []
     label, clean, drop = (row_of(table, "id", text) for table in ("labels/labels", "clean/clean", "clean/drops"))
     decision = row_of("decisions", "id", text)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.lineage.graph import up
 from pathfinder.lineage.history import read_records
+from tests.support.upwards import up
 
 
 def test_up_traces_a_model_to_the_source_files(made: Path) -> None:

@@ -15,7 +15,7 @@ from pathfinder.core.io import TransientError
 from pathfinder.lineage.check import check
 from pathfinder.lineage.remote.reading import VERIFIED
 from pathfinder.sources import remote
-from tests.lineage.tamperings import flip
+from tests.lineage.tampering.edits import flip
 
 
 @pytest.fixture

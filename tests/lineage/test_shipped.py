@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from pathfinder.lineage.check import check
-from pathfinder.lineage.graph import up
 from pathfinder.provenance.hashing import digest_listing, digest_path
 from tests.support.miniature import dvc
+from tests.support.upwards import up
 
 PRETRAIN = """
 from pathlib import Path

@@ -16,6 +16,8 @@ from pathlib import Path
 from pathfinder.provenance.signing import KEY_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
+GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
+"""A command that can commit."""
 _DOWNLOAD = """
 from pathlib import Path
 from pathfinder.core.io import sha256_file, write_json
@@ -125,8 +127,7 @@ def miniature(folder: Path) -> Path:
     dvc(project, "init", "-q")
     shutil.copyfile(ROOT / ".dvcignore", project / ".dvcignore")
     dvc(project, "add", "-q", "data")
-    git = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
-    subprocess.run([*git, "add", "-A"], cwd=project, check=True)
-    subprocess.run([*git, "commit", "-qm", "project"], cwd=project, check=True)
+    subprocess.run([*GIT, "add", "-A"], cwd=project, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "project"], cwd=project, check=True)
     dvc(project, "repro", "-q")
     return project

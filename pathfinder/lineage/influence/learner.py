@@ -23,7 +23,7 @@ from pathfinder.tree.passes import Prompter
 
 
 class TreeLearner:
-    """A network and the records that it learns from; ``learner.Learner`` for trees.
+    """A network and the records that it learns from: the ``replay.Learner`` of tree models.
 
     ``weights`` holds the weight of every record: 1, or 0 for a record that is removed. The other records keep their
     optimiser steps, so only the removal differs.

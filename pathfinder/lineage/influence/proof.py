@@ -2,9 +2,10 @@
 
 Run     python -m pathfinder.lineage.influence.proof .pathfinder/why/proof     (in a finished quickstart)
 
-The jobs are files in the folder, so an interrupted campaign continues, and several processes can share it: start each
-with its own ``--part``. ``summary.json`` has the results; docs/why.md says how to read them. Everything is drawn from
-``SETTING``, which was fixed before any held-out decision was explained.
+The jobs are files in the folder, so an interrupted campaign continues, and two processes can share it: start one with
+``--part named`` and one with ``--part others``, then write the summary with ``--part summary``. ``summary.json`` has
+the results; docs/why.md says how to read them. Everything is drawn from ``SETTING``, which was fixed before any
+held-out decision was explained.
 
 The setting: a run of variant ``full`` on a seeded choice of whole training trees with 794 records, because one training
 then costs 3 s. Held out are the items at odd places of ProcessBench; the even ones served to choose the setting. The
@@ -23,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from pathfinder.core.io import atomic_file, write_json
+from pathfinder.core.io import DataError, atomic_file, write_json
 from pathfinder.core.text import errors_without_traceback
 
 SETTING: dict[str, Any] = {
@@ -53,7 +54,6 @@ class Campaign:
     trajectory: Any
     steps: list[Any]
     outputs: npt.NDArray[np.float64]
-    names: list[str]
 
     @property
     def records(self) -> int:
@@ -69,8 +69,6 @@ class Campaign:
 
 def open_campaign(folder: Path) -> Campaign:
     """Train the setting's model and choose its decisions."""
-    import torch
-
     from pathfinder.benchmarks.readers import read_processbench
     from pathfinder.core import mixes, records
     from pathfinder.core.io import read_parquet
@@ -78,27 +76,18 @@ def open_campaign(folder: Path) -> Campaign:
     from pathfinder.core.prompts import VARIANTS
     from pathfinder.core.steps import Solution
     from pathfinder.lineage.influence.decision import decisive, rewards, step_of
-    from pathfinder.lineage.influence.learner import TreeLearner
     from pathfinder.lineage.influence.replay import rates_of, replay
-    from pathfinder.models.tokens import load_tokenizer
-    from pathfinder.training.examples import read_examples
-    from pathfinder.training.network import load_network
-    from pathfinder.tree.passes import Prompter
+    from pathfinder.lineage.influence.trained import learner_of
+    from pathfinder.lineage.influence.why import BASE, BENCHMARK, TRAIN
 
-    torch.set_num_threads(1)
-    base = Path("artifacts/raw/models/base")
     settings = load_params().train.model_copy(update={"batch_samples": SETTING["batch_samples"]})
-    tokenizer = load_tokenizer(base)
-    prompter = Prompter(tokenizer, VARIANTS["full"])
-    trees = mixes.take(
-        read_parquet(Path("artifacts/train/train.parquet"), records.TREES), SETTING["records"], SETTING["seed"]
-    )
-    network, _ = load_network(base, tokenizer, settings)
-    learner = TreeLearner(read_examples(trees, prompter, settings.token_budget), prompter, network, settings)
+    trees = mixes.take(read_parquet(TRAIN, records.TREES), SETTING["records"], SETTING["seed"])
+    learner = learner_of(trees, BASE, VARIANTS["full"], settings)
+    network, prompter = learner.network, learner.prompter
     trajectory = replay(learner, rates_of(settings, learner.steps), settings.max_grad_norm)
     learner.set(trajectory.final)
-    steps, outputs, names, right = [], [], [], []
-    for item in read_processbench(Path("artifacts/raw/processbench")).items[1::2]:
+    steps, outputs, right = [], [], []
+    for item in read_processbench(BENCHMARK).items[1::2]:
         solution = Solution(item.id, item.problem, item.steps)
         mine = [step_of(prompter, solution, number) for number in range(len(item.steps))]
         found = rewards(network, prompter, mine)
@@ -108,7 +97,6 @@ def open_campaign(folder: Path) -> Campaign:
         if abs(found[at].log_odds) < SETTING["nearest"]:
             steps.append(mine[at])
             outputs.append(found[at].log_odds)
-            names.append(f"{item.id} step {at}")
     chosen = np.sort(np.random.default_rng(SETTING["seed"]).permutation(len(steps))[: SETTING["decisions"]])
     about = {
         "setting": SETTING,
@@ -119,15 +107,8 @@ def open_campaign(folder: Path) -> Campaign:
         "near": len(steps),
     }
     write_json(folder / "about.json", about)
-    return Campaign(
-        folder,
-        learner,
-        settings,
-        trajectory,
-        [steps[i] for i in chosen],
-        np.array([outputs[i] for i in chosen]),
-        [names[i] for i in chosen],
-    )
+    outputs_of_chosen = np.array([outputs[i] for i in chosen])
+    return Campaign(folder, learner, settings, trajectory, [steps[i] for i in chosen], outputs_of_chosen)
 
 
 def scores_of(campaign: Campaign, first: int) -> npt.NDArray[np.float64]:
@@ -162,7 +143,7 @@ def run_job(campaign: Campaign, kind: str, number: int) -> None:
     from pathfinder.lineage.influence.learner import TreeLearner
     from pathfinder.lineage.influence.replay import rates_of, replay
 
-    path = campaign.folder / f"{kind}-{number:03d}.json"
+    path = file_of(campaign.folder, kind, number)
     if path.exists():
         return
     removed = _removed(campaign, kind, number)
@@ -198,7 +179,25 @@ def jobs(part: str) -> Iterator[tuple[str, int]]:
     if part in ("all", "named"):
         yield from (("named", number) for number in range(SETTING["decisions"]))
     if part in ("all", "others"):
+        yield "base", 0
         yield from ((kind, number) for kind in counts for number in range(counts[kind]))
+
+
+def file_of(folder: Path, kind: str, number: int) -> Path:
+    """Where the result of a job is stored."""
+    return folder / f"{kind}-{number:03d}.json"
+
+
+def write_summary(folder: Path) -> None:
+    """Write ``summary.json``; raises ``DataError`` if a job is not finished."""
+    from pathfinder.lineage.influence.summary import summarise
+
+    if missing := [job for job in jobs("all") if not file_of(folder, *job).exists()]:
+        raise DataError(
+            f"{folder}: {len(missing)} jobs are not finished; run "
+            f"`python -m pathfinder.lineage.influence.proof {folder}`"
+        )
+    write_json(folder / "summary.json", summarise(folder))
 
 
 def main(
@@ -208,15 +207,12 @@ def main(
     ] = "all",
 ) -> None:
     """Run the campaign, or continue it, and write its summary."""
-    campaign = open_campaign(folder)
-    if part in ("all", "others"):
-        run_job(campaign, "base", 0)
-    for kind, number in jobs(part):
-        run_job(campaign, kind, number)
+    if part != "summary":
+        campaign = open_campaign(folder)
+        for kind, number in jobs(part):
+            run_job(campaign, kind, number)
     if part in ("all", "summary"):
-        from pathfinder.lineage.influence.summary import summarise
-
-        write_json(folder / "summary.json", summarise(folder, campaign.names))
+        write_summary(folder)
 
 
 if __name__ == "__main__":

@@ -2,61 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.core.io import DataError, read_json
+from pathfinder.benchmarks.bootstrap import mean_interval
+from pathfinder.core.io import read_json
+from pathfinder.lineage.influence.why import PLAUSIBLE
 
 _Numbers = npt.NDArray[np.float64]
 _DRAWS, _SEED, _CONFIDENCE = 10_000, 0, 0.95
-_FEWEST = 6
-"""Retrainings without which a rank correlation says nothing."""
 
 
-def summarise(folder: Path, names: Sequence[str]) -> dict[str, Any]:
-    """What the finished jobs in ``folder`` show about the decisions ``names``.
-
-    A campaign need not be finished; every figure names how many jobs it rests on. Raises ``DataError`` if all named or
-    all random removals are missing.
-    """
+def summarise(folder: Path) -> dict[str, Any]:
+    """What the finished jobs in ``folder`` show about the campaign's decisions."""
     base = read_json(folder / "base-000.json")
     outputs, correct = np.array(base["outputs"]), np.array(base["correct"])
     jobs = {kind: _jobs(folder, kind) for kind in ("named", "random", "order", "half")}
-    numbers = [number for number, _ in jobs["named"]]
-    flips = {kind: np.array([np.array(job["correct"]) != correct for _, job in found]) for kind, found in jobs.items()}
-    own = np.array([flips["named"][at][number] for at, number in enumerate(numbers)], dtype=float)
-    random = flips["random"][:, numbers].astype(float)
-    scores = _scores(folder, len(names))
-    removed = np.array([len(job["removed"]) for _, job in jobs["named"]])
-    predicted = np.array([outputs[number] - scores[number][job["removed"]].sum() for number, job in jobs["named"]])
-    actual = np.array([job["outputs"][number] for number, job in jobs["named"]])
-    factor = _factor(own, random)
-    about = read_json(folder / "about.json")
+    flips = {kind: np.array([np.array(job["correct"]) != correct for job in found]) for kind, found in jobs.items()}
+    own, random = flips["named"].diagonal().astype(float), flips["random"].astype(float)
+    scores = _scores(folder, len(outputs))
+    predicted = np.array(
+        [output - row[job["removed"]].sum() for output, row, job in zip(outputs, scores, jobs["named"], strict=True)]
+    )
+    actual = np.array([job["outputs"][number] for number, job in enumerate(jobs["named"])])
+    toward = np.sign(outputs)
     summary: dict[str, Any] = {
-        "about": about,
-        "decisions": len(numbers),
-        "removed": int(removed[0]),
+        "about": read_json(folder / "about.json"),
+        "decisions": len(outputs),
+        "decisions with unreliable scores": int((np.abs(scores).max(axis=1) > PLAUSIBLE).sum()),
+        "removed": len(jobs["named"][0]["removed"]),
         "flipped": {
             "named": _share(own),
             "random": _share(random.mean(axis=0)) | {"removals": len(random)},
-            "named for other decisions": _share(_by_others(flips["named"], numbers)),
-            "another order of the same records": _share(_mean(flips["order"], numbers))
-            | {"orders": len(jobs["order"])},
+            "named for other decisions": _share(_by_others(flips["named"])),
+            "another order of the same records": _share(flips["order"].mean(axis=0)) | {"orders": len(jobs["order"])},
         },
-        "factor": factor,
+        "factor": _factor(own, random),
         "named removals": {
             "predicted and actual output, Spearman": spearman(predicted, actual),
-            "mean change, predicted": float(np.mean(np.sign(outputs[numbers]) * (predicted - outputs[numbers]))),
-            "mean change, actual": float(np.mean(np.sign(outputs[numbers]) * (actual - outputs[numbers]))),
+            "mean change, predicted": float(np.mean(toward * (predicted - outputs))),
+            "mean change, actual": float(np.mean(toward * (actual - outputs))),
         },
         "datamodelling score": {
-            name: _datamodelling(jobs[kind], scores)
-            for name, kind in (("random halves", "half"), ("random removals", "random"))
-            if len(jobs[kind]) >= _FEWEST
+            "random halves": _datamodelling(jobs["half"], scores),
+            "random removals": _datamodelling(jobs["random"], scores),
         },
     }
     summary["in short"] = _in_short(summary)
@@ -79,7 +72,8 @@ def as_markdown(summary: dict[str, Any]) -> list[str]:
     return [
         f"The model is right about {100 * about['right']:.1f} % of the {about['held_out_items']} held-out items, of "
         f"which {about['near']} have log-odds between -2 and 2. Measured on {summary['decisions']} of these decisions, "
-        "with 95 % intervals:",
+        f"with 95 % intervals. {summary['decisions with unreliable scores']} of them have a score above {PLAUSIBLE:g} "
+        "nats, which `why` reports as unreliable; they are included.",
         "",
         "| trained again | decisions that flip |",
         "| --- | --- |",
@@ -114,59 +108,43 @@ def _times(factor: dict[str, Any]) -> str:
 
 
 def spearman(left: _Numbers, right: _Numbers) -> float:
-    """The rank correlation of two vectors without ties; 0 if one of them is constant."""
-    if np.ptp(left) == 0 or np.ptp(right) == 0:
-        return 0.0
-    ranks = [np.argsort(np.argsort(values)) - (len(values) - 1) / 2 for values in (left, right)]
-    return float(ranks[0] @ ranks[1] / (ranks[0] @ ranks[0]))
+    """The rank correlation of two vectors; 0 if one of them is constant."""
+    from scipy.stats import spearmanr  # takes half a second to load
+
+    return 0.0 if np.ptp(left) == 0 or np.ptp(right) == 0 else float(spearmanr(left, right).statistic)
 
 
-def _jobs(folder: Path, kind: str) -> list[tuple[int, dict[str, Any]]]:
-    found = [(int(path.stem.rpartition("-")[2]), read_json(path)) for path in sorted(folder.glob(f"{kind}-*.json"))]
-    if not found and kind in ("named", "random"):
-        raise DataError(
-            f"{folder}: no finished job {kind}; run `python -m pathfinder.lineage.influence.proof {folder}`"
-        )
-    return found
+def _jobs(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """The results of all jobs of a kind, in their order."""
+    return [read_json(path) for path in sorted(folder.glob(f"{kind}-*.json"))]
 
 
-def _scores(folder: Path, decisions: int) -> dict[int, _Numbers]:
-    """The derivatives of every explained decision, (records,)."""
-    out: dict[int, _Numbers] = {}
-    for path in sorted(folder.glob("scores-*.npy")):
-        first = int(path.stem.rpartition("-")[2])
-        rows = np.load(path, allow_pickle=False)
-        out |= {first + at: row for at, row in enumerate(rows) if first + at < decisions}
-    return out
+def _scores(folder: Path, decisions: int) -> _Numbers:
+    """The derivatives of the explained decisions, (decisions, records)."""
+    parts = [np.load(path, allow_pickle=False) for path in sorted(folder.glob("scores-*.npy"))]
+    return np.concatenate(parts)[:decisions]
 
 
-def _mean(flips: npt.NDArray[np.bool_], numbers: Sequence[int]) -> _Numbers:
-    """Per decision the share of trainings in which it flips; 0 if there are none."""
-    return flips[:, numbers].mean(axis=0) if len(flips) else np.zeros(len(numbers))
-
-
-def _by_others(flips: npt.NDArray[np.bool_], numbers: Sequence[int]) -> _Numbers:
+def _by_others(flips: npt.NDArray[np.bool_]) -> _Numbers:
     """Per decision how often it flips in the removals that were named for the others."""
-    out = [np.delete(flips[:, number], at).mean() for at, number in enumerate(numbers)]
-    return np.array(out)
+    return np.array([np.delete(flips[:, number], number).mean() for number in range(len(flips))])
 
 
-def _datamodelling(jobs: Sequence[tuple[int, dict[str, Any]]], scores: dict[int, _Numbers]) -> dict[str, Any]:
+def _datamodelling(jobs: Sequence[dict[str, Any]], scores: _Numbers) -> dict[str, Any]:
     """Per decision the rank correlation of predicted and actual outputs over the retrainings; mean and interval."""
-    kept = {number: [-row[job["removed"]].sum() for _, job in jobs] for number, row in scores.items()}
-    found = np.array(
-        [
-            spearman(np.array(kept[number]), np.array([job["outputs"][number] for _, job in jobs]))
-            for number in sorted(scores)
-        ]
-    )
-    low, high = _interval(found, lambda rows: found[rows].mean())
-    return {"mean": float(found.mean()), "interval": [low, high], "retrainings": len(jobs), "decisions": len(found)}
+    predicted = np.array([-scores[:, job["removed"]].sum(axis=1) for job in jobs])
+    actual = np.array([job["outputs"] for job in jobs])
+    found = np.array([spearman(predicted[:, number], actual[:, number]) for number in range(len(scores))])
+    return {"mean": float(found.mean()), "interval": _interval(found), "retrainings": len(jobs)}
 
 
 def _share(values: _Numbers) -> dict[str, Any]:
-    low, high = _interval(values, lambda rows: values[rows].mean())
-    return {"share": float(values.mean()), "interval": [low, high]}
+    return {"share": float(values.mean()), "interval": _interval(values)}
+
+
+def _interval(values: _Numbers) -> list[float]:
+    """The bootstrap interval of the mean over decisions."""
+    return list(mean_interval(values.tolist(), _DRAWS, _CONFIDENCE, _SEED))
 
 
 def _factor(own: _Numbers, random: _Numbers) -> dict[str, Any]:
@@ -179,13 +157,6 @@ def _factor(own: _Numbers, random: _Numbers) -> dict[str, Any]:
     low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
     share = max(random.mean(), 1 / random.size)
     return {"value": float(own.mean() / share), "interval": [float(low), float(high)]}
-
-
-def _interval(values: _Numbers, statistic: Callable[[npt.NDArray[np.int64]], float]) -> tuple[float, float]:
-    generator = np.random.default_rng(_SEED)
-    draws = [statistic(generator.integers(len(values), size=len(values))) for _ in range(_DRAWS)]
-    low, high = np.quantile(draws, [(1 - _CONFIDENCE) / 2, (1 + _CONFIDENCE) / 2])
-    return float(low), float(high)
 
 
 def _in_short(summary: dict[str, Any]) -> str:

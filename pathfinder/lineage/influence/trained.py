@@ -7,12 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 from pydantic import ValidationError
 
 from pathfinder.core.io import DataError, read_json, read_parquet
 from pathfinder.core.mixes import select, share_of
 from pathfinder.core.params import Train, load_params
+from pathfinder.core.prompts import Variant
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.core.runs import Run
 from pathfinder.lineage.influence.learner import TreeLearner
@@ -54,19 +56,21 @@ def settings_of(folder: Path) -> Train:
 
 
 def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner:
-    """The records of the run in ``folder``, and the model that it was trained from.
+    """The records of the run in ``folder``, and the model that it was trained from."""
+    settings, params = settings_of(folder), load_params()
+    trees = read_parquet(train, SOFT_TREES if settings.soft_labels else TREES)
+    chosen = select(trees, share_of(params.mixes, run.mix), params.build.seed)
+    return learner_of(chosen, base, variant_of(folder), settings)
 
-    Raises ``DataError`` if the states of the training do not fit into this machine's memory.
-    """
+
+def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:
+    """The records of ``trees`` (``records.TREES`` or ``SOFT_TREES``), and the model in ``base``, as training begins."""
     torch.set_num_threads(1)  # a fixed order of sums, as in the train stage
-    settings = settings_of(folder)
-    params = load_params()
     base = resolve(base)
     tokenizer = load_tokenizer(base)
-    prompter = Prompter(tokenizer, variant_of(folder))
-    trees = read_parquet(train, SOFT_TREES if settings.soft_labels else TREES)
+    prompter = Prompter(tokenizer, variant)
     examples = read_examples(
-        select(trees, share_of(params.mixes, run.mix), params.build.seed),
+        trees,
         prompter,
         settings.token_budget,
         settings.weighting,
@@ -75,7 +79,15 @@ def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner
         positions(base),
     )
     network, _ = load_network(base, tokenizer, settings)
-    learner = TreeLearner(examples, prompter, network, settings)
+    return TreeLearner(examples, prompter, network, settings)
+
+
+def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callable[[int], None]) -> Trajectory:
+    """Repeat the training and keep its states.
+
+    Raises ``DataError`` if the states do not fit into this machine's memory, or if the training does not end with the
+    weights of the model in ``folder``.
+    """
     needed = 4 * 4 * learner.steps * sum(learner.shares)  # weights, gradient and two moments of each step, in float32
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if needed > available:
@@ -83,11 +95,6 @@ def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner
             f"{folder}: the {learner.steps} optimiser steps need {needed / 2**30:.1f} GiB, {available / 2**30:.1f} GiB "
             "are free; explain a smaller model or a shorter training"
         )
-    return learner
-
-
-def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callable[[int], None]) -> Trajectory:
-    """Repeat the training. Raises ``DataError`` if it does not end with the weights of the model in ``folder``."""
     rates = rates_of(settings, learner.steps)
     trajectory = replay(learner, rates, settings.max_grad_norm, on_step=on_step)
     difference = distance(learner, trajectory, folder)

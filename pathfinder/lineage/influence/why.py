@@ -21,7 +21,7 @@ BASE, TRAIN = Path("artifacts/raw/models/base"), Path("artifacts/train/train.par
 ESTIMATOR = "derivative of the whole training run with respect to each record's weight (MAGIC, AdamW)"
 _VERSION = 1
 _SUGGESTIONS = 5
-_PLAUSIBLE = 2.0
+PLAUSIBLE = 2.0
 """Nats. A larger score for one record is a sign that the training amplifies small changes without bound."""
 REMOVED_SHARE = 0.05
 """The share of the records that a proof removes."""
@@ -48,7 +48,7 @@ def why(name: str, run: str = "full", step: int | None = None, top: int = 10, pr
         "decision": answer["decision"],
         "records": len(ranked),
         "strongest score": (strongest := max(abs(score) for score in scores.values())),
-        "reliable": strongest <= _PLAUSIBLE,
+        "reliable": strongest <= PLAUSIBLE,
         "supports": [_described(identity, scores[identity]) for identity in ranked[:top] if scores[identity] > 0],
         "opposes": [_described(identity, scores[identity]) for identity in ranked[::-1][:top] if scores[identity] < 0],
         "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": answer["difference"]},

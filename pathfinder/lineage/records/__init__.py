@@ -1,1 +1,1 @@
-"""From a record, a licence, a rater or a source to everything that rests on it, and how to forget it."""
+"""From a record, a licence, a rater or a source to everything that depends on it, and how to forget it."""

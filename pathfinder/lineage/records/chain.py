@@ -1,4 +1,4 @@
-"""Recompute a record's way from the judge's journal to its training example, and name the first place that differs.
+"""Recompute the steps from the judge's journal to a training example, and name the first one that differs.
 
 Each link compares one table with what comes before it: the answers with the journal, the label with the answers, the
 filter's decision with the label, the build's decision with the filter's, and the branch of the tree with all of them.

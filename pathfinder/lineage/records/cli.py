@@ -1,4 +1,4 @@
-"""The verbs about records: ``down`` and ``forget``."""
+"""The verbs about records: ``down``, ``items`` and ``forget``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def down(
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs, models, mixes and figures that rest on records."""
+    """List the runs, models, mixes and figures that depend on records."""
     from pathfinder.lineage.records import down as verb
     from pathfinder.lineage.records import past
 
@@ -38,7 +38,7 @@ def items(
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the decisions of a system on the items of a benchmark; its figures count them."""
+    """List the decisions of a system on the items of a benchmark."""
     from pathfinder.lineage.records import past
     from pathfinder.lineage.records.items import decisions
     from pathfinder.lineage.verbs.show import table
@@ -51,11 +51,11 @@ def items(
 @app.command()
 def forget(
     selectors: Annotated[list[str], typer.Argument(metavar="WHAT...", help=_HELP)],
-    reason: Annotated[str, typer.Option(help="Is written beside the exclusion.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason, which is written into the list with each exclusion.")] = "",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Exclude records from the next training set; list what runs again and the time that it took before."""
+    """Exclude records from the next training set; list the stages that run again and how long each took last."""
     from pathfinder.lineage.records import forget as verb
 
     found = verb.forget(selectors, Path(), reason, dry_run)

@@ -1,4 +1,4 @@
-"""What rests on some records: their fates, the mixes, runs and models that used them, and the figures of these models.
+"""What depends on some records: their fates, the mixes, runs and models that used them, and the models' figures.
 
 A record that no run used has changed no model. Held-out records change no model either; they are behind the held-out
 losses and accuracies in metrics/train.
@@ -14,9 +14,9 @@ from typing import Any
 import polars as pl
 
 from pathfinder.core.io import read_json
-from pathfinder.lineage.records.selection import Selection, counted, one_of, select, totals
+from pathfinder.lineage.records.selection import Selection, one_of, select, totals
 from pathfinder.lineage.verbs.pointers import origins_of
-from pathfinder.lineage.verbs.show import table
+from pathfinder.lineage.verbs.show import counted, table
 from pathfinder.reporting.index import schema
 
 TABLES = Path("reports/tables.json")
@@ -25,12 +25,12 @@ _KEPT = "kept"
 
 
 def down(text: str, root: Path) -> dict[str, Any]:
-    """What rests on the records that a selector names, as a JSON value; raises ``DataError`` as ``select`` does."""
-    return resting_on(select(text, root), root)
+    """What depends on the records that a selector names, as a JSON value; raises ``DataError`` as ``select`` does."""
+    return depending_on(select(text, root), root)
 
 
-def resting_on(selection: Selection, root: Path) -> dict[str, Any]:
-    """What rests on the selected records."""
+def depending_on(selection: Selection, root: Path) -> dict[str, Any]:
+    """What depends on the selected records."""
     every = totals(root, "all", "")
     counts = _counts(selection) if selection.steps is not None else _stored_counts(selection, root)
     runs = _runs(selection.steps, sorted(every.get("run", {})), root) if selection.steps is not None else counts["runs"]
@@ -79,7 +79,7 @@ def _stored_counts(selection: Selection, root: Path) -> dict[str, Any]:
 def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tuple[int, int]]:
     """Per run, how many of the records it used, and in how many different optimiser steps.
 
-    The table of the run decides: a run that was not repeated after a new build still rests on what it used.
+    The table of the run decides: a run that was not repeated after a new build still depends on what it used.
     """
     files = [root / schema.INDEX / schema.run_file(run) for run in runs]
     if steps.is_empty() or not files:
@@ -94,8 +94,7 @@ def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tup
 def figures_of(runs: Sequence[str], root: Path) -> list[dict[str, Any]]:
     """The figures of the report with a file that one of the runs made: pointer and runs, in the report's order.
 
-    A run's name is the name of its files, so the origins of the figures tell which runs they rest on. Empty if there is
-    no report.
+    A run's files have its name, so the origins of a figure tell which runs it depends on. Empty without a report.
     """
     if not (root / TABLES).exists() or not runs:
         return []
@@ -121,9 +120,9 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     yield from table([{"fate": name, "records": count} for name, count in found["fates"].items()])
     if found["held_out"]:
-        yield f"{counted(found['held_out'], 'record')} of these held out, so that they change no model"
+        yield f"{counted(found['held_out'], 'record')} of these held out, without influence on a model"
     if not found["runs"]:
-        yield from ("", "no model rests on them")
+        yield from ("", "no model depends on them")
         return
     yield ""
     yield from table(found["mixes"])
@@ -141,4 +140,4 @@ def _figure_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     yield from table([{"part of the report": part, "figures": count} for part, count in parts.most_common(_LISTED)])
     if len(parts) > _LISTED:
-        yield f"… and {len(parts) - _LISTED} parts more; --json lists all {len(figures)} figures"
+        yield f"… and {len(parts) - _LISTED} more parts; --json lists all {len(figures)} figures"

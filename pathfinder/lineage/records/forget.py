@@ -1,4 +1,4 @@
-"""Forget records: add them to the list of exclusions, and say what has to run again and how long it took before."""
+"""Forget records: add them to the list of exclusions, and say which stages run again and how long each took last."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import polars as pl
 from pathfinder.core.io import write_text
 from pathfinder.data.exclusions import EXCLUSIONS, Exclusion, read_exclusions
 from pathfinder.lineage import history
-from pathfinder.lineage.records.down import resting_on
-from pathfinder.lineage.records.selection import Selection, counted, index_table, select
-from pathfinder.lineage.verbs.show import table
+from pathfinder.lineage.records.down import depending_on
+from pathfinder.lineage.records.selection import Selection, index_table, select
+from pathfinder.lineage.verbs.show import counted, table
 
 BUILD, TRAIN = "build", "artifacts/train"
 _TREES = ("artifacts/steps/trajectories.parquet", "artifacts/steps/steps.parquet")
 
 
 def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool = False) -> dict[str, Any]:
-    """Add what the selectors name to the list of exclusions; returns what rests on it, as a JSON value.
+    """Add what the selectors name to the list of exclusions; returns what depends on it, as a JSON value.
 
-    Raises ``DataError`` if a selector names nothing, and before anything is written.
+    Raises ``DataError`` if a selector names nothing; then nothing is written.
     """
     listed = read_exclusions(root / EXCLUSIONS)
     selected = [select(text, root) for text in selectors]
     wanted = {new.key: new for one in selected for new in _exclusions(one, root, reason)}
     new = {key: entry for key, entry in wanted.items() if key not in {old.key for old in listed}}
-    found = [resting_on(one, root) for one in selected]
+    found = [depending_on(one, root) for one in selected]
     runs = sorted({row["run"] for part in found for row in part["runs"]})
     in_trees = bool(runs) or any(part["held_out"] for part in found)
     stages = _stages_again(root, in_trees)
@@ -50,7 +50,7 @@ def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool
 
 
 def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclusion]:
-    """The exclusions that a selection means; content ids remain valid when lines are appended to the file."""
+    """The exclusions of a selection; content ids remain valid when lines are appended to the file."""
     about = {"reason": reason, "id": selection.text if selection.kind in ("record", "line") else ""}
     if selection.kind == "licence":
         folders = index_table(root, "lines").filter(licence=selection.value).select("folder").unique().collect()
@@ -66,7 +66,7 @@ def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclu
 
 
 def _append(path: Path, entries: Iterable[Exclusion]) -> None:
-    """Add lines to the list; lines that are there keep their bytes."""
+    """Add lines to the list; earlier lines keep their bytes."""
     text = path.read_text(encoding="utf-8")
     lines = [json.dumps(_row(entry), ensure_ascii=False) for entry in entries]
     write_text(path, text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines))
@@ -77,7 +77,7 @@ def _row(entry: Exclusion) -> dict[str, Any]:
 
 
 def _stages_again(root: Path, in_trees: bool) -> list[dict[str, Any]]:
-    """The stages that run again, each with the seconds of its latest run here (``None`` if it has no record).
+    """The stages that run again, each with the seconds of its latest recorded run (``None`` without a record).
 
     If no record is in a tree, the training set stays the same: only the build and the stages that read its other outs
     run again.
@@ -109,7 +109,7 @@ def _seconds(root: Path, stage: str) -> float | None:
 
 
 def _in_prefixes(selection: Selection, root: Path) -> int:
-    """The later records of a line whose prefix contains the step of a single record that is forgotten."""
+    """The number of later records of the line whose prefix contains the step of a single forgotten record."""
     trajectories, steps = (root / name for name in _TREES)
     if selection.kind != "record" or not trajectories.exists() or not steps.exists():
         return 0
@@ -131,7 +131,7 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from table(found["selected"])
     yield from ("", f"{verb} {EXCLUSIONS}")
     yield from (f"  {json.dumps(entry, ensure_ascii=False)}" for entry in found["excluded"])
-    yield from (f"  {key} is there already" for key in found["already_excluded"])
+    yield from (f"  {key} is already in the list" for key in found["already_excluded"])
     if found["still_in_prefixes"]:
         yield (
             f"the text of the step remains in the prefix of {counted(found['still_in_prefixes'], 'later record')}; "

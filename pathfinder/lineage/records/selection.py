@@ -1,4 +1,4 @@
-"""What a selector names, looked up in the index: a record, a line, a content id, a licence, a rater or a source.
+"""The records that a selector names in the index: a record, a line, a content id, a licence, a rater or a source.
 
 Only the row groups that may hold the wanted lines are read, so the size of the index hardly matters.
 """
@@ -15,7 +15,6 @@ import polars as pl
 from pathfinder.core.io import DataError
 from pathfinder.reporting.index import schema
 
-KINDS = ("licence", "rater", "source")
 _KIND = re.compile(r"(licence|rater|source):(.+)", re.DOTALL)
 _CONTENT = re.compile(r"([0-9a-f]{32})(?:-(\d{1,9})-(\d{1,9}))?")
 _ID = re.compile(r"([A-Za-z0-9_]+-[0-9a-f]{8}-(\d{1,18}))(?:-(\d{1,9})-(\d{1,9}))?")
@@ -26,8 +25,8 @@ _FORMS = "the id of a record or a line, a content id of 32 hexadecimal digits, l
 class Selection:
     """The records that a selector names.
 
-    ``kind`` is record, line, content, or one of ``KINDS``. ``lines`` and ``steps`` are the rows of the index; both are
-    ``None`` for the kinds, whose counts the table of totals holds.
+    ``kind`` is record, line, content, licence, rater or source. ``lines`` and ``steps`` are the rows of the index; both
+    are ``None`` for the last three kinds, whose counts the table of totals holds.
     """
 
     text: str
@@ -88,11 +87,6 @@ def one_of(column: str, values: pl.Series) -> pl.Expr:
         return pl.lit(False)
     in_range = pl.col(column).is_between(pl.lit(values.min()), pl.lit(values.max()))
     return in_range & pl.col(column).is_in(values.implode())
-
-
-def counted(number: int, noun: str) -> str:
-    """A number and its noun, for example "1 record" or "2,000 records"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def totals(root: Path, kind: str, value: str) -> dict[str, dict[str, dict[str, Any]]]:

@@ -18,7 +18,10 @@ Remote = Literal["no", "quick", "full"]
 
 
 class FarRemotes:
-    """``published`` is the evidence in the remotes' copies; with ``remote`` the copies are refreshed first."""
+    """The remotes of one check.
+
+    ``published`` is the evidence in their copies, which are refreshed first unless ``remote`` is ``no``.
+    """
 
     def __init__(self, root: Path, stores: list[Store], keys: Mapping[str, bytes], remote: Remote) -> None:
         self.root, self.remote = root, remote

@@ -19,14 +19,15 @@ from pathfinder.lineage import history
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.lineage.history import Locked, LockEntry
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import FOLDER, Entry, Published, remember_entry
+from pathfinder.lineage.published import Entry, Published, remember_entry
 from pathfinder.lineage.remote import mirror
-from pathfinder.lineage.remote.objects import Fetcher
-from pathfinder.lineage.stores import Store, run_cache_entries, stores
+from pathfinder.lineage.remote.fetcher import Fetcher
+from pathfinder.lineage.remote.inventory import recorded_files
+from pathfinder.lineage.stores import FOLDER, Store, run_cache_entries, stores
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.pipeline import Stage, value_at
 from pathfinder.provenance.schema import validated
-from pathfinder.sources import remote as objects
+from pathfinder.sources import remote as sources
 
 
 class Guard:
@@ -44,7 +45,8 @@ class Guard:
             raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
         self.published = Published(root, Objects(self.remote, self.folder, root), self.keys)
         self.entries = self._verified()
-        self.fetcher = Fetcher(root, self.store, self._recorded())
+        sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files(self.published.records).items()}
+        self.fetcher = Fetcher(root, self.store, sha256)
         self._locks: dict[str, dict[str, Locked]] = {}
 
     def entry_of(self, commit: str | None) -> Entry:
@@ -60,7 +62,7 @@ class Guard:
         return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
     def lock_file(self, entry: Entry) -> Path:
-        """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if an older version published it."""
+        """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
         path = self.published.file("locks", f"{entry.manifest.dvc_lock}.lock")
         here = self.root / history.MAIN_LOCK
         if entry.manifest.schema_ > 2:
@@ -79,7 +81,7 @@ class Guard:
         return self._locks[entry.digest]
 
     def provide_stage(self, stage: Stage) -> bool:
-        """If a published run of this stage had today's inputs, have its outs and its run-cache entry in the cache.
+        """If a published run of this stage had today's inputs, get its outs and its run-cache entry; else False.
 
         DVC then restores the outs instead of running the stage. Raises ``DataError`` as ``Fetcher.provide`` does.
         """
@@ -145,16 +147,9 @@ class Guard:
             return self.remote.address
         return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
 
-    def _recorded(self) -> dict[str, str]:
-        """sha256 by md5 of the files that the records name."""
-        records = [each for found in self.published.records.values() for each in found if each.is_intact]
-        outs = [entry for record in records for entry in record.content["outputs"].values()]
-        files = [file for entry in outs for file in (entry.get("files") or {"": entry}).values()]
-        return {file["md5"]: file["sha256"] for file in files if not file["md5"].endswith(".dir")}
-
 
 def fetch_pointer(root: Path, pointer: str) -> None:
-    """Have the content of a ``.dvc`` file in the cache: git holds the file, so it says which bytes are installed.
+    """Get the content of a ``.dvc`` file into the cache: git holds the file, so it says which bytes are installed.
 
     Raises ``DataError`` as ``Fetcher.provide`` does.
     """
@@ -172,10 +167,10 @@ def _chosen(root: Path, name: str | None) -> Store:
     raise DataError(f".dvc/config: no remote {name or 'is the default'}; `dvc remote list` shows the remotes")
 
 
-def _opened(root: Path, remote: Store) -> tuple[objects.Store, Path]:
+def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:
     """The store of a remote, and the folder where its small files can be read."""
     if remote.folder is not None:
-        return objects.open_store(str(remote.folder)), remote.folder
+        return sources.open_store(str(remote.folder)), remote.folder
     return mirror.opened(remote), mirror.folder_of(root, remote)
 
 

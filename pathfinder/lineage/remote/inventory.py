@@ -1,4 +1,7 @@
-"""The objects that a remote should have: what dvc.lock, the published entries and the listings of folders name."""
+"""The objects that a remote should have: what dvc.lock, the published entries and the listings of folders name.
+
+The records add sizes and sha256, which dvc.lock does not name.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from typing import Any
 
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.published import Entry
+from pathfinder.lineage.stores import object_key
+from pathfinder.provenance.hashing import folder_md5
 
 NEWEST = "the newest entry of the log"
 Listing = Callable[[str], Mapping[str, str] | None]
-"""The md5 of each file in the folder with a digest; ``None`` if its listing cannot be had."""
+"""The md5 of each file in the folder with a digest; ``None`` if its listing is missing or was edited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class Expected:
     @property
     def key(self) -> str:
         """The key of the object in a remote."""
-        return f"files/md5/{self.md5[:2]}/{self.md5[2:]}"
+        return object_key(self.md5)
 
 
 def inventory(
@@ -48,7 +53,7 @@ def inventory(
     required.
     """
     newest = [entries[-1], *[each for each in entries if not each.manifest.partial][-1:]] if entries else []
-    known = dict(_recorded(records))
+    known = recorded_files(records)
     found: dict[str, Expected] = {}
 
     def add(md5: str, path: str, why: str, required: bool) -> None:
@@ -73,16 +78,28 @@ def inventory(
     return found
 
 
-def _recorded(records: Mapping[str, list[Record]]) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Size and sha256 by md5 of every file that a record names; a listing has neither."""
+def recorded_files(records: Mapping[str, list[Record]]) -> dict[str, tuple[int, str]]:
+    """Size and sha256 by md5 of every file that a record names."""
+    files = (
+        file
+        for entry in _entries(records)
+        for file in ([entry] if entry.get("files") is None else entry["files"].values())
+    )
+    return {file["md5"]: (file["size"], file["sha256"]) for file in files}
+
+
+def recorded_listings(records: Mapping[str, list[Record]]) -> dict[str, dict[str, str]]:
+    """The md5 of each file in every folder that a record names, if it agrees with the folder's digest."""
+    found = {}
+    for entry in _entries(records):
+        files = {name: file["md5"] for name, file in sorted((entry.get("files") or {}).items())}
+        if files and folder_md5(files) == entry["md5"]:
+            found[entry["md5"]] = files
+    return found
+
+
+def _entries(records: Mapping[str, list[Record]]) -> Iterator[dict[str, Any]]:
+    """What the intact records state about each input and output."""
     for record in (record for of_stage in records.values() for record in of_stage if record.is_intact):
         for kind in ("inputs", "outputs"):
-            yield from _files(record.content[kind])
-
-
-def _files(entries: Mapping[str, Any]) -> Iterator[tuple[str, tuple[int, str]]]:
-    for entry in entries.values():
-        if "files" in entry and entry["files"] is not None:
-            yield from _files(entry["files"])
-        else:
-            yield entry["md5"], (entry["size"], entry["sha256"])
+            yield from record.content[kind].values()

@@ -6,7 +6,6 @@ that the remote no longer has, or has with other bytes, is a finding.
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from pathlib import Path
 from pathfinder.core.io import DataError, write_bytes
 from pathfinder.lineage import stores
 from pathfinder.lineage.findings import Finding
-from pathfinder.lineage.published import EVIDENCE, FOLDER
+from pathfinder.lineage.stores import EVIDENCE, FOLDER
+from pathfinder.provenance.hashing import digest_path
 from pathfinder.sources.remote import READERS, Listed, Store, open_store
 
 RUNS = "runs/"
@@ -87,10 +87,9 @@ def _is_equal(store: Store, item: Listed, path: Path) -> bool:
     """Whether a copy has the bytes in the remote; these are read again only if the listing has no md5."""
     if item.size != path.stat().st_size:
         return False
-    content = path.read_bytes()
     if item.md5:
-        return item.md5 == hashlib.md5(content, usedforsecurity=False).hexdigest()
-    return b"".join(store.chunks(item.key)) == content
+        return item.md5 == digest_path(path).md5
+    return store.read(item.key) == path.read_bytes()
 
 
 def _changed(where: str, exists: bool, copy: Path) -> Finding:

@@ -1,14 +1,13 @@
 """The objects of a remote on another machine, compared with what names them.
 
 By default only the listing is read: one request per thousand objects gives existence, size and the md5 that the server
-computed. An object whose md5 the server does not state in this form is read if its size is right only with ``full``.
-``full`` reads every byte, in parallel and in pieces. The objects that an interrupted run has verified are kept in
-``.pathfinder/verified/`` and are not read again while the remote's listing of them is the same.
+computed. An object with another md5 is read. If the server states no md5, only listings of folders are read.
+``full`` reads every byte, in parallel and in pieces. ``.pathfinder/verified/`` names the objects that an interrupted
+check has verified: they are not read again while the remote's listing of them is the same.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -23,9 +22,9 @@ from pathfinder.core.progress import Progress
 from pathfinder.lineage.findings import Finding, listed
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.published import Entry
-from pathfinder.lineage.remote.inventory import Expected, inventory
+from pathfinder.lineage.remote.inventory import Expected, inventory, recorded_listings
 from pathfinder.lineage.stores import parse_listing
-from pathfinder.provenance.hashing import folder_md5
+from pathfinder.provenance.hashing import digest_chunks
 from pathfinder.sources.remote import READERS, Listed, Store
 
 VERIFIED = Path(".pathfinder/verified")
@@ -44,7 +43,7 @@ class FarObjects:
         self, locked: Mapping[str, Locked], entries: list[Entry], records: Mapping[str, list[Record]]
     ) -> Iterator[Finding]:
         """Every object that is missing, has another size or other bytes."""
-        known = _recorded_listings(records)
+        known = recorded_listings(records)
         wanted = inventory(self.name, locked, entries, records, lambda md5: known.get(md5) or self._listing(md5))
         suspects, unpushed = [], []
         for expected in wanted.values():
@@ -82,15 +81,12 @@ class FarObjects:
             done.forget()
 
     def _compare(self, expected: Expected, item: Listed) -> Finding | None:
-        md5, sha256 = hashlib.md5(usedforsecurity=False), hashlib.sha256()
-        for chunk in self.store.chunks(item.key):
-            md5.update(chunk)
-            sha256.update(chunk)
-        if md5.hexdigest() != expected.md5.removesuffix(".dir"):
-            message = f"md5 is {md5.hexdigest()}, not the one in its name; it is of {expected.path}. Push it again"
+        found = digest_chunks(self.store.chunks(item.key))
+        if found.md5 != expected.md5.removesuffix(".dir"):
+            message = f"md5 is {found.md5}, not the one in its name; it is of {expected.path}. Push it again"
             return self._finding(expected, message)
-        if expected.sha256 is not None and sha256.hexdigest() != expected.sha256:
-            message = f"sha256 is {sha256.hexdigest()}, the record of {expected.path} has {expected.sha256}"
+        if expected.sha256 is not None and found.sha256 != expected.sha256:
+            message = f"sha256 is {found.sha256}, the record of {expected.path} has {expected.sha256}"
             return self._finding(expected, message)
         return None
 
@@ -100,7 +96,7 @@ class FarObjects:
             self._listings[md5] = None
             if md5 in self._items:
                 content = b"".join(self.store.chunks(self._items[md5].key))
-                if hashlib.md5(content, usedforsecurity=False).hexdigest() == md5.removesuffix(".dir"):
+                if digest_chunks([content]).md5 == md5.removesuffix(".dir"):
                     with suppress(DataError):  # it has the md5 in its name, so a run pushed it in this form
                         self._listings[md5] = parse_listing(content, self._items[md5].key)
         return self._listings[md5]
@@ -146,15 +142,3 @@ def _md5_of(key: str) -> str:
 
 def _is_listing(expected: Expected) -> bool:
     return expected.md5.endswith(".dir")
-
-
-def _recorded_listings(records: Mapping[str, list[Record]]) -> dict[str, dict[str, str]]:
-    """The md5 of each file in every folder that a record names, where it agrees with the folder's digest."""
-    found = {}
-    for record in (record for of_stage in records.values() for record in of_stage if record.is_intact):
-        for kind in ("inputs", "outputs"):
-            for entry in record.content[kind].values():
-                files = {name: file["md5"] for name, file in sorted((entry.get("files") or {}).items())}
-                if files and folder_md5(files) == entry["md5"]:
-                    found[entry["md5"]] = files
-    return found

@@ -1,1 +1,1 @@
-"""What every verb of the audit shares: printing a result, and reading the project at a git revision."""
+"""The verbs that list, show, compare and repeat what the history holds, and how every verb prints its result."""

@@ -12,7 +12,7 @@ from pathfinder.core.text import printable
 from pathfinder.lineage.verbs.show import AsJson, show, table
 
 app = typer.Typer()
-At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the files here).")]
+At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
 """The option ``--at`` of every verb that reads the history as it was at a revision."""
 
 
@@ -62,7 +62,7 @@ def find(
     target: Annotated[str, typer.Argument(help="A file anywhere, or the beginning of an md5 or a sha256.")],
     as_json: AsJson = False,
 ) -> None:
-    """List the stages, records, commits and stores that have these bytes; exit status 1 if there are none."""
+    """List the stages, records, commits and stores that have these bytes; exit status 1 if none has."""
     from pathfinder.lineage.verbs.finding import find
 
     found = find(target, Path())
@@ -74,7 +74,7 @@ def find(
 @app.command()
 def diff(
     left: Annotated[str, typer.Argument(help="A revision, a record's digest, or an output such as models/full@REV.")],
-    right: Annotated[str | None, typer.Argument(help="The same (default: the project here).")] = None,
+    right: Annotated[str | None, typer.Argument(help="The same (default: the project as it is).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say which inputs differ between two revisions, records or models, and which outputs and figures follow."""
@@ -110,8 +110,8 @@ def check_commits(as_json: bool) -> None:
     from pathfinder.lineage.verbs.every_commit import check_all_commits
 
     found = check_all_commits(Path())
-    rows = [{"commit": c.commit, "date": c.date, "stages": c.stages, "attested": c.attested} for c in found]
     lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
-    show([each.as_json() for each in found], as_json, [*table(rows), *lines])
+    rows = [each.as_json() for each in found]
+    show(rows, as_json, [*table(rows, ("commit", "date", "stages", "attested")), *lines])
     if any(finding.level == "error" for each in found for finding in each.findings):
         raise typer.Exit(1)

@@ -1,12 +1,12 @@
-"""``lineage check --all-commits``: the lock of every commit against its dvc.yaml, itself and the records here.
+"""``lineage check --all-commits``: compare the lock of every commit with its dvc.yaml, itself and the known records.
 
-Old outs are not read again. A commit is as old as its lock: commits that did not change it are left out.
+Old outs are not read again. Commits that did not change a lock are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,10 @@ from pathfinder.lineage.verbs.revision import at
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.pipeline import read_pipelines
 
-_LOCKS = ("dvc.lock", "infra/pretraining/dvc.lock")
-
 
 @dataclass(frozen=True, slots=True)
 class CheckedCommit:
-    """A commit, its date, the stages in its lock, those with a record here, and what was found."""
+    """A commit and its date, the number of stages in its lock, how many have a record, and the findings."""
 
     commit: str
     date: str
@@ -35,18 +33,12 @@ class CheckedCommit:
 
     def as_json(self) -> dict[str, Any]:
         """A JSON value."""
-        return {
-            "commit": self.commit,
-            "date": self.date,
-            "stages": self.stages,
-            "attested": self.attested,
-            "findings": [str(finding) for finding in self.findings],
-        }
+        return asdict(self) | {"findings": [str(finding) for finding in self.findings]}
 
 
 def check_all_commits(root: Path) -> list[CheckedCommit]:
     """Check the locks of every commit that changed one, newest first; empty outside a repository."""
-    log = git("log", "--format=%H %cs", "--", *_LOCKS, root=root) or ""
+    log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
     records = cache(lambda stage: entered_records(root, stage))
     return [_checked(root, line, records) for line in log.splitlines()]
 
@@ -73,12 +65,9 @@ def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> C
 def _between(locked: dict[str, Locked]) -> Iterator[Finding]:
     """Digests on which two stages of a lock differ."""
     for stage in (stage for stage in locked.values() if stage.cmd):
-        for path, md5 in stage.deps.items():
-            for maker in locked.values():
-                if maker.outs.get(path, md5) != md5:
-                    yield Finding(
-                        stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {maker.outs[path]}"
-                    )
+        for path, maker in history.other_makers(stage, locked):
+            message = f"{stage.name} read {path} as {stage.deps[path]}, {maker.name} made {maker.outs[path]}"
+            yield Finding(stage.file, message)
 
 
 def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:

@@ -25,7 +25,7 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}(\.dir)?")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Somewhere the bytes are named: ``kind`` is record, lock, store or git; ``role`` is output, input, code …"""
+    """A place that names the bytes: ``kind`` is record, lock, store or git; ``role`` is output, input, code …"""
 
     kind: str
     where: str
@@ -59,8 +59,8 @@ def find(text: str, root: Path) -> dict[str, Any]:
 
 def _names(root: Path, stages: Stages) -> list[str]:
     """The names of the stages that may have records."""
-    here = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
-    return sorted(here | {name for name, stage in stages.items() if stage.cmd})
+    recorded = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
+    return sorted(recorded | {name for name, stage in stages.items() if stage.cmd})
 
 
 def _entries(record: Record) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -93,7 +93,7 @@ def _in_record(record: Record, wanted: set[str]) -> Iterator[Place]:
 
 
 def _in_locks(root: Path, stages: Stages, wanted: set[str]) -> Iterator[Place]:
-    """The outs and inputs that the locks of the files here and of every commit name; each content is read once."""
+    """The outs and inputs in the current lock and in those of every commit; equal locks are read once."""
     yield from _in_stages(stages.values(), "now", wanted)
     log = git("log", "--format=%H", "--", history.MAIN_LOCK, root=root) or ""
     seen: set[bytes] = {(root / history.MAIN_LOCK).read_bytes()}
@@ -116,7 +116,7 @@ def _in_stages(stages: Iterable[Locked], where: str, wanted: set[str]) -> Iterat
 
 
 def _in_stores(root: Path, stages: Stages, wanted: set[str]) -> Iterator[Place]:
-    """Objects of the cache and of remotes here, and the folders of the current lock that contain them."""
+    """Objects of the cache and of remotes on this machine, and the folders of the current lock that contain them."""
     digests = {one.removesuffix(".dir") for one in wanted if len(one.removesuffix(".dir")) <= 32}
     outs = {md5: path for stage in stages.values() for path, md5 in stage.outs.items()}
     for store in stores(root):

@@ -1,7 +1,7 @@
 """How near an out is to what a record says: identical, within tolerance, or different.
 
-Numbers in JSON and JSON Lines files and in the tensors of safetensors files may differ by ``TOLERANCE``. Everything
-else must be equal.
+Floating-point numbers in JSON and JSON Lines files, and tensors in safetensors files, may differ by ``TOLERANCE``.
+Everything else must be equal.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.lineage.stores import listing_of
+from pathfinder.lineage.verbs.show import counted
 from pathfinder.lineage.verbs.targets import Files
 from pathfinder.provenance.hashing import digest_path
 
 TOLERANCE = 1e-4
-"""The largest difference of two numbers, relative to the larger one; below 1e-8 it is absolute."""
+"""The largest difference, relative to the larger of two numbers, or to the largest value of a tensor."""
 _ABSOLUTE = 1e-8
+"""Numbers in JSON that differ by at most this much count as equal, however small they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def compared(path: Path, entry: Mapping[str, Any], files: Files) -> Verdict:
 def _file(path: Path, md5: str, files: Files) -> Verdict:
     old = files.object(md5)
     if old is None:
-        return Verdict("different", "other bytes; the recorded ones are in no store here")
+        return Verdict("different", "other bytes; no store of this machine has the recorded ones")
     if path.suffix == ".safetensors":
         return _tensors(path, old)
     try:
@@ -75,7 +77,7 @@ def _gaps(found: Iterator[tuple[str, float]]) -> Verdict:
         return Verdict(
             "different", f"{place or 'the whole file'}{'' if math.isinf(gap) else f' by a relative {gap:.2g}'}"
         )
-    numbers = f"{len(gaps)} number{'s' * (len(gaps) != 1)} differ, by at most a relative {gap:.2g}"
+    numbers = f"{counted(len(gaps), 'number')} differ, by at most a relative {gap:.2g}"
     return Verdict("within tolerance", numbers if gaps else "the same values, written differently")
 
 

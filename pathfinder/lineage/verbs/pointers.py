@@ -1,15 +1,13 @@
-"""Values in JSON files by pointer (RFC 6901), and the origins of figures that ``reports/tables.json`` holds."""
+"""Values in JSON files by pointer (RFC 6901), and the origins of the figures in ``reports/tables.json``."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pathfinder.core.io import DataError
 
-Read = Callable[[str], Any]
-"""The content of a JSON or TOML file by path; raises ``DataError`` if it cannot be read."""
 _NUMBER = re.compile(r"[+-]?\d[\d,]*(?:\.(\d+))?")
 _TIMES = re.compile(r"(?P<rest>.*), times 100|(?P<factor>\d+) times the copy")
 
@@ -30,15 +28,15 @@ def value_at(content: Any, pointer: str, name: str) -> Any:
             known = ", ".join(map(str, list(keys)[:12])) + (", …" if len(keys) > 12 else "")
             raise DataError(f"{name}#{place}: has no {part!r}; it has {known or 'no parts'}")
         content = content[part] if isinstance(content, Mapping) else content[int(part)]
-        place += "/" + part.replace("~", "~0").replace("/", "~1")
+        place += f"/{_escaped(part)}"
     return content
 
 
 def origins_of(content: Any, pointer: str = "") -> dict[str, dict[str, Any]]:
-    """The origins at and below a pointer of a file that has them: by the pointer of the figure.
+    """The origins at, above and below a pointer of a file's content, by the pointer of the figure.
 
-    The key ``origins`` of an object mirrors the object. An object with ``how`` and ``of`` is an origin; it holds for
-    everything below its place.
+    The key ``origins`` of an object has the shape of the object. An object with ``how`` and ``of`` is the origin of
+    everything at and below its place.
     """
     wanted, found = parts_of(pointer), {}
     for place, origin in _all_origins(content, ()):
@@ -49,7 +47,7 @@ def origins_of(content: Any, pointer: str = "") -> dict[str, dict[str, Any]]:
 
 
 def recomputed(how: str, values: list[Any]) -> list[float] | None:
-    """The figures that a text must show if they were made in this way of these values; ``None`` if it takes more."""
+    """The figures that a text must show if they were made from these values in this way; ``None`` for other ways."""
     flat = [number for value in values for number in _numbers(value)]
     if how in ("copy", "copies"):
         return flat or None

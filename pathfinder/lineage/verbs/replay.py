@@ -2,7 +2,7 @@
 
 The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
 from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no
-journals, so a judge is asked again. The interpreter and the packages are those of this environment.
+journals, so the judge answers again. The interpreter and the packages are those of this environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pathfinder.core.io import DataError
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Record
-from pathfinder.lineage.stores import listing_of
 from pathfinder.lineage.verbs.nearness import TOLERANCE, Verdict, compared
 from pathfinder.lineage.verbs.revision import at
 from pathfinder.lineage.verbs.targets import Files
@@ -46,7 +45,7 @@ _VARIABLES_OF_RUNS = ("PATHFINDER_FLOW_RUN", "PATHFINDER_IMAGE")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The outcome: a verdict per out, the worst of them, and what differs between then and now."""
+    """The outcome: a verdict per out, and the packages that differ from those of the recorded run."""
 
     stage: str
     record: str
@@ -86,8 +85,8 @@ class Replayed:
 def replay(name: str, root: Path, revision: str | None = None, say: Callable[[str], None] = print) -> Replayed:
     """Execute a stage (or the run of a record, named by its digest) again and compare its outs with the record's.
 
-    ``revision`` names the dvc.lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if no
-    record of the run is here, its code was not committed, an input is in no store, or the stage fails.
+    ``revision`` names the dvc.lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if this
+    machine has no record of the run, the run's code was not committed, no store has an input, or the stage fails.
     """
     record = record_named(name, root) or _recorded(name, root, revision)
     commit = record.content["git"]["commit"]
@@ -116,7 +115,10 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
             raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
         found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
     if found is None:
-        raise DataError(f"{name}: no record of its run in dvc.lock is here; see `pathfinder lineage list records`")
+        message = (
+            "this machine has no record of the run in dvc.lock; `pathfinder lineage list records` lists its records"
+        )
+        raise DataError(f"{name}: {message}")
     return found
 
 
@@ -172,24 +174,15 @@ def _place_inputs(record: Record, root: Path, folder: Path) -> None:
             if digest_path(target).sha256 == entry["sha256"]:
                 continue
             raise DataError(f"{path}: the commit has other bytes than the run read")
-        if not entry["md5"].endswith(".dir"):
-            _copy(files, root / path, entry["md5"], target, path)
-            continue
-        target.mkdir(parents=True)
-        inner = {name: file["md5"] for name, file in (entry.get("files") or {}).items()}
-        for name, md5 in (inner or listing_of(files.stores, entry["md5"])).items():
-            _copy(files, root / path / name, md5, target / name, f"{path}/{name}")
-
-
-def _copy(files: Files, here: Path, md5: str, target: Path, name: str) -> None:
-    """Copy an object of a store, or the project's own file if it has the same bytes."""
-    source = files.object(md5)
-    if source is None and here.is_file() and digest_path(here).md5 == md5:
-        source = here
-    if source is None:
-        raise DataError(f"{name}: its bytes (md5 {md5}) are in no store of this machine; get them with `dvc fetch`")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
+        if entry["md5"].endswith(".dir"):
+            target.mkdir(parents=True)  # also if it is empty
+        if (listed := entry.get("files")) is None:
+            wanted = files.files_of(path, entry["md5"])
+        else:
+            wanted = {f"{path}/{name}": file["md5"] for name, file in listed.items()}
+        for name, md5 in wanted.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files.stored(name, md5), folder / name)
 
 
 def _run(record: Record, folder: Path) -> None:

@@ -50,6 +50,11 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Ite
         yield "  ".join(parts).rstrip()
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, for example "1 record" or "2,000 records"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))

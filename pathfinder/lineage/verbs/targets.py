@@ -1,7 +1,7 @@
 """Targets of the verbs: ``X``, ``X@REV`` and ``X#/pointer``, and the bytes of a file at a revision.
 
 Names of stages contain ``@`` too (``train@full``): the part after an ``@`` is a revision only if git knows it, and the
-whole text is neither a stage nor a file here.
+whole text is neither a stage nor a file of the project.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathfinder.provenance.hashing import digest_listing, digest_path
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A name, the revision to look at (``None``: the files here), and a pointer into the file (``None``: all of it)."""
+    """A name, a revision (``None``: the project as it is), and a pointer into the file (``None``: all of it)."""
 
     name: str
     revision: str | None = None
@@ -34,7 +34,7 @@ class Target:
 
 
 def target_of(text: str, root: Path, revision: str | None = None) -> Target:
-    """The target that a text names; ``revision`` holds if the text names none."""
+    """The target that a text names; ``revision`` is the default for a text without one."""
     name, mark, pointer = text.partition("#")
     found = pointer if mark else None
     if "@" in name and not ((root / name).exists() or name in _stage_names(root)):
@@ -75,9 +75,7 @@ class Files:
         if self.revision is None and (self.root / path).is_file():
             return (self.root / path).read_bytes()
         if md5 := self.md5(path):
-            if (file := self.object(md5)) is not None:
-                return file.read_bytes()
-            raise DataError(f"{path}: its bytes (md5 {md5}) are in no store of this machine; get them with `dvc fetch`")
+            return self.stored(path, md5).read_bytes()
         found = read_at(self.root, self.revision or "HEAD", [path])
         if path not in found:
             raise DataError(
@@ -92,6 +90,23 @@ class Files:
             if file.is_file() and digest_path(file).md5 == md5.removesuffix(".dir"):
                 return file
         return None
+
+    def files_of(self, path: str, md5: str) -> dict[str, str]:
+        """The md5 of each file of an out, by path; raises ``DataError`` if no store lists the files of a folder."""
+        if not md5.endswith(".dir"):
+            return {path: md5}
+        if not (listing := listing_of(self.stores, md5)):
+            raise DataError(f"{path}: no store of this machine lists its files (md5 {md5}); run `dvc fetch`")
+        return {f"{path}/{name}": inner for name, inner in listing.items()}
+
+    def stored(self, path: str, md5: str) -> Path:
+        """The file with this md5: an object of a store, or the project's ``path``; raises ``DataError`` without one."""
+        if (file := self.object(md5)) is not None:
+            return file
+        own = self.root / path
+        if own.is_file() and digest_path(own).md5 == md5:
+            return own
+        raise DataError(f"{path}: no store of this machine has its bytes (md5 {md5}); get them with `dvc fetch`")
 
     def value(self, path: str) -> Any:
         """The content of a JSON or TOML file; raises ``DataError`` if it is not one."""

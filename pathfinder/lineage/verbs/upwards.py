@@ -17,7 +17,7 @@ from pathfinder.lineage.verbs.targets import Files, Target, target_of
 
 @dataclass(frozen=True, slots=True)
 class WayBack:
-    """The figures that were asked for, if any, and the trees behind the files that they were made of."""
+    """The figures of the target, if it has a pointer, and the trees behind the files that they were made of."""
 
     target: Target
     figures: list[Figure]
@@ -54,7 +54,7 @@ def text_of(found: WayBack) -> Iterator[str]:
 
 
 def _add_manifest(files: Files, folder: Path) -> None:
-    """Write the manifest of sources of a revision into its folder, if its bytes are here."""
+    """Write the manifest of sources of a revision into its folder, if this machine has it."""
     name = f"{RAW}/manifest.json"
     with suppress(DataError):
         content = files.read(name)

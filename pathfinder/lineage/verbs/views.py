@@ -9,7 +9,7 @@ from typing import Any
 from pathfinder.core.io import DataError
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked, Record
-from pathfinder.lineage.stores import listing_of, object_stores
+from pathfinder.lineage.stores import listing_of
 from pathfinder.lineage.verbs.pointers import value_at
 from pathfinder.lineage.verbs.revision import at
 from pathfinder.lineage.verbs.targets import Files, maker_of, target_of
@@ -46,9 +46,8 @@ def record_named(text: str, root: Path) -> Record | None:
     """
     if not _DIGEST.fullmatch(text):
         return None
-    places = [root / RECORDS, *(store / history.PUBLISHED for store in object_stores(root))]
-    places += sorted((root / history.FETCHED).glob(f"*/{history.PUBLISHED}"))
-    found = list({path.stem: path for place in places[::-1] for path in place.glob(f"*/{text}*.json")}.values())
+    places = [*history.record_folders(root), root / RECORDS]
+    found = list({path.stem: path for place in places for path in place.glob(f"*/{text}*.json")}.values())
     if len(found) > 1:
         names = ", ".join(f"{path.parent.name} {path.stem[:16]}" for path in found)
         raise DataError(f"{text}: {len(found)} records begin with it ({names}); write more of the digest")
@@ -80,13 +79,15 @@ def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
     made = next((record for record in records if record.made(stage)), None)
     found: View = {"path": path, "md5": md5, "made by": stage.name}
     if md5 is None:
-        raise DataError(f"{path}: {stage.name} makes no such file, or the listing of its folder is not here")
+        raise DataError(
+            f"{path}: {stage.name} makes no such file, or no store of this machine lists the files of its folder"
+        )
     if path in stage.outs:
         size, count = stage.sizes[path]
         found |= {"bytes": size} | ({"number of files": count} if count is not None else {})
     if made and (entry := made.content["outputs"].get(path)):
         found["sha256"] = entry["sha256"]
-    found["here"] = (files.root / path).exists()
+    found["in the project"] = (files.root / path).exists()
     found["in a store"] = files.object(md5) is not None
     found["record"] = _record(made, stage) if made else None
     if listing := listing_of(files.stores, md5):

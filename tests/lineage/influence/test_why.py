@@ -203,7 +203,7 @@ def test_scores_that_no_record_can_have_are_reported_as_unreliable(
     monkeypatch.chdir(trained)
     found = verb.why("gsm8k-0", step=1)
     assert ("WARNING" in "\n".join(verb.lines_of(found))) == (not found["reliable"])
-    monkeypatch.setattr(verb, "_PLAUSIBLE", 1e-9)
+    monkeypatch.setattr(verb, "PLAUSIBLE", 1e-9)
     found = verb.why("gsm8k-0", step=1)
     assert not found["reliable"]
     assert "do not use these scores" in "\n".join(verb.lines_of(found))

@@ -13,7 +13,9 @@ import pytest
 
 from pathfinder.core.io import DataError, digest_of, write_json
 from pathfinder.lineage.history import read_records
-from pathfinder.lineage.verbs.diff import diff, lines_of
+from pathfinder.lineage.verbs.diff import _figures, diff, lines_of
+from pathfinder.lineage.verbs.sides import Side
+from pathfinder.lineage.verbs.targets import Files
 from pathfinder.provenance.hashing import digest_path
 from tests.lineage.verbs.conftest import git
 
@@ -151,9 +153,6 @@ def test_outs_that_differ_although_no_input_does_are_not_explained(project: Path
 
 
 def test_the_main_results_that_changed_are_listed(project: Path) -> None:
-    from pathfinder.lineage.verbs.diff import Side, _figures
-    from pathfinder.lineage.verbs.targets import Files
-
     def tables(value: float) -> dict[str, Any]:
         return {"results": [{"system": "ours", "search": {"value": value, "low": 0.0, "high": 100.0}, "prm": "–"}]}
 

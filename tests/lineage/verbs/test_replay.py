@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,12 @@ from tests.lineage.verbs.conftest import git
 from tests.support.miniature import run_in
 
 cli = CliRunner()
-SLEEP = 2
+WAITS = """\
+    import os, time
+    os.symlink(str(os.getpid()), os.environ["STARTED"])
+    time.sleep(2)
+"""
+"""The stage names its process, in one step, and waits."""
 
 
 def state(project: Path) -> dict[str, bytes | None]:
@@ -88,9 +95,10 @@ def test_a_run_of_uncommitted_code_without_a_record_or_without_inputs_cannot_be_
     shutil.rmtree(project / ".dvc/cache")
     result = cli.invoke(app, ["replay", "train@full"])
     assert result.exit_code == 3
-    assert "in no store of this machine; get them with `dvc fetch`" in result.stderr
+    assert "no store of this machine has its bytes" in result.stderr
+    assert "get them with `dvc fetch`" in result.stderr
     shutil.rmtree(project / ".pathfinder/lineage/train@full")
-    with pytest.raises(DataError, match="no record of its run in dvc"):
+    with pytest.raises(DataError, match=r"this machine has no record of the run in dvc\.lock"):
         replay("train@full", project)
     git(project, "worktree", "prune")
     assert git(project, "worktree", "list").count("\n") == 1
@@ -167,21 +175,25 @@ def test_lines_and_tensors_are_compared_number_by_number(stored: tuple[Path, Fil
     assert compared(tensors, entry, files).why == "other tensors"
 
 
-def test_a_replay_that_is_terminated_leaves_no_worktree_and_no_process(twice: Path, tmp_path: Path) -> None:
+def test_a_replay_that_is_terminated_leaves_no_worktree_and_no_process(
+    twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = Path(shutil.copytree(twice, tmp_path / "project"))
+    started = tmp_path / "started"
+    monkeypatch.setenv("STARTED", str(started))
     stage = project / "stages/train.py"
-    stage.write_text(stage.read_text().replace("    rate =", f"    __import__('time').sleep({SLEEP})\n    rate =", 1))
+    stage.write_text(stage.read_text().replace("    rate =", f"{WAITS}    rate =", 1))
     git(project, "commit", "-qam", "slow")
     (project / "params.yaml").write_text("train: {rate: 0.125, note: x}\n")
     git(project, "commit", "-qam", "rate")
     run_in(project, "-m", "stages.train", "full")
     record = read_records(project, "train@full")[0]
     code = f"import sys; from pathfinder.lineage.__main__ import app; app(['replay', '{record.digest}'])"
-    process = subprocess.Popen([sys.executable, "-P", "-c", code], cwd=project, stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("$ "):
-            break
+    started.unlink()
+    process = subprocess.Popen([sys.executable, "-P", "-c", code], cwd=project, stderr=subprocess.DEVNULL)
+    while not started.is_symlink() and process.poll() is None:
+        time.sleep(0.05)
     process.terminate()
     assert process.wait(20) == 143
+    assert not Path("/proc", os.readlink(started)).exists()
     assert git(project, "worktree", "list").count("\n") == 1

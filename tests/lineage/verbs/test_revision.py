@@ -83,5 +83,11 @@ def test_bytes_that_no_store_has_are_named_with_the_remedy(project: Path) -> Non
     for file in (project / ".dvc/cache/files/md5").rglob("*"):
         if file.is_file() and not file.name.endswith(".dir"):
             file.unlink()
-    with pytest.raises(DataError, match=r"metrics/train/full.json: its bytes \(md5 .* in no store .* `dvc fetch`"):
+    own = project / "metrics/train/full.json"
+    assert files.read("metrics/train/full.json") == own.read_bytes(), "the project's file has the same bytes"
+    own.write_text("{}")
+    says = r"metrics/train/full.json: no store of this machine has its bytes \(md5 .*\); get them with `dvc fetch`"
+    with pytest.raises(DataError, match=says):
         files.read("metrics/train/full.json")
+    with pytest.raises(DataError, match=r"models: no store of this machine lists its files \(md5 0.dir\)"):
+        files.files_of("models", "0.dir")

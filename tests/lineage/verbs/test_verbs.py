@@ -17,7 +17,7 @@ from pathfinder.core.io import DataError, sha256_file, write_json
 from pathfinder.lineage import history
 from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.history import read_records
-from pathfinder.lineage.published import EVIDENCE, FOLDER
+from pathfinder.lineage.stores import EVIDENCE, FOLDER
 from pathfinder.lineage.verbs.every_commit import check_all_commits
 from pathfinder.lineage.verbs.finding import find
 from pathfinder.lineage.verbs.listing import rows_of
@@ -60,7 +60,7 @@ def test_a_stage_an_out_a_file_in_it_a_record_and_a_value_can_be_viewed(twice: P
     assert stage["params"]["train"]["rate"] == 0.5
     assert set(stage["code"]) == {"infra/locks", "pathfinder/core", "pathfinder/mixing", "stages/train.py"}
     out = view("models/full", twice)
-    assert (out["made by"], out["here"], out["in a store"]) == ("train@full", True, True)
+    assert (out["made by"], out["in the project"], out["in a store"]) == ("train@full", True, True)
     assert out["files"].keys() == {"weights.txt"}
     inner = view("models/full/weights.txt@HEAD~2", twice)
     assert inner["md5"] != view("models/full/weights.txt", twice)["md5"]

@@ -5,14 +5,15 @@ DVC takes the bytes of a ``.dir`` object as they are. An edited one would make i
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.progress import Progress
-from pathfinder.lineage.stores import object_file, parse_listing, stores
+from pathfinder.lineage.stores import object_file, object_key, parse_listing, stores
+from pathfinder.provenance.hashing import digest_chunks
 from pathfinder.sources.remote import READERS, Store
 
 _READ_ONLY = 0o444  # DVC protects the objects of its cache in this way
@@ -24,19 +25,18 @@ class Fetcher:
     def __init__(self, root: Path, store: Store, sha256: Mapping[str, str]) -> None:
         self.store, self.sha256 = store, sha256
         self.cache = next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
-        self.fetched = 0
 
     def provide(self, outs: Mapping[str, str]) -> int:
-        """Have the objects of ``outs`` (md5 by path), with all files of folders, in the cache; returns their number.
+        """Get the objects of ``outs`` (md5 by path), with all files of folders, into the cache; returns their number.
 
         Raises ``DataError`` if an object is missing or does not have its digest, or a listing leaves its folder.
         """
-        before, wanted = self.fetched, {md5: path for path, md5 in outs.items()}
+        wanted = {md5: path for path, md5 in outs.items()}
         folders = {md5: path for md5, path in wanted.items() if md5.endswith(".dir")}
         self._install(folders)
         for md5, path in folders.items():
             content = object_file(self.cache, md5).read_bytes()
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5.removesuffix(".dir"):
+            if digest_chunks([content]).md5 != md5.removesuffix(".dir"):
                 raise DataError(f"{object_file(self.cache, md5)}: was edited; it is of {path}. Delete it")
             listing = parse_listing(content, f"the listing of {path}")
             for name, inner in listing.items():
@@ -44,8 +44,7 @@ class Fetcher:
                     raise DataError(f"the listing of {path}: names {name}, which is outside of the folder")
                 wanted[inner] = f"{path}/{name}"
         self._install({md5: path for md5, path in wanted.items() if md5 not in folders})
-        self.fetched += len(wanted)
-        return self.fetched - before
+        return len(wanted)
 
     def _install(self, wanted: Mapping[str, str]) -> None:
         missing = [(md5, path) for md5, path in wanted.items() if not object_file(self.cache, md5).is_file()]
@@ -54,21 +53,24 @@ class Fetcher:
                 bar.advance()
 
     def _fetch(self, md5: str, path: str) -> None:
-        target = object_file(self.cache, md5)
-        key = f"files/md5/{md5[:2]}/{md5[2:]}"
-        digests = hashlib.md5(usedforsecurity=False), hashlib.sha256()
+        target, key = object_file(self.cache, md5), object_key(md5)
         with atomic_file(target) as temporary:
             with temporary.open("wb") as handle:
-                for chunk in self.store.chunks(key):
-                    handle.write(chunk)
-                    for digest in digests:
-                        digest.update(chunk)
-            found = [digest.hexdigest() for digest in digests]
-            expected = [md5.removesuffix(".dir"), self.sha256.get(md5, found[1])]
-            for kind, is_now, should_be in zip(("md5", "sha256"), found, expected, strict=True):
+                found = digest_chunks(_written(self.store.chunks(key), handle))
+            for kind, is_now, should_be in (
+                ("md5", found.md5, md5.removesuffix(".dir")),
+                ("sha256", found.sha256, self.sha256.get(md5, found.sha256)),
+            ):
                 if is_now != should_be:
                     raise DataError(
                         f"{self.store.url}/{key}: {kind} is {is_now}, expected {should_be}; it is of {path}. It was "
                         "changed in the remote and is not installed"
                     )
         target.chmod(_READ_ONLY)
+
+
+def _written(chunks: Iterator[bytes], handle: IO[bytes]) -> Iterator[bytes]:
+    """The pieces of a file, each of which is written first."""
+    for chunk in chunks:
+        handle.write(chunk)
+        yield chunk
