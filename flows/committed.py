@@ -1,4 +1,4 @@
-"""``dvc.lock`` after a run: its stages in a fixed order, and how its results differ from the committed ones.
+"""``dvc.lock`` around a run: drop stages that the cache lacks, sort the others, and explain what differs from git.
 
 ``dvc.lock`` describes the results in the workspace, so a run rewrites it. On another kind of processor the same inputs
 can give other bytes (``pathfinder.core.kernels``). Then the run says where, and whether the figures still agree with
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pathfinder.core.io import read_json, write_text
-from pathfinder.lineage.history import Locked, overlap, read_stages
+from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
 from pathfinder.lineage.stores import object_file, stores
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.names import TABLES
 from pathfinder.reporting.results import printed_rows
 
-LOCK = "dvc.lock"
 KEPT = Path(".pathfinder/dvc.lock")
 """This run's dvc.lock, where ``--keep-lock`` puts the committed one back."""
 _STAGE = re.compile(r"^(?=  \S)", re.MULTILINE)
@@ -38,35 +37,33 @@ def sort_lock(root: Path) -> None:
     ranks = {name: rank for rank, name in enumerate(read_pipeline(root))}
     ordered = sorted(blocks, key=lambda name: (ranks.get(name, len(ranks)), name))
     if list(blocks) != ordered:
-        write_text(root / LOCK, head + "".join(blocks[name] for name in ordered))
+        write_text(root / MAIN_LOCK, head + "".join(blocks[name] for name in ordered))
 
 
 def drop_absent(root: Path, names: set[str]) -> list[str]:
-    """Remove those of the stages from dvc.lock that have an out which the cache lacks; returns their names.
+    """Remove from dvc.lock the stages of ``names`` that have an out which the cache lacks; returns their names.
 
     DVC restores only the outs that dvc.lock names. Without an entry it takes what the run cache has for the inputs, so
     that a clone restores a published run whose bytes differ from the committed lock.
     """
-    if not (root / LOCK).exists():
+    if not (root / MAIN_LOCK).exists():
         return []
-    locked, cache = (
-        read_stages(root / LOCK, LOCK),
-        next(store.folder for store in stores(root) if store.name == "cache"),
-    )
+    locked = read_stages(root / MAIN_LOCK, MAIN_LOCK)
+    cache = next(store.folder for store in stores(root) if store.name == "cache")
     absent = [
         name
         for name, stage in locked.items()
         if name in names and not all(cache and object_file(cache, md5).exists() for md5 in stage.outs.values())
     ]
-    head, blocks = _blocks(root)
     if absent:
-        write_text(root / LOCK, head + "".join(block for name, block in blocks.items() if name not in absent))
+        head, blocks = _blocks(root)
+        write_text(root / MAIN_LOCK, head + "".join(block for name, block in blocks.items() if name not in absent))
     return absent
 
 
 def _blocks(root: Path) -> tuple[str, dict[str, str]]:
     """The head of dvc.lock and the text of each stage, in the order of the file."""
-    head, mark, body = (root / LOCK).read_text(encoding="utf-8").partition("stages:\n")
+    head, mark, body = (root / MAIN_LOCK).read_text(encoding="utf-8").partition("stages:\n")
     blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
     return head + mark, blocks
 
@@ -88,7 +85,7 @@ class Difference:
 
 def committed_lock(root: Path) -> str | None:
     """The committed dvc.lock; ``None`` outside a repository and before the first commit of the file."""
-    return git("show", f"HEAD:./{LOCK}", root=root)
+    return git("show", f"HEAD:./{MAIN_LOCK}", root=root)
 
 
 def difference(root: Path, committed: str) -> Difference:
@@ -96,8 +93,8 @@ def difference(root: Path, committed: str) -> Difference:
     with tempfile.NamedTemporaryFile("w", suffix=".lock", encoding="utf-8") as file:
         file.write(committed)
         file.flush()
-        before = read_stages(Path(file.name), f"HEAD:{LOCK}")
-    now = read_stages(root / LOCK, LOCK)
+        before = read_stages(Path(file.name), f"HEAD:{MAIN_LOCK}")
+    now = read_stages(root / MAIN_LOCK, MAIN_LOCK)
     both = [name for name in now if name in before]
     made = {path: name for name in now for path in now[name].outs}
     other: set[str] = {name for name in now if name not in before}
@@ -142,7 +139,7 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     With ``keep``, put the committed one back. Raises ``DataError`` as ``difference`` does.
     """
     committed = committed_lock(root)
-    if committed is None or committed == (root / LOCK).read_text(encoding="utf-8"):
+    if committed is None or committed == (root / MAIN_LOCK).read_text(encoding="utf-8"):
         return
     found = difference(root, committed)
     if found.other_inputs:
@@ -154,8 +151,8 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
         )
         yield from _agreement(root)
     if keep:
-        write_text(root / KEPT, (root / LOCK).read_text(encoding="utf-8"))
-        write_text(root / LOCK, committed)
+        write_text(root / KEPT, (root / MAIN_LOCK).read_text(encoding="utf-8"))
+        write_text(root / MAIN_LOCK, committed)
         yield f"the committed dvc.lock is back; that of this run is {KEPT}"
     else:
         yield (

@@ -96,11 +96,7 @@ def _marked() -> Iterator[Owned]:
                 continue
             for entry in content.split(b"\0"):
                 mark = entry.removeprefix(wanted).decode(errors="replace")
-                if (
-                    entry.startswith(wanted)
-                    and mark.partition(":")[0].count(".") == 2
-                    and start_time(int(path.parts[2]))
-                ):
+                if entry.startswith(wanted) and _MARK.match(mark) and start_time(int(path.parts[2])):
                     yield Owned(int(path.parts[2]), mark)
 
 

@@ -154,16 +154,16 @@ class Run:
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
         running: set[str] = set()
-        ended: SimpleQueue[str] = SimpleQueue()
+        finished: SimpleQueue[str] = SimpleQueue()
         while waiting or running:
             for name in self._ready(waiting)[: self.jobs - len(running)]:
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
                 futures[name] = self._stage.submit(name, self.force, wait_for=needed)
-                futures[name].add_done_callback(lambda _, name=name: ended.put(name))  # type: ignore[misc]
+                futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:
-                name = ended.get(timeout=self._pushes.due_in())
+                name = finished.get(timeout=self._pushes.due_in())
             except Empty:
                 self._pushes.send()
                 continue
@@ -279,16 +279,18 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
     """
     root = Path.cwd()
     require_project(root)
-    with held(root):
-        return _start(root, targets, force, pull, jobs)
+    with held(root) as hold:
+        return _start(root, hold, targets, force, pull, jobs)
 
 
-def _start(root: Path, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
+def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
     address = storage.configure(root)
     graph = load_graph(root)
     selected = graph.select(targets)
     terminal = Terminal()
-    if not force and not missing_data(root) and not out_of_date(graph, Dvc(root).status()) & selected:
+    # The flow also reports what a killed run left, so it runs then even if no stage is out of date.
+    reports = bool(hold.previous or hold.ended)
+    if not (force or reports or missing_data(root) or out_of_date(graph, Dvc(root).status()) & selected):
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")

@@ -123,13 +123,14 @@ def _port(last: Service | None) -> int:
 def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = False) -> Service:
     """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``.
 
-    A worker does not pass the remote of this shell on to its runs: their deployments name it.
+    An ``owned`` service ends with this process. Any other one does not get the remote of this shell, which a worker
+    would pass on to its runs: their deployments name the remote.
     """
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
-    mark = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
+    variables = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
     with (folder / f"{name}.log").open("ab") as log:
-        process = processes.start("prefect", arguments, root, {**environment(root, url), **mark}, log)
+        process = processes.start("prefect", arguments, root, {**environment(root, url), **variables}, log)
     service = Service(process.pid, processes.start_time(process.pid), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service

@@ -15,7 +15,8 @@ from typing import Any
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
 from pathfinder.lineage.publication import publication
-from pathfinder.lineage.published import ENTRY_TYPE, FOLDER, SENT, remember_entry
+from pathfinder.lineage.published import ENTRY_TYPE, SENT, remember_entry
+from pathfinder.lineage.stores import FOLDER
 from pathfinder.provenance.signing import sign
 from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
 

@@ -86,14 +86,16 @@ def metrics_table(path: Path) -> str:
     """A metrics file as a Markdown table, with dotted names for nested values."""
     rows = []
     with contextlib.suppress(OSError, ValueError):
-        leaves = _leaves(json.loads(path.read_text()), "")
-        rows = [[text.replace("|", "\\|").replace("\n", " ") for text in leaf] for leaf in leaves]
+        for name, value in leaves(json.loads(path.read_text())):
+            text = f"{value:.6g}" if isinstance(value, float) else str(value)
+            rows.append([cell.replace("|", "\\|").replace("\n", " ") for cell in (name, text)])
     return f"**{path.name}**\n\n{markdown_table(('metric', 'value'), rows)}"
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings with their dotted names; a list is one value."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
+            yield from leaves(inner, f"{name}.{key}" if name else str(key))
     else:
-        yield name, f"{value:.6g}" if isinstance(value, float) else str(value)
+        yield name, value

@@ -22,6 +22,8 @@ from pathfinder.lineage.history import Locked, read_lock
 from pathfinder.sources.remote import ENDPOINT, open_store
 
 FOLDER = Path(".dvc/tmp/push")
+LOCK = Path(".dvc/tmp/lock")
+"""DVC's lock of a project, which every command and every stage of that project waits for."""
 _LOCK_WAIT_S = 120.0
 _NAME_LENGTH = 64  # other files are unfinished
 _TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
@@ -44,7 +46,7 @@ class Transfer:
         Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
         """
         config = _config(root)
-        with _unlocked(root):
+        with _dvc_lock(root):
             lock = read_lock(root)
         stages = tuple(lock[name] for name in names if name in lock)
         hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
@@ -118,9 +120,9 @@ def _remote(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _unlocked(root: Path) -> Iterator[None]:
-    """Hold DVC's lock while the block reads what DVC otherwise writes in several steps."""
-    path = root / ".dvc/tmp/lock"
+def _dvc_lock(root: Path) -> Iterator[None]:
+    """Hold DVC's lock, so that the block never reads a file that DVC writes in several steps."""
+    path = root / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_WAIT_S
     with path.open("a") as handle:

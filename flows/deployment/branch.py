@@ -13,7 +13,7 @@ from pathfinder.core.io import DataError, TransientError
 SHORT = 8
 """The digits of a commit in the name of a run branch."""
 _MOST_BRANCHES = 50
-_TAKEN = re.compile("stale info|already exists|cannot lock ref|rejected")
+_TAKEN = re.compile("stale info|already exists|cannot lock ref")
 _AUTHOR = {"user.name": "nightly run", "user.email": "nightly@localhost"}
 
 
@@ -37,7 +37,7 @@ class Clone:
         _git(folder, "remote", "set-url", "origin", repository)
         found = _tried(folder, "ls-remote", "--heads", "origin", f"refs/heads/{branch}")
         if found.returncode:
-            raise TransientError(f"{repository}: cannot be read ({_last(found)})")
+            raise TransientError(f"{repository}: cannot be read ({_why(found)})")
         if not found.stdout.strip():
             raise DataError(f"{repository}: has no branch {branch}; name another one in the deployment's parameters")
         _git(folder, "fetch", "-q", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
@@ -67,7 +67,7 @@ class Clone:
             if pushed.returncode == 0:
                 return branch
             if not _TAKEN.search(pushed.stderr):
-                raise TransientError(f"{branch}: cannot be pushed ({_last(pushed)}); the commit is in {self.folder}")
+                raise TransientError(f"{branch}: cannot be pushed ({_why(pushed)}); the commit is in {self.folder}")
         raise TransientError(f"{name}: {_MOST_BRANCHES} branches of this name exist; delete some")
 
     def same_results(self, paths: Sequence[str]) -> str:
@@ -88,7 +88,7 @@ class Clone:
 def _git(folder: Path, *arguments: str) -> str:
     done = _tried(folder, *arguments)
     if done.returncode:
-        raise DataError(f"`git {' '.join(arguments[:2])}` failed in {folder}: {_last(done)}")
+        raise DataError(f"`git {' '.join(arguments[:2])}` failed in {folder}: {_why(done)}")
     return done.stdout.strip()
 
 
@@ -98,6 +98,8 @@ def _tried(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def _last(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else f"exit code {done.returncode}"
+def _why(done: subprocess.CompletedProcess[str]) -> str:
+    """The line of git's messages that gives the cause: that of a refused branch, otherwise the last one."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    refused = [line for line in lines if line.startswith("! ")]
+    return (refused or lines or [f"exit code {done.returncode}"])[-1]

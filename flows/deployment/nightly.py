@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,8 @@ from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, PathfinderError, write_json, write_text
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import parse_yaml
+from pathfinder.lineage.history import MAIN_LOCK
+from pathfinder.provenance.environment import git
 
 HOME = Path(".pathfinder/nightly")
 _PROFILES = profile_names(Path(__file__).parents[2])
@@ -89,7 +91,7 @@ def nightly(
         _change_params(clone.folder, profile, overrides)
         _run(root, clone.folder, targets, force, pull, jobs, say)
         write_json(clone.folder / RESULTS, collect(clone.folder))
-        changed = clone.changed(("dvc.lock", str(PARAMS_FILE), RESULTS))
+        changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), RESULTS))
         if not changed:
             say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
             return Completed(message="nothing has changed; no branch was made")
@@ -110,8 +112,7 @@ def nightly(
 
 def _origin(root: Path) -> str:
     """The address of the folder's origin, or the folder itself."""
-    done = subprocess.run(["git", "remote", "get-url", "origin"], cwd=root, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or str(root)
+    return (git("remote", "get-url", "origin", root=root) or "").strip() or str(root)
 
 
 def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
@@ -136,10 +137,19 @@ def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None
     load_params(path)
 
 
-def _run(root: Path, folder: Path, targets: Sequence[str], force: bool, pull: bool, jobs: int, say: Any) -> None:
+def _run(
+    root: Path,
+    folder: Path,
+    targets: Sequence[str],
+    force: bool,
+    pull: bool,
+    jobs: int,
+    say: Callable[[str], None],
+) -> None:
     """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
     options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
     remote = os.environ.get(REMOTE) or str(root / ".pathfinder/storage")
+    # Prefect's own variables name this flow run, and the pipeline is a flow run of its own.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     places = {REMOTE: remote if "://" in remote else str((root / remote).absolute()), "PYTHONPATH": modules}

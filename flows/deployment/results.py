@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from flows.terminal import leaves
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import read_lock
 from pathfinder.provenance.pipeline import read_pipeline
@@ -18,7 +19,7 @@ def collect(root: Path) -> dict[str, Any]:
     """Every number of the metrics files that exist, by file and dotted key."""
     stages = read_pipeline(root).values()
     paths = sorted({path for stage in stages for path in stage.metrics if (root / path).is_file()})
-    return {path: dict(_numbers(json.loads((root / path).read_text(encoding="utf-8")), "")) for path in paths}
+    return {path: _numbers(json.loads((root / path).read_text(encoding="utf-8"))) for path in paths}
 
 
 def summary_lines(root: Path) -> list[str]:
@@ -31,8 +32,6 @@ def summary_lines(root: Path) -> list[str]:
     return [*lines[:_MOST_LINES], *(["…"] if len(lines) > _MOST_LINES else [])]
 
 
-def _numbers(value: Any, name: str) -> list[tuple[str, float]]:
-    if isinstance(value, dict):
-        inner = ((f"{name}.{key}" if name else str(key), below) for key, below in value.items())
-        return [found for key, below in inner for found in _numbers(below, key)]
-    return [(name, value)] if isinstance(value, (int, float)) and not isinstance(value, bool) else []
+def _numbers(content: Any) -> dict[str, float]:
+    found = leaves(content)
+    return {name: value for name, value in found if isinstance(value, (int, float)) and not isinstance(value, bool)}

@@ -88,6 +88,17 @@ def test_results_that_a_branch_already_holds_are_found(origin: Path, tmp_path: P
     assert again.same_results(["dvc.lock", "results.json"]) == ""
 
 
+def test_a_branch_that_the_server_refuses_is_pushed_once_and_the_cause_is_named(origin: Path, tmp_path: Path) -> None:
+    hook = origin / "hooks/pre-receive"
+    hook.write_text("#!/bin/sh\necho push >> pushes.txt\nexit 1\n")
+    hook.chmod(0o755)
+    clone = Clone.update(tmp_path / "a", str(origin), "main")
+    (clone.folder / "dvc.lock").write_text("new\n")
+    with pytest.raises(TransientError, match=r"2026-01-01-x: cannot be pushed \(! \[remote rejected\] .*hook declined"):
+        clone.commit(["dvc.lock"], NAME, ["Run it"], {})
+    assert (origin / "pushes.txt").read_text() == "push\n"
+
+
 def test_what_cannot_be_cloned_is_named(origin: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no branch other"):
         Clone.update(tmp_path / "a", str(origin), "other")

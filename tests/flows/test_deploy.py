@@ -1,8 +1,11 @@
-"""Deployments on a real server: up, a scheduled run, a crash of the server, two clones, lost runs, down."""
+"""Deployments on a real server: the commands of docs/operations.md, a crash, two clones, lost runs, runs from git."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import time
@@ -18,10 +21,22 @@ from flows import processes, server
 from flows.deployment.definition import clone_id
 from tests.flows.conftest import ROOT, Project
 from tests.flows.test_branch import git
-from tests.flows.test_dvc import alive, wait_for
+from tests.flows.test_operations import one_machine
+from tests.flows.watch import alive, guardians_of, soon, wait_for
 
 pytestmark = pytest.mark.slow
-UP, DOWN = ("-m", "flows.deploy", "up"), ("-m", "flows.deploy", "down")
+UP, STATUS, ACTIVE, _, INACTIVE, DOWN = one_machine()
+PREFECT = """\
+import json, sys
+from prefect.cli import app
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["prefect", *words]
+    try:
+        app()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -48,8 +63,19 @@ class Deployed:
     def named(self, name: str) -> dict[str, Any]:
         return dict(self.post("deployments/filter", deployments={"name": {"any_": [name]}})[0])
 
-    def start_run(self, deployment: dict[str, Any]) -> str:
-        return str(self.post(f"deployments/{deployment['id']}/create_flow_run")["id"])
+    def start_run(self, deployment: dict[str, Any], **parameters: Any) -> str:
+        return str(self.post(f"deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"])
+
+    def schedule(self) -> tuple[bool, str]:
+        """Whether the schedule of the nightly is active, and its times."""
+        (found,) = self.deployment("nightly")["schedules"]
+        return found["active"], found["schedule"]["cron"]
+
+    def reschedule(self, cron: str) -> None:
+        """Change the times of the nightly, as someone can on the server's page."""
+        (found,) = self.deployment("nightly")["schedules"]
+        url = f"{self.url}/deployments/{found['deployment_id']}/schedules/{found['id']}"
+        httpx.patch(url, json={"schedule": {"cron": cron}}, timeout=60).raise_for_status()
 
     def ended(self, run: str, seconds: float = 600.0) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
@@ -75,10 +101,13 @@ def with_flow(project: Project) -> Project:
 
 @pytest.fixture(scope="module")
 def deployed(make_project: Callable[[], Project], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+    """The first and the last command of docs/operations.md, with the tests between them."""
     project, remote = with_flow(make_project()), tmp_path_factory.mktemp("remote")
     told = replace(project, environment={**project.environment, "PATHFINDER_REMOTE": str(remote)})
     try:
-        assert "nightly-" in told.run(*UP)
+        output = told.run(*UP)
+        assert "nightly-" in output
+        assert "are deployed at http://127.0.0.1:" in output
         service = server.recorded(project.root, "server")
         assert service is not None
         yield Deployed(project, service.url, remote)
@@ -89,7 +118,7 @@ def deployed(make_project: Callable[[], Project], tmp_path_factory: pytest.TempP
     assert f"deleted: nightly/nightly-{clone_id(project.root)}, reproduce/reproduce-" in output
     assert not alive(worker.pid)
     assert not processes.owned(str(service.pid))
-    assert "server: none" in project.run("-m", "flows.deploy", "status")
+    assert "server: none" in project.run(*STATUS)
 
 
 def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deployed: Deployed) -> None:
@@ -98,29 +127,31 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     assert found["work_pool_name"] == f"pathfinder-{clone_id(deployed.project.root)}"
     assert found["job_variables"]["env"]["PATHFINDER_REMOTE"] == str(deployed.remote)
     assert deployed.post("flow_runs/filter") == []
+    assert found["name"] in deployed.project.run(*STATUS)
 
 
-def test_after_a_crash_of_the_server_up_restores_everything_and_a_scheduled_run_fires(deployed: Deployed) -> None:
+def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_a_branch(deployed: Deployed) -> None:
     root = deployed.project.root
     service = server.recorded(root, "server")
     assert service is not None
     os.killpg(service.pid, signal.SIGKILL)
-    deployed.project.run(*UP, "--active", "--cron", "* * * * *")
+    deployed.project.run(*ACTIVE)
     again = server.recorded(root, "server")
     assert again is not None
     assert (again.url, again.pid != service.pid) == (service.url, True)
-    deadline = time.monotonic() + 300
-    while not (runs := deployed.post("flow_runs/filter", flow_runs={"name": {"any_": ["nightly of main"]}})):
-        assert time.monotonic() < deadline, deployed.post("flow_runs/filter")
-        time.sleep(1)
-    schedule = deployed.deployment("nightly")["schedules"][0]
-    url = f"{deployed.url}/deployments/{schedule['deployment_id']}/schedules/{schedule['id']}"
-    httpx.patch(url, json={"active": False}, timeout=60).raise_for_status()
-    runs = [deployed.ended(runs[0]["id"])]
-    assert (runs[0]["state_type"], runs[0]["auto_scheduled"]) == ("COMPLETED", True), runs[0]["state"]
+    assert deployed.schedule() == (True, "0 2 * * *")
+    deployed.reschedule("* * * * *")
+    deployed.project.run(*UP)
+    assert deployed.schedule() == (True, "* * * * *"), "up changes neither the schedule nor its state"
+    named = {"name": {"any_": ["nightly of main"]}}
+    assert soon(lambda: deployed.post("flow_runs/filter", flow_runs=named), 300), deployed.post("flow_runs/filter")
+    deployed.project.run(*INACTIVE)
+    assert deployed.schedule() == (False, "* * * * *")
+    first = deployed.ended(deployed.post("flow_runs/filter", flow_runs=named, sort="EXPECTED_START_TIME_ASC")[0]["id"])
+    assert (first["state_type"], first["auto_scheduled"]) == ("COMPLETED", True), first["state"]
     (branch,) = [line.strip() for line in git(root, "branch", "--list", "runs/*").splitlines()]
     assert branch.endswith(git(root, "rev-parse", "HEAD")[:8])
-    assert git(root, "log", "-1", "--format=%(trailers:key=Flow-Run,valueonly)", branch).strip() == runs[0]["id"]
+    assert git(root, "log", "-1", "--format=%(trailers:key=Flow-Run,valueonly)", branch).strip() == first["id"]
     assert "metrics/odd.json: count 5" in git(root, "log", "-1", "--format=%B", branch)
     assert '"deep.sum": 165' in git(root, "show", f"{branch}:results.json")
     assert "square@odd" in git(root, "show", f"{branch}:dvc.lock")
@@ -133,56 +164,35 @@ def test_after_a_crash_of_the_server_up_restores_everything_and_a_scheduled_run_
 def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     deployed: Deployed, tmp_path: Path
 ) -> None:
-    origin, remote = tmp_path / "origin.git", tmp_path / "bucket"
-    git(
-        tmp_path,
-        "clone",
-        "-q",
-        "--bare",
-        "--branch",
-        "main",
-        "--single-branch",
-        str(deployed.project.root),
-        str(origin),
-    )
+    """The commands in the head of prefect.yaml, with addresses of this machine."""
+    root, origin, remote = deployed.project.root, tmp_path / "origin.git", tmp_path / "bucket"
+    git(tmp_path, "clone", "-q", "--bare", "--branch", "main", "--single-branch", str(root), str(origin))
     project = replace(
         deployed.project, environment={**deployed.project.environment, **server.environment(tmp_path, deployed.url)}
     )
-    prefect = ("-m", "prefect", "--no-prompt")
-    project.run(*prefect, "work-pool", "create", "pathfinder", "--type", "process")
-    variables = {"repository": origin.as_uri(), "remote": str(remote), "folder": str(deployed.project.root)}
-    for name, value in variables.items():
-        project.run(*prefect, "variable", "set", f"pathfinder_{name}", value)
-    project.run(*prefect, "deploy", "--all")
-    found = deployed.named("nightly")
-    kinds = ("nightly", "reproduce", "audit")
-    schemas = [deployed.named(kind)["parameter_openapi_schema"]["properties"] for kind in kinds]
-    described = schemas[0]
-    assert all(item.get("description") for kind in schemas for item in kind.values()), schemas
-    assert "quickstart" in described["profile"]["enum"]
-    assert described["force"]["type"] == "boolean"
-    assert all(
-        item.get("description")
-        for item in deployed.named("reproduce")["parameter_openapi_schema"]["properties"].values()
-    )
-    run = deployed.start_run(found)
-    project.run(*prefect, "worker", "start", "--pool", "pathfinder", "--run-once")
+    head = (ROOT / "prefect.yaml").read_text().split("\nname:")[0]
+    commands = [shlex.split(line, comments=True) for line in re.findall(r"^#     prefect (.*)$", head, re.MULTILINE)]
+    here = {"repository": origin.as_uri(), "remote": str(remote), "folder": str(root), "s3_endpoint": "none"}
+    for words in commands:
+        if words[:2] == ["variable", "set"]:
+            words[3] = here.pop(words[2].removeprefix("pathfinder_"))
+    assert not here
+    *once, worker = commands
+    assert (once[-1], worker[:2]) == (["--no-prompt", "deploy", "--all"], ["worker", "start"])
+    project.run("-c", PREFECT, json.dumps(once))
+    kinds = {kind: deployed.named(kind) for kind in ("nightly", "reproduce", "audit")}
+    schemas = {kind: found["parameter_openapi_schema"]["properties"] for kind, found in kinds.items()}
+    assert all(item.get("description") for schema in schemas.values() for item in schema.values()), schemas
+    assert "quickstart" in schemas["nightly"]["profile"]["enum"]
+    assert schemas["nightly"]["force"]["type"] == "boolean"
+    run = deployed.start_run(kinds["nightly"])
+    project.run("-m", "prefect", *worker, "--run-once")
     assert deployed.ended(run)["state"]["message"].startswith("results are in branch runs/")
     assert "runs/" in git(origin, "branch", "--list", "runs/*")
     assert list(remote.glob("runs/*/*/*"))
-    for name in kinds:
-        httpx.delete(f"{deployed.url}/deployments/{deployed.named(name)['id']}", timeout=60).raise_for_status()
+    for found in kinds.values():
+        httpx.delete(f"{deployed.url}/deployments/{found['id']}", timeout=60).raise_for_status()
     httpx.delete(f"{deployed.url}/work_pools/pathfinder", timeout=60).raise_for_status()
-
-
-def test_up_again_keeps_the_schedule_and_inactive_switches_it_off(deployed: Deployed) -> None:
-    deployed.project.run(*UP, "--active", "--cron", "30 4 1 1 *")
-    deployed.project.run(*UP)
-    kept = deployed.deployment("nightly")["schedules"]
-    assert [(item["active"], item["schedule"]["cron"]) for item in kept] == [(True, "30 4 1 1 *")]
-    deployed.project.run(*UP, "--inactive")
-    kept = deployed.deployment("nightly")["schedules"]
-    assert [(item["active"], item["schedule"]["cron"]) for item in kept] == [(False, "30 4 1 1 *")]
 
 
 def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[], Project]) -> None:
@@ -202,6 +212,29 @@ def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[]
     assert pools["team"] == 7
     assert {mine["work_pool_name"], "team"} == pools.keys()
     assert server.recorded(deployed.project.root, "server") is not None
+
+
+def test_a_run_whose_machine_is_gone_ends_and_frees_its_slot(deployed: Deployed) -> None:
+    project = deployed.project
+    (project.root / "params.yaml").write_text("count: 6\n")
+    project.trap("numbers", "pathlib.Path('pid.txt').write_text(f'{os.getpid()}\\n')\ntime.sleep(900)\n")
+    run = deployed.start_run(deployed.deployment("reproduce"), targets=["numbers"])
+    stage = int(wait_for(project.root / "pid.txt", 200))
+    flow = next(process.owner for process in processes.owned("") if process.pid == stage)
+    worker = server.recorded(project.root, "worker")
+    assert worker is not None
+    for pid in (*guardians_of(flow), worker.pid, *_with_parent(worker.pid), flow, stage):
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    begun = time.monotonic()
+    found = deployed.ended(run)
+    assert found["state_type"] == "CRASHED"
+    assert "no heartbeat" in found["state"]["message"]
+    assert time.monotonic() - begun < 180
+    (project.root / "trap_numbers.py").unlink()
+    project.run(*UP)
+    again = deployed.start_run(deployed.deployment("reproduce"), targets=["numbers"])
+    assert deployed.ended(again)["state_type"] == "COMPLETED"
 
 
 def test_a_run_of_a_deployment_without_a_remote_is_refused(deployed: Deployed) -> None:
@@ -228,34 +261,13 @@ def test_the_audit_fails_on_a_changed_byte(deployed: Deployed) -> None:
     assert "out/total.txt" in artifact["data"]
 
 
-def test_a_run_whose_machine_is_gone_ends_and_frees_its_slot(deployed: Deployed) -> None:
-    project = deployed.project
-    (project.root / "params.yaml").write_text("count: 6\n")
-    project.trap("numbers", "pathlib.Path('pid.txt').write_text(f'{os.getpid()}\\n')\ntime.sleep(900)\n")
-    run = deployed.start_run(deployed.deployment("reproduce"))
-    stage = int(wait_for(project.root / "pid.txt", 200))
-    flow = next(process.owner for process in processes.owned("") if process.pid == stage)
-    worker = server.recorded(project.root, "worker")
-    assert worker is not None
-    for pid in (*_guardians(flow), worker.pid, *_with_parent(worker.pid), flow, stage):
-        if alive(pid):
-            os.kill(pid, signal.SIGKILL)
-    begun = time.monotonic()
-    found = deployed.ended(run)
-    assert found["state_type"] == "CRASHED"
-    assert "no heartbeat" in found["state"]["message"]
-    assert time.monotonic() - begun < 180
-    (project.root / "trap_numbers.py").unlink()
-    project.run(*UP)
-    assert deployed.ended(deployed.start_run(deployed.deployment("reproduce")))["state_type"] == "COMPLETED"
-
-
-def _guardians(flow: int) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        if f"guard.guardian {flow}." in processes.command_of(int(path.name)):
-            found.append(int(path.name))
-    return found
+def test_a_server_that_does_not_respond_is_one_line(project: Project) -> None:
+    shutil.copy(ROOT / "prefect.yaml", project.root)
+    away = replace(project, environment={**project.environment, "PREFECT_API_URL": "http://127.0.0.1:9/api"})
+    for command in (UP, DOWN):
+        output = away.run(*command, code=1)
+        assert "http://127.0.0.1:9/api: the Prefect server does not respond" in output
+        assert "Traceback" not in output
 
 
 def _with_parent(parent: int) -> list[int]:
@@ -266,12 +278,3 @@ def _with_parent(parent: int) -> list[int]:
 
 def _stats() -> Iterator[Path]:
     return (path for path in Path("/proc").glob("[0-9]*/stat") if path.exists())
-
-
-def test_a_server_that_does_not_respond_is_one_line(project: Project) -> None:
-    shutil.copy(ROOT / "prefect.yaml", project.root)
-    away = replace(project, environment={**project.environment, "PREFECT_API_URL": "http://127.0.0.1:9/api"})
-    for command in (UP, DOWN):
-        output = away.run(*command, code=1)
-        assert "http://127.0.0.1:9/api: the Prefect server does not respond" in output
-        assert "Traceback" not in output

@@ -4,30 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
-from pathlib import Path
 
 import pytest
 
 from flows.dvc import Cancelled, Dvc, DvcError
 from pathfinder.core.io import PathfinderError
 from tests.flows.conftest import Project
-
-
-def alive(pid: int) -> bool:
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(path: Path, seconds: float = 120.0) -> str:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and path.read_text().endswith("\n"):
-            return path.read_text()
-        time.sleep(0.05)
-    raise AssertionError(f"{path} did not appear")
+from tests.flows.watch import alive, wait_for
 
 
 def test_outcomes_and_lines(project: Project) -> None:

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from flows import processes
-from tests.flows.test_dvc import alive, wait_for
+from tests.flows.watch import alive, wait_for
 
 STUBBORN = """\
 import os, pathlib, signal, subprocess, sys, time

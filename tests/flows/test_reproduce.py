@@ -3,34 +3,44 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
 import signal
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 
 import pytest
 
 from flows import pushes, server
 from tests.flows.conftest import Project
-from tests.flows.test_dvc import alive, wait_for
+from tests.flows.watch import alive, soon, wait_for, working_in
 
 pytestmark = pytest.mark.slow
 
 
+@dataclass(frozen=True, slots=True)
+class First:
+    """The first run, which started and stopped a server of its own."""
+
+    project: Project
+    output: str
+    ran: list[str]
+    left: set[int]
+
+
 @pytest.fixture(scope="module")
-def served(make_project: Callable[[], Project]) -> Iterator[Project]:
-    """A project that has run once, with a server that keeps running and serves later runs."""
+def first(make_project: Callable[[], Project]) -> First:
     project = make_project()
-    server.start_server(project.root)
-    first = project.reproduce("--jobs", "2")
-    (project.root / "first.log").write_text(first)
-    (project.root / "first_ran.json").write_text(json.dumps(project.ran()))
-    yield project
-    server.stop(project.root, "server")
+    output = project.reproduce("--jobs", "2")
+    return First(project, output, project.ran(), working_in(project.root))
+
+
+@pytest.fixture(scope="module")
+def served(first: First) -> Iterator[Project]:
+    """The project after its first run, with a server that keeps running and serves later runs."""
+    server.start_server(first.project.root)
+    yield first.project
+    server.stop(first.project.root, "server")
 
 
 def query(project: Project, sql: str) -> list[tuple[object, ...]]:
@@ -47,20 +57,24 @@ def clear(project: Project) -> None:
         path.unlink()
 
 
-def test_every_stage_ran_once_in_order_with_its_name_before_each_line(served: Project) -> None:
-    ran = json.loads((served.root / "first_ran.json").read_text())
-    output = (served.root / "first.log").read_text()
+def test_every_stage_ran_once_in_order_with_its_name_before_each_line(first: First) -> None:
+    ran, output, root = first.ran, first.output, first.project.root
     assert (ran[0], set(ran[1:3]), ran[3]) == ("numbers", {"even", "odd"}, "total")
     assert "[square@odd] this is odd" in output
     assert "[square@even] to standard error from even \\x1b[31m[bold]" in output
     assert re.search(r"total\s+│ ran\s+│\s+[\d.]+ │ out/total.txt", output)
-    assert (served.root / "out/total.txt").read_text() == "285\n"
-    assert "this is odd" in (served.root / ".pathfinder/logs/square@odd.log").read_text()
-    assert "Time, inputs and outputs of every stage" in (served.root / ".pathfinder/stages.html").read_text()
+    assert (root / "out/total.txt").read_text() == "285\n"
+    assert "this is odd" in (root / ".pathfinder/logs/square@odd.log").read_text()
+    assert "Time, inputs and outputs of every stage" in (root / ".pathfinder/stages.html").read_text()
 
 
-def test_the_server_keeps_logs_states_and_metrics(served: Project) -> None:
-    states = query(served, "select name, state_type from task_run")
+def test_a_run_stops_the_server_that_it_started(first: First) -> None:
+    assert "watch this run at http://127.0.0.1:" in first.output
+    assert not first.left
+
+
+def test_the_server_keeps_logs_states_and_metrics(first: First) -> None:
+    states = query(first.project, "select name, state_type from task_run")
     assert {name for name, _ in states} >= {"numbers", "square@even", "push numbers"}
     pushes = [str(name).removeprefix("push ") for name, _ in states if str(name).startswith("push ")]
     assert sorted(", ".join(pushes).split(", ")) == ["numbers", "square@even", "square@odd", "total"], (
@@ -68,14 +82,16 @@ def test_the_server_keeps_logs_states_and_metrics(served: Project) -> None:
     )
     assert len(pushes) < 4, "stages that end within a minute are pushed together"
     assert {state for _, state in states} == {"COMPLETED"}
-    assert query(served, "select message from log where message like '%this is odd%' and task_run_id is not null")
-    artifacts = {str(key): str(data) for key, data in query(served, "select key, cast(data as text) from artifact")}
+    logged = "select message from log where message like '%this is odd%' and task_run_id is not null"
+    assert query(first.project, logged)
+    found = query(first.project, "select key, cast(data as text) from artifact")
+    artifacts = {str(key): str(data) for key, data in found}
     assert "| deep.sum | 165 |" in artifacts["metrics-odd"]
     assert "stages" in artifacts
 
 
-def test_outs_and_run_cache_are_in_storage_with_a_manifest(served: Project) -> None:
-    storage = served.root / ".pathfinder/storage"
+def test_outs_and_run_cache_are_in_storage_with_a_manifest(first: First) -> None:
+    storage = first.project.root / ".pathfinder/storage"
     assert len(list((storage / "files/md5").rglob("*"))) >= 8
     assert any((storage / "runs").rglob("*"))
     assert (storage / "pathfinder/log/00000001.json").exists()
@@ -109,6 +125,7 @@ def test_transient_failures_are_retried_and_others_stop_only_descendants(served:
 
 
 def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project) -> None:
+    before = working_in(served.root)
     count(served, 14)
     served.trap(
         "odd",
@@ -122,9 +139,11 @@ def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project
     output, _ = process.communicate(timeout=120)
     assert process.returncode != 0, output
     assert not [pid for pid in pids if alive(pid)]
-    assert not _working_in(served.root) - _served(served)
+    assert soon(lambda: working_in(served.root) <= before, 5)
     clear(served)
+    served.ran()
     served.reproduce()
+    assert set(served.ran()) <= {"even", "odd", "total"}, "what had ended is not run again"
     assert (served.root / "out/total.txt").read_text() == f"{sum(n * n for n in range(14))}\n"
 
 
@@ -142,12 +161,11 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     pids = [int(pid) for pid in wait_for(served.root / "pids.txt", 200).split()]
     process.kill()
     process.communicate()
-    deadline = time.monotonic() + 30
-    while [pid for pid in pids if alive(pid)]:
-        assert time.monotonic() < deadline, "the guardian ends what the killed run had started"
-        time.sleep(0.1)
+    assert soon(lambda: not any(map(alive, pids))), "the guardian ends what the killed run had started"
     clear(served)
-    output = served.reproduce()
+    served.ran()
+    output = served.reproduce("numbers")  # it has nothing to do but to report
+    assert served.ran() == []
     assert f"the last run here did not end in order (PID {process.pid}, since " in output
     assert query(served, crashed) == [*before, ("all stages",)]
     assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
@@ -155,38 +173,13 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
 
 def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     count(served, 12)
-    served.reproduce()
+    served.run("-m", "dvc", "repro", "-q")
     served.ran()
     count(served, 10)
     output = served.reproduce()
     assert served.ran() == []
     assert re.search(r"total\s+│ restored", output)
     assert (served.root / "out/total.txt").read_text() == "285\n"
-
-
-def test_a_run_stops_the_server_that_it_started(project: Project) -> None:
-    output = project.reproduce("numbers")
-    assert "watch this run at http://127.0.0.1:" in output
-    assert project.ran() == ["numbers"]
-    assert not _working_in(project.root)
-    assert {state for (state,) in query(project, "select state_type from task_run")} == {"COMPLETED"}
-
-
-def _working_in(root: Path) -> set[int]:
-    """Processes whose current folder is ``root`` or inside it."""
-    found = set()
-    time.sleep(0.2)
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (entry / "cwd").resolve().is_relative_to(root) and alive(int(entry.name)):
-                found.add(int(entry.name))
-    return found
-
-
-def _served(project: Project) -> set[int]:
-    service = server.recorded(project.root, "server")
-    assert service is not None
-    return {pid for pid in _working_in(project.root) if os.getpgid(pid) == service.pid}
 
 
 def test_outputs_wait_at_most_a_minute_for_the_next_push(monkeypatch: pytest.MonkeyPatch) -> None:

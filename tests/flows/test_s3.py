@@ -17,6 +17,7 @@ from pathlib import Path
 import boto3
 import pytest
 
+from flows import server
 from flows.dvc import Dvc
 from flows.storage import REMOTE, configure
 from pathfinder.sources.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
@@ -38,8 +39,8 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         if done.returncode:
             pytest.skip(f"Swift cannot be installed here: {done.stderr[-300:]}")
     port = _free_ports()
-    server = ROOT / "tests/support/swift/serve.py"
-    command = [str(environment / "bin/python"), str(server), str(folder / "data"), "--port", str(port)]
+    script = ROOT / "tests/support/swift/serve.py"
+    command = [str(environment / "bin/python"), str(script), str(folder / "data"), "--port", str(port)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -67,11 +68,19 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
     return credentials
 
 
+@pytest.fixture
+def prefect(tmp_path: Path) -> Iterator[str]:
+    """The address of a Prefect server."""
+    yield server.start_server(tmp_path).url
+    server.stop(tmp_path, "server")
+
+
 def test_results_of_one_folder_are_restored_in_another(
-    make_project: Callable[[], Project], remote: dict[str, str]
+    make_project: Callable[[], Project], remote: dict[str, str], prefect: str
 ) -> None:
-    here = make_project()
-    here = replace(here, environment={**here.environment, **remote})
+    here, there = make_project(), make_project()
+    both = {**remote, "PREFECT_API_URL": prefect}
+    here, there = (replace(project, environment={**project.environment, **both}) for project in (here, there))
     output = here.reproduce()
     assert "s3://bucket/runs: manifest 1" in output
     assert "testing" not in (here.root / ".dvc/config.local").read_text()
@@ -79,8 +88,6 @@ def test_results_of_one_folder_are_restored_in_another(
     assert any(key.startswith("files/md5/") for key in keys)
     assert any(key.startswith("runs/") for key in keys)
 
-    there = make_project()
-    there = replace(there, environment={**there.environment, **remote})
     there.reproduce("--pull")
     assert there.ran() == []
     assert (there.root / "out/total.txt").read_bytes() == (here.root / "out/total.txt").read_bytes()

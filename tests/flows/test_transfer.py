@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import pytest
 from flows.dvc import Cancelled, Dvc, DvcError
 from flows.guard.remote import describe, preflight
 from flows.storage import REMOTE, configure
-from flows.transfer import Transfer
+from flows.transfer import FOLDER, LOCK, Transfer
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.sources.remote import ENDPOINT
 from tests.flows.conftest import Project
+from tests.flows.watch import soon
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +63,7 @@ def test_a_stage_does_not_wait_for_a_push_to_a_store_that_is_away(finished: Proj
 
     thread = threading.Thread(target=push)
     thread.start()
-    deadline = time.monotonic() + 60
-    while not (finished.root / ".dvc/tmp/push/.dvc/tmp/lock").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert soon((finished.root / FOLDER / LOCK).exists, 60)
     assert Dvc(finished.root).reproduce("total", force=True, limit_s=40) == "ran"
     assert thread.is_alive(), "the push still waits for the store"
     dvc.stop()
@@ -126,6 +123,7 @@ def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeyp
         monkeypatch.setenv(name, value)
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     configure(finished.root)
     with pytest.raises(DvcError, match="Could not connect to the endpoint") as caught:
         Dvc(finished.root).push("total")
