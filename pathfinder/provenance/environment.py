@@ -22,41 +22,10 @@ FLOW_RUN = "PATHFINDER_FLOW_RUN"
 """The id of the Prefect flow run that started the stage."""
 IMAGE = "PATHFINDER_IMAGE"
 """The digest of the container image, which a process inside cannot see by itself."""
-_PREFIXES = (
-    *(
-        "ATEN",
-        "BLIS",
-        "CUBLAS",
-        "CUDA",
-        "CUDNN",
-        "DNNL",
-        "GOTO",
-        "HF",
-        "KMP",
-        "LC",
-        "LD",
-        "MALLOC",
-        "MKL",
-        "NCCL",
-        "NPY",
-        "NUMBA",
-    ),
-    *(
-        "NUMEXPR",
-        "NVIDIA",
-        "OMP",
-        "ONEDNN",
-        "OPENBLAS",
-        "PATHFINDER",
-        "POLARS",
-        "PYTHON",
-        "PYTORCH",
-        "RAYON",
-        "TOKENIZERS",
-    ),
-    *("TORCH", "TRANSFORMERS", "VECLIB", "VLLM"),
+_VARIABLE = re.compile(
+    r"(ATEN|BLIS|CUBLAS|CUDA|CUDNN|DNNL|GOTO|HF|KMP|LC|LD|MALLOC|MKL|NCCL|NPY|NUMBA|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS"
+    r"|PATHFINDER|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG"
 )
-_VARIABLE = re.compile(rf"({'|'.join(_PREFIXES)})_?[A-Z0-9_]*|LANG")
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASSWORD|CREDENTIAL|AUTH")
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20

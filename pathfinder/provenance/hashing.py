@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 _CHUNK = 1 << 20
@@ -69,11 +71,16 @@ def folder_md5(files: dict[str, str]) -> str:
     return f"{digest.hexdigest()}.dir"
 
 
-def _digest_file(path: Path) -> Digest:
+def digest_chunks(chunks: Iterable[bytes]) -> Digest:
+    """Digest the bytes of one file, given in pieces."""
     md5, sha256, size = hashlib.md5(usedforsecurity=False), hashlib.sha256(), 0
-    with path.open("rb") as handle:
-        while chunk := handle.read(_CHUNK):
-            md5.update(chunk)
-            sha256.update(chunk)
-            size += len(chunk)
+    for chunk in chunks:
+        md5.update(chunk)
+        sha256.update(chunk)
+        size += len(chunk)
     return Digest(md5.hexdigest(), sha256.hexdigest(), size, {})
+
+
+def _digest_file(path: Path) -> Digest:
+    with path.open("rb") as handle:
+        return digest_chunks(iter(partial(handle.read, _CHUNK), b""))

@@ -17,7 +17,13 @@ from pydantic import Field
 
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.provenance.schema import Form, parsed
-from pathfinder.provenance.signing import Envelope, own_model_key, pre_authentication, public_pem
+from pathfinder.provenance.signing import (
+    Envelope,
+    own_model_key,
+    pre_authentication,
+    public_pem,
+    wrong_signatures_refused,
+)
 from pathfinder.provenance.statement import PAYLOAD_TYPE, STATEMENT
 
 MODELS = "models/"
@@ -84,26 +90,19 @@ def verify_model(content: bytes, path: str, files: Mapping[str, str], keys: Mapp
 
     Raises ``DataError`` with ``name`` if the signature is wrong, is about other files or is not well formed.
     """
-    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     bundle = parsed(Bundle, content, name)
     if (pem := keys.get(bundle.material.public_key.hint)) is None:
         return False
-    try:
+    with wrong_signatures_refused(name, "signature of a model"):
         key = serialization.load_pem_public_key(pem)
         if not isinstance(key, ec.EllipticCurvePublicKey) or len(bundle.envelope.signatures) != 1:
             raise DataError(f"{name}: expected one signature by an elliptic-curve key")
         payload = base64.b64decode(bundle.envelope.payload, validate=True)
         signature = base64.b64decode(bundle.envelope.signatures[0].sig, validate=True)
         key.verify(signature, pre_authentication(bundle.envelope.payload_type, payload), ec.ECDSA(hashes.SHA256()))
-    except InvalidSignature as error:
-        raise DataError(f"{name}: the signature is wrong: the content was edited after it was signed") from error
-    except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{name}: not a valid signature of a model ({error})") from error
     if parse_json(payload, name) != _statement(path, files):
         raise DataError(f"{name}: signs other files of {path} than the record names")
     return True

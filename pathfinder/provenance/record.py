@@ -27,7 +27,6 @@ from pathfinder.provenance.environment import (
     describe_commit,
     describe_environment,
     describe_tree,
-    installed_packages,
     peak_rss_bytes,
 )
 from pathfinder.provenance.hashing import digest_path
@@ -79,8 +78,9 @@ def recorded(cmd: str) -> Iterator[None]:
         finally:
             del os.environ[_RECORDING], os.environ[_NOTES]
         record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
+        record["environment"] = describe_environment()
         record["unlisted_modules"] = unlisted_modules(record["code"])
-        record["unlocked_packages"] = unlocked_packages(installed_packages(), Path(LOCKS))
+        record["unlocked_packages"] = unlocked_packages(record["environment"]["packages"], Path(LOCKS))
         reported.add_to(record, journals, Path(LOCKS))
     record["times"] = {
         "start": start.isoformat(timespec="seconds"),
@@ -90,7 +90,6 @@ def recorded(cmd: str) -> Iterator[None]:
     }
     record |= {
         "outputs": _digests(stage, stage.all_outs),
-        "environment": describe_environment(),
         "actor": describe_actor(),
         "journals": journals.states(),
     }

@@ -12,7 +12,8 @@ import base64
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -111,12 +112,11 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], where: str) -> tuple[b
 
     Raises ``DataError`` with ``where`` if a signature by one of the keys is wrong or the envelope is not well formed.
     """
-    from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     signers = []
-    try:
+    with wrong_signatures_refused(where, "envelope"):
         payload = base64.b64decode(envelope.payload, validate=True)
         for signature in (each for each in envelope.signatures if each.keyid in keys):
             key = form.load_pem_public_key(keys[signature.keyid])
@@ -126,13 +126,22 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], where: str) -> tuple[b
                 base64.b64decode(signature.sig, validate=True), pre_authentication(envelope.payload_type, payload)
             )
             signers.append(signature.keyid)
+    return payload, signers
+
+
+@contextmanager
+def wrong_signatures_refused(where: str, form: str) -> Iterator[None]:
+    """Raise ``DataError`` with ``where`` for a signature that is wrong, or content that is not a valid ``form``."""
+    from cryptography.exceptions import InvalidSignature
+
+    try:
+        yield
+    except DataError:
+        raise
     except InvalidSignature as error:
         raise DataError(f"{where}: the signature is wrong: the content was edited after it was signed") from error
     except ValueError as error:
-        if isinstance(error, DataError):
-            raise
-        raise DataError(f"{where}: not a valid envelope ({error})") from error
-    return payload, signers
+        raise DataError(f"{where}: not a valid {form} ({error})") from error
 
 
 def pre_authentication(payload_type: str, payload: bytes) -> bytes:

@@ -37,7 +37,7 @@ def main(address: str, log: Path, model: str) -> None:
 
 
 def _reap(*_: object) -> None:
-    """Take leave of the servers that ended. Their CPU time counts as this process's; it would not if ignored."""
+    """Wait for the servers that have ended, so that their CPU time counts as this process's."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

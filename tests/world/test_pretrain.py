@@ -20,11 +20,11 @@ from pathfinder.core.io import DataError, read_json, read_jsonl, sha256_file
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.lineage.check import check
-from pathfinder.lineage.graph import up
 from pathfinder.provenance.pipeline import PRETRAINING, read_pipeline
 from pathfinder.world import pretrain
 from pathfinder.world.recipes import RECIPES, load_recipe
 from pathfinder.world.story import WORLDS
+from tests.support.upwards import up
 from tests.world.test_recipes import TINY
 
 

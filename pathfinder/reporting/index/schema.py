@@ -6,7 +6,6 @@ of the file. Texts are not stored: the index may be kept after the texts themsel
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,8 @@ import polars as pl
 from pathfinder.core.io import DataError, atomic_file
 
 INDEX = Path("artifacts/index")
+SELECTORS = (("licence", "licence"), ("rater", "rater"), ("source", "source"), ("source", "folder"))
+"""Each kind of selector with a column of ``LINES`` that it names; a source has two names."""
 ROW_GROUP = 50_000
 _USES_ROW_GROUP = 5_000
 """Smaller, because a reader of one line reads a row group of every run."""
@@ -102,8 +103,3 @@ def run_file(run: str) -> Path:
 def fate() -> pl.Expr:
     """The fate of a step as one text, for example "build: limit"; "kept" if it is in a tree."""
     return pl.when(pl.col("stage").is_null()).then(pl.lit("kept")).otherwise(pl.format("{}: {}", "stage", "reason"))
-
-
-def selectors(lines: Sequence[str] = ("licence", "rater", "source", "folder")) -> list[tuple[str, str]]:
-    """Kind of a selector and the column of ``LINES`` that it names; a source has two names."""
-    return [("source" if column == "folder" else column, column) for column in lines]

@@ -1,17 +1,19 @@
-"""The uses of each run, and the counts of everything that a licence, a rater or a source stands behind."""
+"""The uses of each run, and the counts by licence, rater and source."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import polars as pl
 
 from pathfinder.core.io import DataError
-from pathfinder.reporting.index.schema import TOTALS, USES, fate, selectors
+from pathfinder.reporting.index.schema import SELECTORS, TOTALS, USES, fate
 from pathfinder.reporting.index.steps import parts_of_id
 
 _NO_STEPS = pl.lit(None, pl.Int64())
+_COLUMNS = [column for _, column in SELECTORS]
+_KINDS = (("all", "all"), *SELECTORS)
 
 
 def run_uses(path: Path) -> pl.DataFrame:
@@ -45,11 +47,10 @@ def index_totals(lines: pl.DataFrame, steps: pl.DataFrame, uses: Mapping[str, Pa
 
 
 def _parts(lines: pl.DataFrame, steps: pl.DataFrame, uses: Mapping[str, Path]) -> Iterator[pl.DataFrame]:
-    columns = [column for _, column in selectors()]
-    of_line = lines.select("id", *columns).rename({"id": "line_id"}).with_columns(all=pl.lit(""))
+    of_line = lines.select("id", *_COLUMNS).rename({"id": "line_id"}).with_columns(all=pl.lit(""))
     fates = steps.lazy().select("line_id", fate().alias("fate"), "side", "mixes").join(of_line.lazy(), on="line_id")
     known = fates.collect()
-    for kind, column in [("all", "all"), *selectors()]:
+    for kind, column in _KINDS:
         rows = of_line.drop_nulls(column).group_by(value=column).len("records").with_columns(name=pl.lit("lines"))
         yield _typed(rows, kind, "lines")
         for what in ("fate", "side"):
@@ -58,13 +59,13 @@ def _parts(lines: pl.DataFrame, steps: pl.DataFrame, uses: Mapping[str, Path]) -
         mixes = known.select(column, name="mixes").explode("name").drop_nulls()
         yield _typed(mixes.group_by("name", value=column).len("records"), kind, "mix")
     for run, path in uses.items():
-        yield from _of_run(run, path, of_line, columns)
+        yield from _of_run(run, path, of_line)
 
 
-def _of_run(run: str, path: Path, of_line: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
+def _of_run(run: str, path: Path, of_line: pl.DataFrame) -> Iterator[pl.DataFrame]:
     used = pl.scan_parquet(path).filter(pl.col("tokens").is_null()).select(parts_of_id()[0], "steps")
-    known = used.join(of_line.lazy(), on="line_id").select("steps", "all", *columns).collect()
-    for kind, column in [("all", "all"), *selectors(columns)]:
+    known = used.join(of_line.lazy(), on="line_id").select("steps", "all", *_COLUMNS).collect()
+    for kind, column in _KINDS:
         counts = (
             known.drop_nulls(column)
             .group_by(value=column)
