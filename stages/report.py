@@ -2,7 +2,7 @@
 
 Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
         params: profile, runs, baselines, critics, report
-Writes  reports/report.{html,md}, reports/tables.json, reports/plots/
+Writes  reports/report.{html,md}, reports/tables.json, reports/plots/, metrics/summary.json
 Run     python -m stages.report
 
 ``python -m stages.report published`` is the stage of a profile without runs: it writes only the tables of published
@@ -24,13 +24,13 @@ from pathfinder.pages.page import files_of, to_html, to_markdown
 from pathfinder.provenance.stage import stage
 from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.exports import plots_of, tables_of
+from pathfinder.reporting.exports import plots_of, summary_of, tables_of
 from pathfinder.reporting.index.write import write_index
 from pathfinder.reporting.names import PUBLISHED, TABLES
 from pathfinder.reporting.origins import digest_of_source
 from pathfinder.reporting.results import load_results
 
-REPORTS = Path("reports")
+REPORTS, SUMMARY = Path("reports"), Path("metrics/summary.json")
 GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
 
 
@@ -57,6 +57,7 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     write_json(tables, tables_of(evidence, page, params.profile, digests))
     if which == "published":
         return
+    write_json(SUMMARY, summary_of(evidence))
     with atomic_folder(REPORTS / "plots") as folder:
         for name, rows in plots_of(evidence).items():
             write_json(folder / f"{name}.json", rows)

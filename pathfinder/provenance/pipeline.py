@@ -41,6 +41,12 @@ class Stage:
         """Outs and metrics."""
         return self.outs + self.metrics
 
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Files of figures: the metrics and the other JSON files below metrics/, without the training logs."""
+        found = (path for path in self.outs if path.startswith("metrics/") and path.endswith(".json"))
+        return (*self.metrics, *(path for path in found if not path.endswith("_log.json")))
+
 
 def read_pipelines(root: Path = Path(".")) -> dict[str, Stage]:
     """The stages of both pipelines by name; the second pipeline is optional. Raises ``DataError`` if invalid."""

@@ -1,9 +1,10 @@
-"""The report's figures for machines: ``reports/tables.json`` and the rows of ``reports/plots/``."""
+"""The report's figures for machines: ``reports/tables.json``, ``reports/plots/`` and ``metrics/summary.json``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from statistics import fmean
 from typing import Any
 
 from pathfinder.pages.origins import origin_of
@@ -31,6 +32,7 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
     }
     return {
         "profile": profile,
+        "toy": evidence.is_toy,
         "runs": [run.name for run in results.runs],
         "results": [_line(line) for line in evidence.lines],
         "truth": (truth := truth_lines(results.truth)),
@@ -50,6 +52,34 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
         "origins": {"accounting": origins_in(accounting), "truth": origins_in(truth)},
         "files": {path: {"sha256": sha256, "bytes": size} for path, (sha256, size) in sorted(digests.items())},
     }
+
+
+def summary_of(evidence: Evidence) -> dict[str, Any]:
+    """The figures that ``dvc metrics`` and ``dvc exp show`` print: the first system's, and those of data and judge.
+
+    Scores and shares are in percent. Figures of stages that the profile does not run are left out.
+    """
+    results = evidence.results
+    found: dict[str, Any] = {"records": {}, "judge": {}, "training": {}, "benchmarks": {}, "search_without_prm": {}}
+    for stage, name in (("prepare", "prepared"), ("filter", "agreeing"), ("build", "for_training")):
+        if metrics := results.stages[stage]:
+            found["records"][name] = metrics["kept"]
+    judged = results.truth["all"] if results.truth else {}
+    for name in ("error_precision", "error_recall", "labels_right_kept"):
+        if isinstance(figure := judged.get(name), Mapping):
+            found["judge"][name] = figure["value"]
+    if results.systems:
+        trained = [results.train[run.name] for run in results.systems[0] if run.name in results.train]
+        held_out = [labels["accuracy"] for run in trained if (labels := run.get("test_labels", {}).get("correctness"))]
+        if trained:
+            found["training"]["final_loss"] = fmean(metrics["final_loss"] for metrics in trained)
+        if held_out:
+            found["training"]["held_out_accuracy"] = 100 * fmean(held_out)
+        cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=True)  # our systems are the first lines
+        found["benchmarks"] = {bench.key: cell.value for bench, cell in cells if isinstance(cell, Score)}
+    if results.sample:
+        found["search_without_prm"] = dict(results.sample["average"])
+    return {name: figures for name, figures in found.items() if figures}
 
 
 def origins_in(value: Any) -> Any:

@@ -45,6 +45,20 @@ def test_figures_equal_the_metrics_and_sentences_name_the_winner(folder: Path, r
     assert "The data and models differ, so differences mean little" in page
 
 
+def test_the_summary_has_a_few_figures_of_the_first_system(folder: Path, root: Path) -> None:
+    write_project(root, "quickstart")
+    write_everything()
+    main([])
+    summary = json.loads(Path("metrics/summary.json").read_text())
+    for benchmark, key in (("processbench", "mean_f1"), ("prmbench", "overall"), ("search", "average")):
+        metrics = json.loads(Path(f"metrics/{benchmark}/full.json").read_text())
+        assert summary["benchmarks"][benchmark] == metrics[key]
+    assert summary["training"]["final_loss"] == json.loads(Path("metrics/train/full.json").read_text())["final_loss"]
+    figures = [value for part in summary.values() for value in part.values()]
+    assert 8 <= len(figures) <= 16
+    assert all(isinstance(value, (int, float)) for value in figures)
+
+
 def test_every_plot_of_the_pipeline_has_its_file_and_its_fields(folder: Path, root: Path) -> None:
     write_project(root, "seeds", SEEDED)
     write_everything(SEEDED)
