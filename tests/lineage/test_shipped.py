@@ -143,7 +143,8 @@ def test_code_moved_since_is_a_note_and_not_an_error(copied: Path) -> None:
     (note,) = map(str, findings)
     says, _, stages = note.removesuffix(")").partition(" (")
     assert says == (
-        "note: infra/pretraining/dvc.lock: stages ran with commands or code that infra/pretraining/dvc.yaml no longer names"
+        "note: infra/pretraining/dvc.lock: stages ran with commands or code that infra/pretraining/dvc.yaml no longer "
+        "names"
     )
     assert sorted(stages.split(", ")) == ["corpus@other", "corpus@quickstart"]
 
