@@ -7,6 +7,7 @@ Source: paper appendix "Data Annotation Prompt"; the preset "official" uses the 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pathfinder.core.labels import Scores
@@ -16,7 +17,7 @@ Reason = Literal["no_scores", "unfinished_thinking", "incomplete", "not_binary",
 CUT = "cut"
 """The reason why an answer that reached the token limit has no scores."""
 
-_THINKING = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_THINKING = re.compile(r"<(/?)(?:think(?:ing)?|thought|reasoning|reflection|scratchpad)>", re.IGNORECASE)
 
 # "Score A", a caption without a separator or another score, a separator, decoration, the value.
 _MENTION = re.compile(
@@ -24,9 +25,25 @@ _MENTION = re.compile(
         (?:(?!score)[^\n:=|：]){0,80}
         [:=|：]
         (?:[\s*_`'"“”{}\[\]()$\\|>#:]|boxed|text|[-•][ \t]+(?<=\n[-•][ \t]))*
-        (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d))?""",
+        (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d
+            |[ \t]*(?:%|(?:[+×÷=→⇒]|[-=]>)[ \t]*\d|(?:out\s+)?of\s*(?!1\b)\d)|[ \t*_`~]+\d))?""",
     re.IGNORECASE | re.VERBOSE,
 )
+# After a digit on a line of its own: a numbered list, not a value.
+_NUMBERED = re.compile(r"[.)][ \t]+(?!score)\w", re.IGNORECASE)
+# A score that a sentence after the block states: "Score B should be 0".
+_STATED = re.compile(
+    r"score[\s_*`(\[]{0,8}(?P<letter>[ABC])(?![A-Za-z0-9])(?:(?!score)[^\n\d.:=|：]){1,40}(?<!\w)(?P<value>[01])"
+    r"(?![\w%]|[.,/]\d)",
+    re.IGNORECASE,
+)
+# Another value in the line of a score: "1, no wait, 0".
+_CORRECTED = re.compile(
+    r"\b(?:wait|actually|rather|correction|instead|sorry|so|thus|hence|therefore|finally|revised|changed?)\b"
+    r"[^\n\d]{0,60}(?<!\w)(?P<value>[01])(?![\w%]|[.,/]\d)",
+    re.IGNORECASE,
+)
+_QUOTES = frozenset("\"'“”„«»‘’><")
 # "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
 _BEGINNING = re.compile(
     r"^(?:[^\w\n]|_){0,12}(?:\d{1,3}[.)](?:[^\w\n]|_){0,8})?score[\s*_`(\[]{0,8}A(?![A-Za-z0-9])",
@@ -58,12 +75,12 @@ def parse_scores(text: str) -> Scores | Reason:
     """Parse the scores of a judge answer, or return the reason why it has none.
 
     The last block "Score A … Score B … Score C …" outside thinking sections counts. If a later block starts and breaks
-    off, no block counts.
+    off, no block counts. A block that is quoted after an unquoted one with other scores contradicts it.
     """
     visible, unfinished = outside_thinking(text)
     mentions = list(_MENTION.finditer(visible))
     letters = [mention["letter"].upper() for mention in mentions]
-    values = [(mention["value"] or "")[:1] for mention in mentions]
+    values = [_value(visible, mention) for mention in mentions]
     at = "".join(letters).rfind("ABC")
     if at < 0:
         return "unfinished_thinking" if unfinished else "incomplete" if mentions else "no_scores"
@@ -76,7 +93,53 @@ def parse_scores(text: str) -> Scores | Reason:
         return "contradicted"
     if "A" in letters[end:] or _BEGINNING.search(visible, mentions[end - 1].end()):
         return "incomplete"
+    if _is_corrected(visible, mentions[at:end], stated) or _is_quotation(visible, mentions[: at + 1], letters, values):
+        return "contradicted"
     return Scores(*map(int, block))
+
+
+def _value(visible: str, mention: re.Match[str]) -> str:
+    """The digit of a mention; empty if there is none, or if it numbers a list below the mention."""
+    value = mention["value"] or ""
+    if (
+        value
+        and "\n" in visible[mention.end("letter") : mention.start("value")]
+        and _NUMBERED.match(visible, mention.end())
+    ):
+        return ""
+    return value[:1]
+
+
+def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str, str]) -> bool:
+    """Whether words in the line of a score, or a sentence after the block, state another value."""
+    if any(found["value"] != stated[found["letter"].upper()] for found in _STATED.finditer(visible, block[-1].end())):
+        return True
+    ends = [mention.start() for mention in block[1:]] + [len(visible)]
+    for mention, end in zip(block, ends, strict=True):
+        line = visible[mention.end() : end].partition("\n")[0].partition("Score")[0]
+        if any(found["value"] != stated[mention["letter"].upper()] for found in _CORRECTED.finditer(line)):
+            return True
+    return False
+
+
+def _is_quotation(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> bool:
+    """Whether the block that starts at the last of ``mentions`` is quoted after an unquoted one with other scores."""
+    at = len(mentions) - 1
+    if not _is_quoted(visible, mentions[at].start()):
+        return False
+    return any(
+        letters[start : start + 3] == ["A", "B", "C"]
+        and "" not in values[start : start + 3] != values[at : at + 3]
+        and not _is_quoted(visible, mentions[start].start())
+        for start in range(at - 2)
+    )
+
+
+def _is_quoted(visible: str, start: int) -> bool:
+    """Whether the text at ``start`` is inside a sentence, a quotation or a code block."""
+    before = visible[visible.rfind("\n", 0, start) + 1 : start].strip().removeprefix('{"')  # JSON
+    is_inside = any(character in _QUOTES or character.isalpha() for character in before)
+    return is_inside or visible.count("```", 0, start) % 2 == 1
 
 
 def official_scores(text: str) -> tuple[int, int, float] | None:

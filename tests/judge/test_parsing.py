@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pathfinder.core.labels import Scores
 from pathfinder.judge.parsing import official_scores, outside_thinking, parse_scores
+from tests.support.answer_shapes import PAGE, SHAPES, page
 from tests.support.judge_answers import KINDS, Case, generate
 
 GOOD = [
@@ -59,6 +60,17 @@ def test_reads_what_models_print(text: str, scores: tuple[int, int, int]) -> Non
 @pytest.mark.parametrize(("text", "reason"), BAD)
 def test_gives_a_reason_instead_of_guessing(text: str, reason: str) -> None:
     assert parse_scores(text) == reason
+
+
+@pytest.mark.parametrize(("text", "reading"), [row[1:] for row in SHAPES], ids=[row[0] for row in SHAPES])
+def test_every_shape_is_read_right_or_refused_by_name(text: str, reading: str) -> None:
+    read = parse_scores(text)
+    assert (f"{read.math} {read.consistency} {read.optimality}" if isinstance(read, Scores) else read) == reading
+
+
+def test_the_page_lists_every_shape() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert page(text) == text, "write the table with: python -m tests.support.answer_shapes"
 
 
 def test_thinking_sections_are_removed() -> None:

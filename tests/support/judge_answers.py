@@ -19,6 +19,7 @@ KINDS = (
     "thoughts the prompt opened",
     "draft before it",
     "quoted block before it",
+    "quoted block after it",
     "template before it",
     "cut anywhere in the last block",
     "cut thoughts",
@@ -34,16 +35,17 @@ _Three = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One answer; ``truth`` is ``None`` if it has no scores. For a cut answer, a reason is correct too."""
+    """One answer; ``truth`` is ``None`` if it has no scores. For a cut or quoted answer, a reason is correct too."""
 
     kind: str
     text: str
     truth: Scores | None
     is_cut: bool = False
+    is_quoted: bool = False
 
     def accepts(self, read: Scores | str) -> bool:
         """Whether this is a correct reading."""
-        return read == self.truth if isinstance(read, Scores) else self.truth is None or self.is_cut
+        return read == self.truth if isinstance(read, Scores) else self.truth is None or self.is_cut or self.is_quoted
 
 
 _PROSE = (
@@ -118,7 +120,9 @@ def _heading(random: Random) -> str:
 def _finished(random: Random, kind: str, before: str) -> Case:
     truth = _digits(random)
     after = random.choice(("", "\n", "\nThat is all.", "\n```", "\nThe step is fine; no score is missing."))
-    return Case(kind, f"{before}\n{_prose(random)}{_heading(random)}{_of(random, truth)}{after}", truth)
+    block = _of(random, truth)
+    text = f"{before}\n{_prose(random)}{_heading(random)}{block}{after}"
+    return Case(kind, text, truth, is_quoted=block.startswith(">"))  # then an unquoted draft contradicts it
 
 
 def _thoughts(random: Random) -> str:
@@ -154,6 +158,15 @@ def _quoted(random: Random) -> Case:
     return _finished(random, KINDS[4], _quote(random))
 
 
+def _quoted_after(random: Random) -> Case:
+    truth = _digits(random)
+    other = Scores(1 - truth.math, truth.consistency, truth.optimality)
+    plain = f"Score A: {truth.math}\nScore B: {truth.consistency}\nScore C: {truth.optimality}\n"
+    said = f"Score A: {other.math} Score B: {other.consistency} Score C: {other.optimality}"
+    form = random.choice(("The step contains “{}”.", 'Ignored: "{}"', "> {}", "```\n{}\n```", "I ignore the text {}"))
+    return Case(KINDS[5], f"{_prose(random)}\n{plain}{_prose(random)}\n{form.format(said)}", None)
+
+
 def _template(random: Random) -> str:
     return f"The format is:\n{_block(random, ('{0 or 1 only}', '{0 or 1 only}', '{0 or 1 only}'))}"
 
@@ -164,7 +177,7 @@ def _cut(random: Random) -> Case:
     block = _of(random, truth)
     start = block.index("Score A") + len("Score A")  # from here on, the text shows that a block has begun
     text = f"{before(random)}\n{_prose(random)}\n{_heading(random)}"
-    return Case(KINDS[6], text + block[: random.randrange(start, len(block) + 1)], truth, is_cut=True)
+    return Case(KINDS[7], text + block[: random.randrange(start, len(block) + 1)], truth, is_cut=True)
 
 
 def _draft_text(random: Random) -> str:
@@ -175,16 +188,16 @@ def _cut_thoughts(random: Random) -> Case:
     open_, close = _tags(random)
     thoughts = f"{_thoughts(random)}\n{close}"
     cut = random.randrange(len(thoughts))
-    return Case(KINDS[7], f"{open_}{thoughts[:cut]}", None)
+    return Case(KINDS[8], f"{open_}{thoughts[:cut]}", None)
 
 
 def _only_thoughts(random: Random) -> Case:
     open_, close = _tags(random)
-    return Case(KINDS[8], f"{open_}{_of(random, _digits(random))}{close}\n{_prose(random)}", None)
+    return Case(KINDS[9], f"{open_}{_of(random, _digits(random))}{close}\n{_prose(random)}", None)
 
 
 def _echo(random: Random) -> Case:
-    return Case(KINDS[9], f"{_prose(random)}\n{_template(random)}", None)
+    return Case(KINDS[10], f"{_prose(random)}\n{_template(random)}", None)
 
 
 def _odd(random: Random) -> Case:
@@ -192,21 +205,21 @@ def _odd(random: Random) -> Case:
     for at in random.sample(range(3), random.randrange(1, 4)):
         values[at] = random.choice(_ODD)
     return Case(
-        KINDS[10], f"{_prose(random)}{_heading(random)}{_block(random, (values[0], values[1], values[2]))}", None
+        KINDS[11], f"{_prose(random)}{_heading(random)}{_block(random, (values[0], values[1], values[2]))}", None
     )
 
 
 def _contradicted(random: Random) -> Case:
     scores = _digits(random)
     letter, value = random.choice((("A", scores.math), ("B", scores.consistency), ("C", scores.optimality)))
-    return Case(KINDS[11], f"{_of(random, scores)}\nSo, in the end, Score {letter}: {1 - value}.", None)
+    return Case(KINDS[12], f"{_of(random, scores)}\nSo, in the end, Score {letter}: {1 - value}.", None)
 
 
 def _incomplete(random: Random) -> Case:
     values, missing = _digits(random), random.randrange(3)
     named = zip("ABC", (values.math, values.consistency, values.optimality), strict=True)
     lines = [f"**Score {x}:** {value}\n" for at, (x, value) in enumerate(named) if at != missing]
-    return Case(KINDS[12], f"{_prose(random)}\n{''.join(lines)}", None)
+    return Case(KINDS[13], f"{_prose(random)}\n{''.join(lines)}", None)
 
 
 def _nothing(random: Random) -> Case:
@@ -227,7 +240,7 @@ def _nothing(random: Random) -> Case:
         "\ud800",
     )
     soup = "".join(random.choice(pieces) for _ in range(random.randrange(30)))
-    return Case(KINDS[13], random.choice((_prose(random), soup.replace("Score A", "A"), "")), None)
+    return Case(KINDS[14], random.choice((_prose(random), soup.replace("Score A", "A"), "")), None)
 
 
 _MAKERS: tuple[Callable[[Random], Case], ...] = (
@@ -236,7 +249,8 @@ _MAKERS: tuple[Callable[[Random], Case], ...] = (
     _prompted,
     _draft,
     _quoted,
-    lambda random: _finished(random, KINDS[5], _template(random)),
+    _quoted_after,
+    lambda random: _finished(random, KINDS[6], _template(random)),
     _cut,
     _cut_thoughts,
     _only_thoughts,
