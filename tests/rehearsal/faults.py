@@ -1,39 +1,17 @@
-"""Put each of the fifteen faults back, one at a time, and see a test fail: python -m tests.rehearsal --faults.
-
-A fault is a replacement of named lines in the clone. It is an error if the lines are not found, if the test fails
-without the fault, or if it passes with it.
-"""
+"""The fifteen faults that a first rehearsal found, each with a test that notices it: --faults puts them back."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from tests.faults import planting
+from tests.faults.planting import Fault, Planted
 from tests.rehearsal.show import RehearsalError, show
-
-_LIMIT_S = 300
-_LOG = "log/faults.txt"
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A fault: the lines that fix it, what they replaced, and the test that notices."""
-
-    number: int
-    words: str
-    file: str
-    fixed: str
-    faulty: str
-    test: str
-
 
 FAULTS = (
     Fault(
-        1,
+        "1",
         "PyTorch's CPU build survives make BUILD=cuda",
         "Makefile",
         "infra/locks/$(BUILD).lock,$(if $(filter cudacpu,$(BUILD)$(INSTALLED)),torch))",
@@ -41,7 +19,7 @@ FAULTS = (
         "tests/infra/test_makefile.py::test_the_environment_ends_with_the_build_that_was_asked_for",
     ),
     Fault(
-        2,
+        "2",
         "the weights of the base model are not fetched",
         "pathfinder/sources/hub.py",
         '_SUFFIXES = (WEIGHTS, ".json"',
@@ -49,7 +27,7 @@ FAULTS = (
         "tests/sources/test_hub.py::test_weights_are_fetched_and_read_without_a_network",
     ),
     Fault(
-        3,
+        "3",
         "the export of a Hub model reads a folder that has only a pointer",
         "pathfinder/data/export.py",
         '(model if pointer is None else cached_folder(model, pointer)) / "tokenizer.json"',
@@ -57,7 +35,7 @@ FAULTS = (
         "tests/stages/test_export.py::test_the_special_tokens_of_a_hub_model_are_read_from_its_cache",
     ),
     Fault(
-        4,
+        "4",
         "the search sets come from a mirror that nobody has",
         "infra/profiles/paper.yaml",
         "name: search\n    kind: https",
@@ -65,7 +43,7 @@ FAULTS = (
         "tests/sources/test_profiles.py::test_the_six_search_sets_arrive_under_the_names_of_the_reader",
     ),
     Fault(
-        5,
+        "5",
         "every server takes GPU 0",
         "pathfinder/engines/vllm_server.py",
         "return os.environ | cards.environment(mine) |",
@@ -73,7 +51,7 @@ FAULTS = (
         "tests/engines/test_vllm_server.py::test_each_server_has_cards_of_its_own_and_plain_sampling",
     ),
     Fault(
-        5,
+        "5",
         "the whole memory of a card counts as free",
         "pathfinder/models/devices.py",
         'Device("cuda", float(free), float(total)',
@@ -81,7 +59,7 @@ FAULTS = (
         "tests/models/test_footprint.py::test_what_other_processes_use_is_not_free",
     ),
     Fault(
-        6,
+        "6",
         "several visible GPUs wrap the model in DataParallel",
         "pathfinder/training/trainer.py",
         "return min(1, int(super().n_gpu))",
@@ -89,7 +67,7 @@ FAULTS = (
         "tests/training/test_trainer.py::test_several_visible_gpus_never_split_a_row_of_trees",
     ),
     Fault(
-        7,
+        "7",
         "a record over the token budget is refused",
         "pathfinder/training/examples.py",
         "if len(tree) > self.budget and len(records) > 1:",
@@ -97,7 +75,7 @@ FAULTS = (
         "tests/training/test_examples.py::test_large_trees_are_split_and_one_large_record_is_an_example_by_itself",
     ),
     Fault(
-        7,
+        "7",
         "a search path over the PRM's positions blocks the search",
         "pathfinder/policy/search.py",
         "or (candidates > 0 and not fitting)",
@@ -105,7 +83,7 @@ FAULTS = (
         "tests/policy/test_search.py::test_a_path_over_the_context_of_the_prm_ends_and_the_others_continue",
     ),
     Fault(
-        7,
+        "7",
         "the plan recommends a token budget below the longest record",
         "pathfinder/models/footprint.py",
         "train, least = params.train, max(_LEAST_BUDGET, longest_record(params))",
@@ -113,7 +91,7 @@ FAULTS = (
         "tests/models/test_footprint.py::test_no_remedy_goes_below_the_longest_record",
     ),
     Fault(
-        8,
+        "8",
         "the model's generation_config.json changes the policy's sampling",
         "pathfinder/engines/vllm_server.py",
         '"--generation-config": "vllm"',
@@ -121,7 +99,7 @@ FAULTS = (
         "tests/engines/test_vllm_server.py::test_each_server_has_cards_of_its_own_and_plain_sampling",
     ),
     Fault(
-        9,
+        "9",
         "training waits until a checkpoint is written",
         "pathfinder/training/checkpoints.py",
         "        self._thread.start()\n",
@@ -129,7 +107,7 @@ FAULTS = (
         "tests/training/test_checkpoints.py::test_training_goes_on_while_a_checkpoint_is_written",
     ),
     Fault(
-        10,
+        "10",
         "every process tokenises the whole training set",
         "pathfinder/training/stored.py",
         "if is_first and not folder.exists():",
@@ -137,7 +115,7 @@ FAULTS = (
         "tests/training/test_stored.py::test_only_the_first_process_tokenises",
     ),
     Fault(
-        11,
+        "11",
         "a model of the Hub is not pinned",
         "infra/profiles/paper.yaml",
         "revision: ef9926d75ab1d54532f6a30dd5e760355eb9aa4d",
@@ -145,7 +123,7 @@ FAULTS = (
         "tests/sources/test_profiles.py::test_branches_that_can_move_are_known[paper]",
     ),
     Fault(
-        12,
+        "12",
         "the mixes hold all rated completions",
         "infra/profiles/paper.yaml",
         "prm800k_records: 345000 ",
@@ -153,7 +131,7 @@ FAULTS = (
         "tests/flows/test_gpu_plan.py::test_a_mix_holds_what_its_name_says",
     ),
     Fault(
-        13,
+        "13",
         "the paper's pass-1 figures are subtracted from those of another rule",
         "pathfinder/reporting/tables.py",
         "published = results.read(benchmark, as_published)",
@@ -161,7 +139,7 @@ FAULTS = (
         "tests/reporting/test_tables.py::test_the_paper_s_figures_are_compared_with_the_published_rule_only",
     ),
     Fault(
-        14,
+        "14",
         "PRMBench runs with the training prompt only",
         "pathfinder/prm/on_prmbench.py",
         'preset=preset_of("prmbench", "official"), mode=Mode.FIRST',
@@ -169,7 +147,7 @@ FAULTS = (
         "tests/stages/test_prmbench.py::test_the_official_preset_makes_the_published_reading_the_main_one",
     ),
     Fault(
-        14,
+        "14",
         "one preset decides for several benchmarks",
         "pathfinder/policy/evaluate.py",
         'params.search.preset != "official"',
@@ -177,7 +155,7 @@ FAULTS = (
         "tests/policy/test_evaluate.py::test_only_the_published_search_preset_is_official",
     ),
     Fault(
-        15,
+        "15",
         "nothing says which driver the CUDA wheels need",
         "infra/doctor.py",
         "DRIVER = 580",
@@ -190,58 +168,20 @@ FAULTS = (
 
 def check(clone: Path) -> None:
     """Run the tests that notice the faults; raises ``RehearsalError`` if one fails."""
-    subprocess.run(["dvc", "pull", "-q", "data.dvc"], cwd=clone, env=_environment(clone), check=True)
-    if _status(clone, sorted({fault.test for fault in FAULTS})):
-        log = (clone.parent / _LOG).read_text(encoding="utf-8", errors="replace")
-        raise RehearsalError("a test of the fifteen faults fails:\n" + "\n".join(log.splitlines()[-20:]))
+    if failure := planting.check(clone, FAULTS):
+        raise RehearsalError(f"a test of the fifteen faults fails:\n{failure}")
 
 
 def plant_all(clone: Path, numbers: Sequence[int] = ()) -> None:
     """Put the faults ``numbers`` (default: all) back one at a time; raises ``RehearsalError`` for those unnoticed."""
-    chosen = [fault for fault in FAULTS if not numbers or fault.number in numbers]
-    failures = []
+    chosen = [fault for fault in FAULTS if not numbers or int(fault.key) in numbers]
     show("tests without a fault")
     check(clone)
-    for place, fault in enumerate(chosen, start=1):
-        start = time.monotonic()
-        problem = plant(fault, clone)
-        seconds = time.monotonic() - start
-        show(f"[{place}/{len(chosen)}] {fault.number:>2} {fault.words}: {problem or 'noticed'} ({seconds:.0f} s)")
-        if problem:
-            failures.append(f"fault {fault.number}, {fault.words}: {problem}")
-    if failures:
+    planted = planting.plant_all([clone], chosen, _show)
+    if failures := [f"fault {one.fault.key}, {one.fault.words}: {one.problem}" for one in planted if one.problem]:
         raise RehearsalError("\n".join(failures))
 
 
-def plant(fault: Fault, clone: Path) -> str:
-    """Put one fault back, run its test and restore the file; returns what is wrong, or nothing if the test noticed."""
-    path = clone / fault.file
-    before = path.read_text(encoding="utf-8")
-    if fault.fixed not in before:
-        return f"{fault.file} has no {fault.fixed!r}"
-    path.write_text(before.replace(fault.fixed, fault.faulty), encoding="utf-8")
-    try:
-        status = _status(clone, [fault.test])
-    finally:
-        path.write_text(before, encoding="utf-8")
-    return {0: f"{fault.test} passes", 1: ""}.get(status, f"{fault.test} ends with status {status}")
-
-
-def _environment(clone: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "HF_"))}
-    return kept | {"PATH": f"{clone / '.venv/bin'}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(clone)}
-
-
-def _status(clone: Path, tests: Sequence[str]) -> int:
-    """pytest's exit status: 1 if a test failed."""
-    command = ["python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    environment = _environment(clone)
-    log = clone.parent / _LOG
-    limit = _LIMIT_S * len(tests)
-    with log.open("ab") as output:
-        try:
-            return subprocess.run(
-                command, cwd=clone, env=environment, stdout=output, stderr=output, timeout=limit, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return -1
+def _show(planted: Planted) -> None:
+    fault = planted.fault
+    show(f"{fault.key:>2} {fault.words}: {planted.problem or 'noticed'} ({planted.seconds:.0f} s)")

@@ -1,0 +1,111 @@
+"""Put a mended defect back into a clone of the tree, and see the test fail that must notice it.
+
+A fault is a replacement of named lines. It is an error if the lines are not found, if the test fails without the
+fault, or if it passes with it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+_LIMIT_S = 300
+_LOG = "faults.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A fault: the lines that mend it, what they replaced, and the test that notices."""
+
+    key: str
+    words: str
+    file: str
+    mended: str
+    faulty: str
+    test: str
+
+    def edited(self, text: str) -> str:
+        """The text of the file with the fault; raises ``ValueError`` if the text has no such lines."""
+        if self.mended not in text:
+            raise ValueError(f"{self.file} has no {self.mended!r}: the row {self.key} of the catalogue is out of date")
+        return text.replace(self.mended, self.faulty)
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """What happened: ``problem`` is empty if the test noticed the fault."""
+
+    fault: Fault
+    problem: str
+    seconds: float
+
+
+def check(clone: Path, faults: Iterable[Fault]) -> str:
+    """Run the tests of ``faults`` without a fault; returns the end of their output if one fails, otherwise nothing."""
+    subprocess.run(["dvc", "pull", "-q", "data.dvc"], cwd=clone, env=_environment(clone), check=True)
+    if not _status(clone, sorted({fault.test for fault in faults})):
+        return ""
+    log = (clone.parent / _LOG).read_text(encoding="utf-8", errors="replace")
+    return "\n".join(log.splitlines()[-20:])
+
+
+def plant_all(
+    clones: Sequence[Path], faults: Sequence[Fault], on_done: Callable[[Planted], None] = lambda _: None
+) -> list[Planted]:
+    """Put the faults back one at a time in each clone; ``on_done`` receives each result. The results are in order."""
+    free: SimpleQueue[Path] = SimpleQueue()
+    for clone in clones:
+        free.put(clone)
+
+    def one(fault: Fault) -> Planted:
+        clone = free.get()
+        try:
+            planted = plant(fault, clone)
+        finally:
+            free.put(clone)
+        on_done(planted)
+        return planted
+
+    with ThreadPoolExecutor(len(clones)) as pool:
+        return list(pool.map(one, faults))
+
+
+def plant(fault: Fault, clone: Path) -> Planted:
+    """Put one fault back, run its test and restore the file."""
+    start = time.monotonic()
+    path = clone / fault.file
+    before = path.read_text(encoding="utf-8")
+    try:
+        path.write_text(fault.edited(before), encoding="utf-8")
+        status = _status(clone, [fault.test])
+        problem = {0: f"{fault.test} passes", 1: ""}.get(status, f"{fault.test} ends with status {status}")
+    except ValueError as error:
+        problem = str(error)
+    finally:
+        path.write_text(before, encoding="utf-8")
+    return Planted(fault, problem, time.monotonic() - start)
+
+
+def _environment(clone: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "HF_"))}
+    path = f"{clone / '.venv/bin'}{os.pathsep}{os.environ['PATH']}"
+    return kept | {"PATH": path, "PYTHONPATH": str(clone), "OMP_NUM_THREADS": "1"}
+
+
+def _status(clone: Path, tests: Sequence[str]) -> int:
+    """pytest's exit status: 1 if a test failed."""
+    command = ["python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    limit = _LIMIT_S * len(tests)
+    with (clone.parent / _LOG).open("ab") as output:
+        try:
+            return subprocess.run(
+                command, cwd=clone, env=_environment(clone), stdout=output, stderr=output, timeout=limit, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return -1
