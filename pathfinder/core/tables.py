@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow
 import pyarrow.parquet
 
-from pathfinder.core.io import atomic_file
+from pathfinder.core.io import DataError, atomic_file
 
 _ROWS = 50_000
 _CHARS = 64_000_000
@@ -57,14 +57,27 @@ class TableWriter:
 
 
 @contextmanager
-def table_writer(path: Path, schema: dict[str, Any]) -> Iterator[TableWriter]:
-    """Yield a writer; the file appears at ``path`` if the block succeeds."""
+def table_writer(path: Path, schema: dict[str, Any], kept: Path | None = None) -> Iterator[TableWriter]:
+    """Yield a writer; the file appears at ``path`` if the block succeeds.
+
+    With ``kept``, a ``DataError`` of the block leaves the rows so far there, as JSON lines for a person to read.
+    """
     with atomic_file(path) as temporary:
         arrow_schema = arrow_table(schema, []).schema
-        with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
-            table = TableWriter(schema, writer)
-            yield table
-            table.flush()
+        try:
+            with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
+                table = TableWriter(schema, writer)
+                try:
+                    yield table
+                except DataError:
+                    table.flush()
+                    raise
+                table.flush()
+        except DataError:
+            if kept is not None:
+                with atomic_file(kept) as lines:
+                    pl.scan_parquet(temporary).sink_ndjson(lines)
+            raise
 
 
 def arrow_table(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:

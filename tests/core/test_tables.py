@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_parquet
+from pathfinder.core.io import DataError, read_parquet
 from pathfinder.core.tables import table_writer
 
 SCHEMA = {"id": pl.String(), "n": pl.Int8(), "steps": pl.List(pl.String())}
@@ -36,3 +36,15 @@ def test_an_empty_table_has_its_columns_and_a_failed_one_does_not_appear(tmp_pat
     with pytest.raises(pl.exceptions.ComputeError), table_writer(tmp_path / "bad.parquet", SCHEMA) as table:
         table.add("x", "not a number", [])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.parquet"]
+
+
+def test_the_rows_of_a_refused_table_can_be_kept(tmp_path: Path) -> None:
+    path, kept = tmp_path / "x.parquet", tmp_path / "kept/x.jsonl"
+    with pytest.raises(DataError), table_writer(path, SCHEMA, kept) as table:
+        table.add("a\n", 1, ["", "b"])
+        raise DataError("too many")
+    assert kept.read_text() == '{"id":"a\\n","n":1,"steps":["","b"]}\n'
+    assert [file.name for file in tmp_path.iterdir()] == ["kept"]
+    with pytest.raises(ZeroDivisionError), table_writer(path, SCHEMA, tmp_path / "other.jsonl") as table:
+        raise ZeroDivisionError
+    assert not (tmp_path / "other.jsonl").exists()
