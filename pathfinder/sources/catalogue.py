@@ -132,20 +132,24 @@ def _is_missing(target: Path, expected: str | None) -> bool:
 
 def _copy(source: Source, folder: Path) -> list[str]:
     """Copy the listed files, or every visible file if none is listed."""
+    mirror = os.environ.get(MIRROR_VARIABLE, "")
     origin, remedy = Path(source.location), "fetch the shipped world with `dvc pull data`, or make it with `make world`"
     if source.kind == "mirror":
-        mirror, remedy = os.environ.get(MIRROR_VARIABLE), f"correct {MIRROR_VARIABLE} or download.sources"
+        remedy = f"correct {MIRROR_VARIABLE} or download.sources"
         if not mirror:
             raise DataError(
                 f"source {source.name}: {MIRROR_VARIABLE} is not set; set it to the folder that holds {origin}/"
             )
         origin = mirror / origin
+        _check_links(source, Path(mirror), [origin])
     elif origin.is_absolute() or ".." in origin.parts:
         raise DataError(f"source {source.name}: {origin} is not a folder of the project")
     if not origin.is_dir():
         raise DataError(f"source {source.name}: no folder {source.location}; {remedy}")
     files = (path.relative_to(origin).as_posix() for path in origin.rglob("*") if path.is_file())
     names = list(source.files) or _visible(source, files)
+    if source.kind == "mirror":
+        _check_links(source, Path(mirror), [origin / source.path_of(name) for name in names])
     shutil.rmtree(folder)
     for name in names:
         if not (origin / source.path_of(name)).is_file():
@@ -153,6 +157,15 @@ def _copy(source: Source, folder: Path) -> list[str]:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / source.path_of(name), folder / name)
     return names
+
+
+def _check_links(source: Source, mirror: Path, paths: Iterable[Path]) -> None:
+    """Raise ``DataError`` for a path that leaves the mirror by a link, which could name any file of this machine."""
+    for path in paths:
+        if not path.resolve().is_relative_to(mirror.resolve()):
+            raise DataError(
+                f"source {source.name}: {path} leads out of the mirror, to {path.resolve()}; replace the link by a copy"
+            )
 
 
 def _https(source: Source, folder: Path, settings: Download) -> list[str]:

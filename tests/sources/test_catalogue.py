@@ -86,6 +86,22 @@ def test_file_names_cannot_leave_the_source(origin: Path, tmp_path: Path, name: 
         fetch(source("mirror", "set", {name: None}), tmp_path / "out", origin)
 
 
+@pytest.mark.parametrize("listed", [None, "link"])
+def test_a_link_in_a_mirror_cannot_leave_it(origin: Path, tmp_path: Path, listed: str | None) -> None:
+    (tmp_path / "secret").write_text("s")
+    (origin / "set/link").symlink_to("sub/b.txt")
+    files = {listed: None} if listed else {}
+    assert fetch(source("mirror", "set", files), tmp_path / "out", origin).files["link"]["bytes"] == 1
+    (origin / "set/link").unlink()
+    (origin / "set/link").symlink_to(tmp_path / "secret")
+    with pytest.raises(DataError, match=r"link leads out of the mirror, to .*secret"):
+        fetch(source("mirror", "set", files), tmp_path / "other", origin)
+    (origin / "set/link").unlink()
+    (origin / "away").symlink_to(tmp_path)
+    with pytest.raises(DataError, match="leads out of the mirror"):
+        fetch(source("mirror", "away", {"secret": None}), tmp_path / "other", origin)
+
+
 def test_missing_files_folders_and_empty_sources_are_named(origin: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no file gone"):
         fetch(source("mirror", "set", {"gone": None}), tmp_path / "out", origin)
