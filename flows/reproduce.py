@@ -38,10 +38,13 @@ from flows.committed import drop_absent, sort_lock
 from flows.deployment.definition import require_remote
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
-from flows.guard.limits import limits
 from flows.guard.lock import Hold, held
 from flows.guard.remote import describe, preflight
+from flows.notices.hooks import tell
 from flows.plan import missing_data, out_of_date
+from flows.pools.retries import with_retries
+from flows.pools.run import run_stage
+from flows.pools.table import Needs, needs
 from flows.pushes import TASK, Pushes, ended, push_task
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
@@ -56,7 +59,11 @@ _SETTLE_S = 20.0
 
 
 class StagesFailed(RuntimeError):
-    """At least one stage did not succeed; the message names them."""
+    """At least one stage did not succeed; the message names them, and ``failures`` has the reason of each that ran."""
+
+    def __init__(self, message: str, failures: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.failures = failures
 
 
 def run_name() -> str:
@@ -70,7 +77,14 @@ def run_name() -> str:
     return " ".join(words) + (f" ({', '.join(options)})" if options else "")
 
 
-@flow(name="reproduce", flow_run_name=run_name, persist_result=False, validate_parameters=False)
+@flow(
+    name="reproduce",
+    flow_run_name=run_name,
+    persist_result=False,
+    validate_parameters=False,
+    on_failure=[tell],
+    on_crashed=[tell],
+)
 def reproduce(
     targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
 ) -> list[dict[str, Any]]:
@@ -107,7 +121,7 @@ def reproduce(
         if failed or run.unpushed:
             message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
-            raise StagesFailed(message + push)
+            raise StagesFailed(message + push, run.failures())
         return rows
 
 
@@ -128,8 +142,8 @@ class Run:
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
-        limits_s = limits(root, list(graph.stages))
-        self._stage = _stage_task(self.dvc, graph, self.terminal, Guard(root) if pull else None, limits_s)
+        self.needs = needs(root, graph.stages)
+        self._stage = _stage_task(self.dvc, graph, self.terminal, Guard(root) if pull else None, self.needs)
         self._pushes = Pushes(push_task(self.dvc, self.terminal))
 
     def report(self, hold: Hold) -> None:
@@ -160,7 +174,8 @@ class Run:
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
-                futures[name] = self._stage.submit(name, self.force, wait_for=needed)
+                task = with_retries(self._stage, self.needs[name].retries)
+                futures[name] = task.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:
                 name = finished.get(timeout=self._pushes.due_in())
@@ -199,6 +214,10 @@ class Run:
         note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
         self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
 
+    def failures(self) -> dict[str, str]:
+        """The reasons of the stages that failed."""
+        return {outcome.name: outcome.reason for outcome in self.outcomes.values() if outcome.state == "failed"}
+
     def _ready(self, waiting: list[str]) -> list[str]:
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
         return [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
@@ -234,7 +253,7 @@ def end_flow_run(flow_run_id: str, reason: str) -> None:
 
 
 def _stage_task(
-    dvc: Dvc, graph: Graph, terminal: Terminal, guard: Guard | None, limits_s: Mapping[str, float]
+    dvc: Dvc, graph: Graph, terminal: Terminal, guard: Guard | None, needs: Mapping[str, Needs]
 ) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         start, logger = time.monotonic(), get_run_logger()
@@ -247,9 +266,9 @@ def _stage_task(
 
             if guard is not None and not force:
                 guard.provide_stage(graph.stages[name])
-            state = dvc.reproduce(name, force, on_line, limits_s.get(name))
+            state = run_stage(dvc, name, force, on_line, needs[name])
         definition = graph.stages[name]
-        for path in definition.metrics if state != "up to date" else ():
+        for path in definition.figures if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(dvc.root / path), key=key, description=path)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)

@@ -13,7 +13,6 @@ import pytest
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
-from flows.guard.limits import limits
 from flows.guard.lock import LOCK, held
 from pathfinder.core.io import DataError
 from tests.flows.conftest import ROOT, Project
@@ -129,20 +128,3 @@ def test_a_stage_that_someone_else_runs_names_them(project: Project) -> None:
     assert caught.value.transient
     os.killpg(other.pid, signal.SIGKILL)
     other.communicate()
-
-
-def test_limits_are_those_of_the_first_line_that_matches(tmp_path: Path) -> None:
-    stages = ["label", "train@full", "report"]
-    assert limits(tmp_path, stages) == {}
-    (tmp_path / "infra").mkdir()
-    (tmp_path / "params.yaml").write_text("profile: quickstart\n")
-    file = tmp_path / "infra/resources.yaml"
-    lines = ("{stage: label, time: 1.5h}", "{profile: paper, stage: '*', time: 2d}", "{stage: 'train@*', time: 30m}")
-    file.write_text("limits:\n" + "".join(f"- {line}\n" for line in lines))
-    assert limits(tmp_path, stages) == {"label": 5400.0, "train@full": 1800.0}
-    file.write_text("limits:\n- {stage: label, time: soon}\n")
-    with pytest.raises(DataError, match=r"limits, label: time is 'soon'; expected for example 30m"):
-        limits(tmp_path, stages)
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
-    file.write_text((ROOT / "infra/resources.yaml").read_text())
-    assert limits(tmp_path, stages).keys() == set(stages)

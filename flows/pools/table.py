@@ -1,0 +1,117 @@
+"""``infra/resources.yaml``: where each stage runs, what it needs, and how often it is tried again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from pathfinder.core.io import DataError
+from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.settings import Section, read_settings, read_yaml
+
+FILE = Path("infra/resources.yaml")
+HERE = "here"
+"""The pool of stages that run in the folder of the flow."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_COLUMNS = ("pool", "gpus", "memory", "time", "retries", "slots")
+Count = Annotated[int, Field(ge=0)]
+
+
+class Retries(Section):
+    """How often a stage is tried again: after a ``transient`` error, a ``lost`` worker, and any other ``error``."""
+
+    transient: Count = 3
+    lost: Count = 1
+    error: Count = 0
+
+
+class Line(Section):
+    """One line of the file: the stages that it matches, and what it states about them."""
+
+    stage: str
+    profile: str = "*"
+    pool: str | None = None
+    gpus: Count | None = None
+    memory: str | None = None
+    time: str | None = None
+    retries: Retries | None = None
+    slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
+
+    def matches(self, stage: str, profile: str) -> bool:
+        """Whether the line is about this stage of this profile."""
+        return fnmatchcase(profile, self.profile) and fnmatchcase(stage, self.stage)
+
+
+class Resources(Section):
+    """The whole file: the lines, and the number of slots of each name on the Prefect server."""
+
+    stages: list[Line]
+    slots: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What one stage needs: its pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots."""
+
+    pool: str = HERE
+    gpus: int = 0
+    memory: str = ""
+    time_s: float | None = None
+    retries: Retries = field(default_factory=Retries)
+    slots: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the stage runs in the folder of the flow."""
+        return self.pool == HERE
+
+    @property
+    def job_variables(self) -> dict[str, Any]:
+        """What the pool of the stage is told about the machine that it needs."""
+        return {name: value for name, value in (("gpus", self.gpus), ("memory", self.memory)) if value}
+
+
+def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
+    """The needs of each stage; each value is that of the first line that matches the stage and has the value.
+
+    Raises ``DataError`` if the file is not valid. Without the file, every stage runs here.
+    """
+    if not (root / FILE).exists():
+        return {name: Needs() for name in stages}
+    lines = read_settings(Resources, root / FILE).stages
+    for line in lines:
+        _seconds(line)
+    profile = str(read_yaml(root / PARAMS_FILE).get("profile", "")) if (root / PARAMS_FILE).exists() else ""
+    return {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
+
+
+def slots(root: Path) -> dict[str, int]:
+    """The number of slots of each name that the file asks for; raises ``DataError`` if it is not valid."""
+    return dict(read_settings(Resources, root / FILE).slots) if (root / FILE).exists() else {}
+
+
+def _merged(lines: list[Line]) -> Needs:
+    found: dict[str, Any] = {}
+    for column in _COLUMNS:
+        line = next((line for line in lines if getattr(line, column) is not None), None)
+        if line is not None and column == "time":
+            found["time_s"] = _seconds(line)
+        elif line is not None:
+            found[column] = getattr(line, column)
+    return Needs(**found)
+
+
+def _seconds(line: Line) -> float | None:
+    """The time limit in seconds; raises ``DataError`` if it is not a number with a unit."""
+    if line.time is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", line.time)
+    if found is None or float(found[1]) == 0:
+        raise DataError(f"{FILE}: {line.stage}: time is {line.time!r}; expected for example 30m, 6h or 2d")
+    return float(found[1]) * _UNITS_S[found[2]]
