@@ -77,7 +77,7 @@ def test_the_shipped_table_sends_no_stage_away_and_limits_all(tmp_path: Path) ->
 def test_a_retry_depends_on_the_class_of_the_error(error: Exception, name: str) -> None:
     assert class_of(error) == name
     allowed = Retries(**{"transient": 0, "lost": 0, "error": 0, name: 2})
-    task = with_retries(Task(print), allowed)
+    task = with_retries(Task(write), allowed)
     condition = cast(Any, task.retry_condition_fn)
     tried = [
         condition(task, TaskRun(task_key="", dynamic_key="", run_count=count), Failed(data=error))
