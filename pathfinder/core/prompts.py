@@ -163,5 +163,6 @@ def assistant_turn(
     ``marks`` are ``(caption, token)`` pairs, e.g. ``("Math reasoning", "<extra>")``. ``lead`` is "Current step: " in
     the published PRMBench runner.
     """
-    before = STEP_SEPARATOR.join(prefix) + STEP_SEPARATOR if prefix else ""
+    joined = STEP_SEPARATOR.join(prefix)
+    before = joined + STEP_SEPARATOR if joined else ""  # one empty step has no separator, as published
     return f"{before}{lead}{step} " + ", ".join(f"{caption}: {token}" for caption, token in marks)
