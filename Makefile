@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -58,11 +58,15 @@ help:  ## show this list
 env: $(STAMP)  ## install the hash-locked requirements into .venv (BUILD=cuda: for an NVIDIA card)
 	@$(CARD_UNUSED)
 
+# Where the machine has no Python 3.11, uv fetches one; any Python 3 can install uv.
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || \
-	  { echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "Setting up $(VENV) (a few minutes, once)"
-	@$(PYTHON) -m venv $(VENV)
+	@if $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then $(PYTHON) -m venv $(VENV); exit; fi; \
+	uv=$$(command -v uv) || { uv=$(VENV)-uv/bin/uv && $(PYTHON) -m venv $(VENV)-uv && \
+	  $(VENV)-uv/bin/python -m pip $(PIP_OPTIONS) install $(LOCKED) -r infra/uv.lock; } && \
+	{ $$uv python find --no-project 3.11 >/dev/null 2>&1 || $$uv python install --no-bin 3.11; } && \
+	"$$($$uv python find --no-project 3.11)" -m venv $(VENV) && rm -rf $(VENV)-uv || \
+	{ echo "Python 3.11 is needed; name it with: make PYTHON=/path/to/python3.11"; exit 1; }
 
 $(BIN)/uv: infra/uv.lock | $(VENV)/bin/python
 	@$(PIP) install $(LOCKED) -r infra/uv.lock
@@ -90,7 +94,7 @@ vllm: $(VLLM)/.installed  ## install vLLM, hash-locked, into .venv-vllm: the ser
 
 $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 	@echo "Setting up $(VLLM) (about 10 GB)"
-	@$(PYTHON) -m venv $(VLLM)
+	@$(BIN)/python -m venv $(VLLM)
 	@$(call install,$(VLLM),$<)
 	@touch $@
 
@@ -124,10 +128,13 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal and not team and not campaign"
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
+
+team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md
+	@OMP_NUM_THREADS=1 python -m pytest -m team
 
 check: $(DEV_STAMP)  ## run style and type checks only
 	@ruff check .

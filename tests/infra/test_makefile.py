@@ -151,3 +151,42 @@ def test_vllm_gets_an_environment_of_its_own(clone: Path, make: Make) -> None:
 def test_an_unknown_build_is_refused(clone: Path) -> None:
     done = subprocess.run(["make", "env", "BUILD=gpu"], cwd=clone, capture_output=True, text=True, check=False)
     assert "BUILD=gpu is unknown; it is cpu or cuda" in done.stderr
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs make in a folder without an environment, on a PATH with the tools of the system alone."""
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("bash", "sh", "sed", "grep", "rm", "cat", "true"):
+        (tools / tool).symlink_to(str(shutil.which(tool)))
+    for name in ("Makefile", "infra/uv.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(ROOT / name, tmp_path / name)
+
+    def run(**environment: str) -> subprocess.CompletedProcess[str]:
+        command = [str(shutil.which("make")), ".venv/bin/python", "PYTHON=python-of-nobody"]
+        kept = {"PATH": str(tools), "HOME": str(tmp_path), **environment}
+        return subprocess.run(command, cwd=tmp_path, env=kept, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_uv_brings_python_where_the_machine_has_another_one(
+    bare: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    """A machine with uv whose Python 3.11 is not called python3.11; what uv downloads is a folder of the same shape."""
+    (tmp_path / "bin/uv").symlink_to(Path(sys.prefix) / "bin/uv")
+    known = tmp_path / "pythons/cpython-3.11-linux-x86_64-gnu/bin"
+    known.mkdir(parents=True)
+    (known / "python3.11").symlink_to(Path(sys.base_prefix) / "bin/python3.11")
+    done = bare(PATH=f"{tmp_path / 'bin'}:{known}", UV_PYTHON_DOWNLOADS="never")
+    assert done.returncode == 0, done.stderr
+    version = subprocess.check_output([tmp_path / ".venv/bin/python", "--version"], text=True)
+    assert version.startswith("Python 3.11.")
+
+
+def test_without_python_and_uv_the_remedy_is_named(bare: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = bare()
+    assert done.returncode != 0
+    assert "Python 3.11 is needed; name it with: make PYTHON=" in done.stdout
