@@ -1,16 +1,19 @@
 """The deployments of ``prefect.yaml`` for this folder: a worker here runs them here.
 
 Run     python -m flows.deploy up [--active] [--cron "0 2 * * *"]
+        python -m flows.deploy automations | notify TARGET
         python -m flows.deploy down | status
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -19,6 +22,9 @@ from flows import server
 from flows.deployment import definition
 from pathfinder.cli import Verbs
 from pathfinder.core.io import DataError, write_text
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
 
 _WORKER_S = 90.0
 app = typer.Typer(
@@ -38,6 +44,7 @@ def up(
     Refuses to report success before the worker reports to the server.
     """
     from flows.deployment import records
+    from flows.notices import automations as notices
 
     root = Path.cwd()
     list(definition.names(root))  # before anything starts
@@ -48,7 +55,7 @@ def up(
         file = root / server.HOME / "prefect.yaml"
         write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
-        records.watch_heartbeats(client, root)
+        notices.watch(client)
         since = records.now()
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
@@ -76,6 +83,45 @@ def down() -> None:
 
 
 @app.command()
+def automations() -> None:
+    """For a team's server: end runs that are lost, after `prefect deploy --all` (`up` does it by itself)."""
+    from flows.notices import automations as notices
+
+    with _connected() as client:
+        notices.watch(client)
+    print("runs without a sign of life end after 90 s, canceled ones too: the automations `pathfinder runs: …`")
+
+
+@app.command()
+def notify(
+    target: Annotated[
+        str,
+        typer.Argument(
+            envvar="PATHFINDER_NOTIFY",
+            help="A webhook's address, or a block of the server as TYPE/NAME, for example slack-webhook/team.",
+        ),
+    ] = "",
+    off: Annotated[bool, typer.Option("--off", help="Tell nobody any more.")] = False,
+) -> None:
+    """Tell someone of failed, crashed, late and stuck runs; the server keeps the address and sends.
+
+    Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to others. Refuses a name that
+    the server does not know.
+    """
+    from flows.notices import automations as notices
+    from flows.notices import target as targets
+
+    if not (target or off):
+        raise DataError("nobody to tell: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
+    with _connected() as client:
+        if off:
+            notices.silence(client)
+        else:
+            notices.notify(client, targets.target(target))
+    print("nobody is told any more" if off else "the server tells of runs: the automations `pathfinder notices: …`")
+
+
+@app.command()
 def status() -> None:
     """Show the server, the worker and the deployments."""
     root = Path.cwd()
@@ -83,6 +129,18 @@ def status() -> None:
     print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
     if url:
         print(_prefect(root, url, "deployment", "ls").rstrip())
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[SyncPrefectClient]:
+    from flows.deployment import records
+
+    root = Path.cwd()
+    url = _address(root)
+    if not url:
+        raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.deploy up`")
+    with records.connected(root, url) as client:
+        yield client
 
 
 def _listed(root: Path) -> str:

@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 
 from flows import processes
 from flows.guard.lock import held
+from flows.notices.hooks import tell
 from flows.terminal import Terminal
 from pathfinder.core.io import PathfinderError
 
@@ -27,7 +28,7 @@ def run_name() -> str:
     return " ".join(["check", *options])
 
 
-@flow(name="audit", flow_run_name=run_name, persist_result=False)
+@flow(name="audit", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
 def audit(full: bool = False, strict: bool = False) -> str:
     """Hash everything behind the results again, in the folder and on the remote; returns the last line.
 

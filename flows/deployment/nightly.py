@@ -26,6 +26,7 @@ from flows.deployment.branch import SHORT, Clone
 from flows.deployment.definition import require_remote
 from flows.deployment.results import RESULTS, collect, summary_lines
 from flows.guard.lock import held
+from flows.notices.hooks import tell
 from flows.profiles import names as profile_names
 from flows.storage import REMOTE
 from flows.terminal import Terminal
@@ -52,7 +53,7 @@ def run_name() -> str:
     return " ".join(word for word in words if word).rstrip(":")
 
 
-@flow(name="nightly", flow_run_name=run_name, persist_result=False)
+@flow(name="nightly", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
 def nightly(
     branch: str = "main",
     repository: str = "",

@@ -1,4 +1,4 @@
-"""What the Prefect server keeps for this folder: the work pool, deployments, schedules, and the watch over runs."""
+"""What the Prefect server keeps for this folder: the work pool, deployments and schedules."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from typing import Any
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import StateType
-from prefect.events.actions import ChangeFlowRunState
-from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows import server
-from flows.deployment.definition import Present, clone_id, names, pool_name
+from flows.deployment.definition import Present, names, pool_name
+from flows.notices import automations
 from pathfinder.core.io import DataError
 
-HEARTBEAT = "prefect.flow-run.heartbeat"
-LOST_AFTER_S = 3 * server.HEARTBEAT_S
-_ENDS = ("Completed", "Failed", "Cancelled", "Crashed", "Paused", "Suspended", "AwaitingRetry")
 _SCHEDULE_KEYS = ("cron", "day_or", "interval", "anchor_date", "rrule", "timezone")
 
 
@@ -84,57 +79,17 @@ def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seco
     return False
 
 
-def watch_heartbeats(client: SyncPrefectClient, root: Path) -> None:
-    """Create or replace the automation that ends runs of this folder's deployments which no longer give a sign of life.
-
-    A run whose machine lost power cannot report its end, and would hold the deployment's only slot for ever.
-    """
-    related = [
-        f"prefect.deployment.{client.read_deployment_by_name(f'{flow}/{name}').id}" for flow, name in names(root)
-    ]
-    automation = AutomationCore(
-        name=_watch_name(root),
-        description=f"Runs of {root.absolute()} that send no heartbeat for {LOST_AFTER_S} s are crashed.",
-        trigger=EventTrigger(
-            after={HEARTBEAT},
-            expect={HEARTBEAT, *(f"prefect.flow-run.{state}" for state in _ENDS)},
-            match={"prefect.resource.id": ["prefect.flow-run.*"]},
-            match_related={"prefect.resource.id": related},
-            for_each={"prefect.resource.id"},
-            posture=Posture.Proactive,
-            threshold=1,
-            within=timedelta(seconds=LOST_AFTER_S),
-        ),
-        actions=[
-            ChangeFlowRunState(
-                state=StateType.CRASHED, message=f"no heartbeat for {LOST_AFTER_S} s: its machine or process is gone"
-            )
-        ],
-    )
-    _remove_watch(client, root)
-    client.create_automation(automation)
-
-
 def remove(client: SyncPrefectClient, root: Path) -> list[str]:
-    """Delete this folder's deployments, their watch and the pool; returns the deployments that existed."""
+    """Delete this folder's deployments and pool, and with the last deployments the watch; returns the names."""
     removed = []
     for flow, name in names(root):
         with contextlib.suppress(ObjectNotFound):
             client.delete_deployment(client.read_deployment_by_name(f"{flow}/{name}").id)
             removed.append(f"{flow}/{name}")
-    _remove_watch(client, root)
+    automations.unwatch(client)
     with contextlib.suppress(ObjectNotFound):
         client.delete_work_pool(pool_name(root))
     return removed
-
-
-def _remove_watch(client: SyncPrefectClient, root: Path) -> None:
-    for automation in client.read_automations_by_name(_watch_name(root)):
-        client.delete_automation(automation.id)
-
-
-def _watch_name(root: Path) -> str:
-    return f"heartbeats of {clone_id(root)}"
 
 
 def now() -> datetime:

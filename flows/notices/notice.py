@@ -1,0 +1,77 @@
+"""What people are told of a run that failed: the stage, its last lines, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.terminal import log_path
+
+MOST_LINES = 10
+_LONGEST_LINE = 500
+_REMEDIES = (
+    (r"time limit", "find out why the stage hangs, or raise its limit in infra/resources.yaml"),
+    (r"No space left on device|Errno 28", "make room on the disk, then run again: finished stages are kept"),
+    (r"is busy, it is being blocked by", "wait for the named process or end it, then run again"),
+    (r"not pushed:|no answer from the store|connect|timed? ?out", "check that the remote answers, then run again"),
+    (r"\bAuditFailed\b", "`pathfinder lineage check --remote` explains each line; `pathfinder pull` restores a run"),
+    (
+        r"gates failed",
+        "correct the stage that wrote the file, or a wrong bound under `validate` in params.yaml",
+    ),
+    (r"\bkilled\b|exited with (-9|137)\b", "the process was killed, often for lack of memory; run again"),
+)
+_OTHERWISE = "correct the cause, then run again: stages that succeeded are not repeated"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy."""
+
+    run: str
+    stage: str
+    cause: str
+    lines: tuple[str, ...]
+    remedy: str
+
+    @property
+    def subject(self) -> str:
+        """One line."""
+        return f"{self.stage} failed in {self.run}" if self.stage else f"{self.run} failed"
+
+    @property
+    def text(self) -> str:
+        """The whole message without the link, which the server adds."""
+        return "\n".join([self.cause, *(f"    {line}" for line in self.lines), f"Remedy: {self.remedy}"])
+
+    def as_payload(self) -> dict[str, Any]:
+        """A JSON value, with the message ready to be sent."""
+        return {**asdict(self), "lines": list(self.lines), "subject": self.subject, "text": self.text}
+
+
+def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
+    """The notice of a run that ended with ``error``; a ``StagesFailed`` names its stages and reasons.
+
+    ``message`` is that of the run's final state, and ``lines`` are the last ones of the run's log.
+    """
+    failures: dict[str, str] = getattr(error, "failures", {})
+    stage = next(iter(failures), "")
+    cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
+    printed = _tail(Path.cwd() / log_path(stage)) if stage else ()
+    shown = tuple(line[:_LONGEST_LINE] for line in (printed or lines)[-MOST_LINES:])
+    return Notice(run, ", ".join(failures), cause, shown, remedy(f"{type(error).__name__}: {cause}"))
+
+
+def remedy(text: str) -> str:
+    """What to do about a failure, in one line."""
+    return next((advice for pattern, advice in _REMEDIES if re.search(pattern, text)), _OTHERWISE)
+
+
+def _tail(path: Path) -> Sequence[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-MOST_LINES:]
+    except OSError:
+        return ()

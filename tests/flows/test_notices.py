@@ -1,0 +1,224 @@
+"""Notices by a real Prefect server to a local HTTP receiver: failed, crashed, late runs; a receiver that is away."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
+from prefect.client.schemas.objects import FlowRun
+from prefect.states import Failed
+
+from flows import server
+from flows.deployment.audit import AuditFailed
+from flows.deployment.records import connected
+from flows.dvc import Cancelled
+from flows.notices import automations
+from flows.notices.hooks import tell
+from flows.notices.notice import MOST_LINES, notice, remedy
+from flows.notices.target import target
+from flows.reproduce import StagesFailed, reproduce
+from flows.terminal import log_path
+from pathfinder.core.io import DataError
+from tests.flows.conftest import Project
+from tests.flows.watch import soon
+
+HARSH = 'He said "no" {{ event.id }} <b>'
+FAILS = f"""\
+for number in range(30):
+    print("line", number, flush=True)
+print({HARSH!r}, flush=True)
+print("error: numbers.txt:7: no number; correct the line", file=sys.stderr, flush=True)
+sys.exit(1)
+"""
+
+
+class Receiver:
+    """An HTTP server that keeps what it is sent, with the time."""
+
+    def __init__(self) -> None:
+        self.messages: list[tuple[float, dict[str, Any]]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                receiver.messages.append((time.time(), content))
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/told?token=secret"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def told_of(self, run: str, seconds: float) -> tuple[float, dict[str, Any]]:
+        """The first message that names a run, and when it came."""
+
+        def found() -> list[tuple[float, dict[str, Any]]]:
+            return [(when, message) for when, message in self.messages if run in json.dumps(message)]
+
+        assert soon(found, seconds), self.messages
+        return found()[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A project with a server that tells the receiver of its runs."""
+
+    project: Project
+    url: str
+    receiver: Receiver
+
+    def post(self, path: str, content: dict[str, Any]) -> Any:
+        answer = httpx.post(f"{self.url}/{path}", json=content, timeout=60)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def create_run(self, name: str, state: dict[str, Any]) -> str:
+        flow = self.post("flows/", {"name": "reproduce"})["id"]
+        run = {"flow_id": flow, "name": name, "tags": [automations.TAG], "state": state}
+        return str(self.post("flow_runs/", run)["id"])
+
+
+@pytest.fixture(scope="module")
+def told(make_project: Callable[[], Project]) -> Iterator[Told]:
+    project, receiver = make_project(), Receiver()
+    service = server.start_server(project.root)
+    try:
+        project = replace(project, environment={**project.environment, "PREFECT_API_URL": service.url})
+        secret = replace(project, environment={**project.environment, "PATHFINDER_NOTIFY": receiver.url})
+        assert "pathfinder notices: " in secret.run("-m", "flows.deploy", "notify")
+        assert "pathfinder runs: " in project.run("-m", "flows.deploy", "automations")
+        yield Told(project, service.url, receiver)
+    finally:
+        server.stop(project.root, "server")
+        receiver.server.server_close()
+
+
+@pytest.mark.campaign
+def test_a_failed_stage_is_told_with_its_last_lines_within_ten_seconds(told: Told) -> None:
+    told.project.trap("numbers", FAILS)
+    told.project.reproduce(code=1)
+    (run,) = told.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 1})
+    when, message = told.receiver.told_of(run["name"], 30)
+    took = when - datetime.fromisoformat(run["state"]["timestamp"]).timestamp()
+    print(f"told {took:.1f} s after the end of the run")
+    assert took < 10
+    assert (message["stage"], message["subject"]) == ("numbers", f"numbers failed in {run['name']}")
+    assert len(message["lines"]) == MOST_LINES
+    assert HARSH in message["lines"], "text from a stage is no template"
+    assert "error: numbers.txt:7: no number; correct the line" in message["cause"]
+    assert message["remedy"] == "correct the cause, then run again: stages that succeeded are not repeated"
+    assert message["link"].endswith(f"/runs/flow-run/{run['id']}")
+    assert HARSH in message["text"]
+    assert "secret" not in json.dumps(told.post("automations/filter", {}))
+
+
+@pytest.mark.campaign
+def test_crashed_and_late_runs_are_told_without_the_run(told: Told) -> None:
+    with connected(told.project.root, told.url) as client:
+        automations.notify(client, target(told.receiver.url), unstarted_s=10)
+    late = told.create_run("late one", {"type": "SCHEDULED", "state_details": {"scheduled_time": _now()}})
+    crashed = told.create_run("crashed one", {"type": "RUNNING"})
+    crash = {"state": {"type": "CRASHED", "message": 'no sign of "life"'}}
+    told.post(f"flow_runs/{crashed}/set_state", crash)
+    begun = time.time()
+    when, message = told.receiver.told_of("crashed one", 60)
+    print(f"told {when - begun:.1f} s after the crash")
+    assert message["subject"] == "crashed one crashed"
+    assert message["cause"] == 'no sign of "life"'
+    assert message["link"].endswith(f"/runs/flow-run/{crashed}")
+    when, message = told.receiver.told_of("late one", 90)
+    print(f"told {when - begun:.1f} s after the time of the start")
+    assert message["subject"] == "late one has not started"
+    assert "Late since" in message["text"]
+    assert message["link"].endswith(f"/runs/flow-run/{late}")
+
+
+@pytest.mark.campaign
+def test_a_block_for_notifications_gets_a_text_with_the_link(told: Told) -> None:
+    with connected(told.project.root, told.url) as client:
+        name = "custom-webhook/team"
+        with pytest.raises(DataError, match="no such block; create it on the server's page"):
+            target(name)
+        block = CustomWebhookNotificationBlock(
+            name="team", url=told.receiver.url, json_data={"title": "{{subject}}", "text": "{{body}}"}
+        )
+        block.save("team")
+        automations.notify(client, target(name))
+    told.project.reproduce(code=1)
+    (run,) = told.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 1})
+    _, message = told.receiver.told_of(run["id"], 30)
+    assert message["title"] == f"numbers failed in {run['name']}"
+    *_, last, link = message["text"].splitlines()
+    assert last.startswith("Remedy: correct the cause")
+    assert link.endswith(f"/runs/flow-run/{run['id']}")
+
+
+@pytest.mark.campaign
+def test_a_receiver_that_is_away_changes_nothing(told: Told) -> None:
+    told.project.run("-m", "flows.deploy", "notify", "http://127.0.0.1:9/nobody")
+    output = told.project.reproduce(code=1)
+    assert "failed or not started: numbers" in output
+    assert "127.0.0.1:9" not in output
+    assert "nobody is told" in told.project.run("-m", "flows.deploy", "notify", "--off")
+    left = {item["name"] for item in told.post("automations/filter", {})}
+    assert left == {"pathfinder runs: lost", "pathfinder runs: canceled"}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def test_a_notice_names_the_stage_and_shows_its_last_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    log = tmp_path / log_path("label")
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number}\n" for number in range(20)) + "x" * 9000 + "\n")
+    error = StagesFailed("failed or not started: label, filter", {"label": "reached its time limit of 60 s"})
+    found = notice("all stages", error, "", ["of the flow"])
+    assert found.subject == "label failed in all stages"
+    assert found.cause == "label: reached its time limit of 60 s"
+    assert found.lines == (*(f"line {number}" for number in range(11, 20)), "x" * 500)
+    assert found.remedy.endswith("or raise its limit in infra/resources.yaml")
+    assert found.text.splitlines()[-1] == f"Remedy: {found.remedy}"
+
+
+def test_a_run_without_a_failed_stage_shows_the_lines_of_the_flow() -> None:
+    found = notice("check", AuditFailed("error: out changed (2 differences)"), "AuditFailed: …", ["one", "two"])
+    assert (found.subject, found.lines) == ("check failed", ("one", "two"))
+    assert found.remedy.startswith("`pathfinder lineage check --remote`")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("OSError: [Errno 28] No space left on device", "make room on the disk"),
+        ("3 of 40 gates failed:", "correct the stage that wrote the file"),
+        ("Could not connect to the endpoint URL", "check that the remote answers"),
+        ("is busy, it is being blocked by: (PID 7)", "wait for the named process"),
+        ("failed to run: python -m stages.train full, exited with -9", "the process was killed"),
+        ("KeyError: 'x'", "correct the cause"),
+    ],
+)
+def test_the_remedy_fits_the_cause(text: str, advice: str) -> None:
+    assert remedy(text).startswith(advice)
+
+
+def test_a_canceled_run_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
+    run = FlowRun(flow_id=uuid4(), name="one")
+    tell(reproduce, run, Failed(data=Cancelled("the run is ending")))
