@@ -77,9 +77,11 @@ def adjusted(
         schedules = kept.schedules if kept else deployment.get("schedules", [])
         deployment["schedules"] = [_changed(schedule, active, wanted) for schedule in schedules]
         deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
-        pool = deployment.setdefault("work_pool", {})
-        pool["name"] = pool_name(root)
-        pool.setdefault("job_variables", {})["env"] = _variables(kept.variables if kept else {})
+        # A deployment that is new takes the remote of the others, and its pool is its own, whatever YAML shares.
+        known = [found.variables for found in (kept, *present.values()) if found]
+        pool = deployment.get("work_pool", {})
+        variables = {**pool.get("job_variables", {}), "env": _variables(known[0] if known else {})}
+        deployment["work_pool"] = {**pool, "name": pool_name(root), "job_variables": variables}
     return {**read_yaml(root / FILE), "deployments": deployments}
 
 

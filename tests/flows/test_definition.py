@@ -1,0 +1,57 @@
+"""The deployments of a folder, as they are derived from prefect.yaml: no server is needed."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.deployment.definition import NIGHTLY, Present, adjusted, clone_id, pool_name
+from flows.storage import REMOTE
+from pathfinder.sources.remote import ENDPOINT
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(REMOTE, raising=False)
+    monkeypatch.delenv(ENDPOINT, raising=False)
+    shutil.copyfile(ROOT / "prefect.yaml", tmp_path / "prefect.yaml")
+    return tmp_path
+
+
+def nightly(folder: Path, present: dict[str, Present] | None = None) -> dict[str, object]:
+    found = adjusted(folder, present or {})["deployments"]
+    return next(item for item in found if item["name"] == f"{NIGHTLY}-{clone_id(folder)}")
+
+
+def variables(deployment: dict[str, object]) -> dict[str, str]:
+    pool = deployment["work_pool"]
+    assert isinstance(pool, dict)
+    return dict(pool["job_variables"]["env"])
+
+
+def test_a_remote_is_kept_by_a_later_up_from_another_shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REMOTE, "s3://team/runs")
+    first = variables(nightly(folder))
+    assert first[REMOTE] == "s3://team/runs"
+    monkeypatch.delenv(REMOTE)
+    kept = {f"{NIGHTLY}-{clone_id(folder)}": Present([], first)}
+    assert variables(nightly(folder, kept))[REMOTE] == "s3://team/runs"
+
+
+def test_two_clones_have_other_names_and_pools(folder: Path) -> None:
+    other = folder / "other" / folder.name
+    other.mkdir(parents=True)
+    shutil.copyfile(folder / "prefect.yaml", other / "prefect.yaml")
+    assert pool_name(folder) != pool_name(other)
+    names = [{item["name"] for item in adjusted(root, {})["deployments"]} for root in (folder, other)]
+    assert not names[0] & names[1]
+
+
+def test_an_active_schedule_stays_active(folder: Path) -> None:
+    active = Present([{"cron": "5 3 * * *", "timezone": "UTC", "active": True}], {})
+    kept = {f"{NIGHTLY}-{clone_id(folder)}": active}
+    assert nightly(folder, kept)["schedules"] == active.schedules
