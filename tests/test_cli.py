@@ -17,6 +17,8 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from pathfinder.cli import app
+from pathfinder.core.io import DataError
+from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import PRESETS, Mode
 from tests.prm.test_scoring import save_prm
 from tests.support.prm_server import PRMServer, prm_server
@@ -162,6 +164,17 @@ def test_rows_are_printed_while_later_ones_are_scored(rows: str, monkeypatch: py
     whole = scored("in.jsonl")
     done = cli.invoke(app, ["score", "-", "--model", "model"], input=rows)
     assert [json.loads(line) for line in done.stdout.splitlines()] == whole
+    score, calls = Scorer.score, iter((False, True))
+
+    def fail_later(self: Scorer, *given: Any) -> Any:
+        if next(calls):
+            raise DataError("the second part fails")
+        return score(self, *given)
+
+    monkeypatch.setattr(Scorer, "score", fail_later)
+    done = cli.invoke(app, ["score", "-", "--model", "model"], input=rows)
+    assert done.exit_code == 1
+    assert [json.loads(line) for line in done.stdout.splitlines()] == whole[:1], "no later failure loses a row"
 
 
 @pytest.mark.parametrize(("option", "words"), [("--mode", "both"), ("--preset", "default"), ("--dtype", "float32")])
@@ -208,6 +221,8 @@ def test_grade_prints_the_row_of_a_benchmark(world: Path, tmp_path: Path) -> Non
     assert "note: items without a row (missed): 1\n" in result.stderr
     result = cli.invoke(app, [*command, "--format", "json"])
     assert json.loads(result.output)["details"]["without_prediction"] == 1, "no notes next to JSON"
+    from_input = [word.replace(str(file), "-") for word in command]
+    assert cli.invoke(app, [*from_input, "--format", "json"], input=file.read_text()).output == result.output
 
 
 def command_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

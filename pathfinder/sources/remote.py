@@ -199,12 +199,18 @@ class _S3Store:
     def _do(self, key: str, action: Callable[[], T]) -> T:
         """Run one call; raises ``TransientError`` for a failure that a retry may solve, ``DataError`` for others."""
         from boto3.exceptions import Boto3Error
-        from botocore.exceptions import BotoCoreError, ClientError, ConnectionError, HTTPClientError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
 
         where = f"{self.url}/{key}".rstrip("/")
         try:
             return action()
-        except (ConnectionError, HTTPClientError, Boto3Error) as error:
+        except (ConnectionError, HTTPClientError, IncompleteReadError, Boto3Error) as error:
             raise TransientError(f"{where}: no answer from the store ({error})") from error
         except (ClientError, BotoCoreError) as error:
             response = getattr(error, "response", {})

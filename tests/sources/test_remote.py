@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import boto3
@@ -13,6 +14,7 @@ from moto.server import ThreadedMotoServer
 
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.sources.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
+from tests.support.servers import serving
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +138,26 @@ def test_no_answer_is_transient_and_no_credentials_is_not(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with pytest.raises(TransientError, match="no answer"):
         open_store("s3://bucket/x").read("key")
+
+
+def test_a_body_that_breaks_off_is_transient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b"x" * 10)
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    with serving(Handler) as address:
+        monkeypatch.setenv(ENDPOINT, address)
+        store = open_store("s3://bucket/x")
+        with pytest.raises(TransientError, match="no answer"):
+            store.read("key")
+        with pytest.raises(TransientError, match="no answer"):
+            list(store.chunks("key"))
