@@ -21,8 +21,8 @@ from pathfinder.core.io import sha256_file
 from pathfinder.provenance.environment import installed_packages
 from pathfinder.provenance.materials import Journals, foreign_modules, is_foreign, unlocked_packages
 
-REPORTS = "PATHFINDER_REPORTS"
-"""The folder for reports, while a stage is recorded."""
+REPORTS = "_PATHFINDER_REPORTS"
+"""The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
 _reporter: _Reporter | None = None
 
 

@@ -64,8 +64,11 @@ class Entities:
         }
 
     def software(self, name: str, title: str, url: str, version: str, **properties: Any) -> str:
-        """Add a piece of software under its package URL."""
-        return self.add(name, "SoftwareApplication", name=title, url=url, version=version, **properties)
+        """Add a piece of software with its package URL as its identifier."""
+        entity = uri("software", title, version)
+        return self.add(
+            entity, "SoftwareApplication", name=title, url=url, version=version, identifier=name, **properties
+        )
 
     def connection(self, maker: str, out: str, reader: str, dep: str) -> str:
         """Add the connection of an output, or of an input of the workflow, with an input."""

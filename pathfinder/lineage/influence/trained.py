@@ -20,7 +20,8 @@ from pathfinder.core.runs import Run
 from pathfinder.lineage.influence.learner import TreeLearner
 from pathfinder.lineage.influence.replay import Trajectory, rates_of, replay
 from pathfinder.models.description import MODEL_FILE, variant_of
-from pathfinder.models.model import load_model, resolve
+from pathfinder.models.folders import resolve
+from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.examples import read_examples
 from pathfinder.training.network import load_network, positions

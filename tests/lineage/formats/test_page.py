@@ -92,7 +92,7 @@ def test_signatures_are_told_apart(study: Path, tmp_path: Path, monkeypatch: pyt
 def test_hostile_text_stays_text(page: str) -> None:
     assert "<img" not in page
     assert page.count("<script") == page.count("</script") == 1
-    assert "&lt;img src=x onerror=document.title=&#x27;broken&#x27;&gt;" in page
+    assert "&lt;img src=x onerror=document.title=&#39;broken&#39;&gt;" in page
     assert HOSTILE not in page
 
 
