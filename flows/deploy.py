@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -162,7 +163,7 @@ def _prefect(root: Path, url: str, *arguments: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "prefect", *arguments],
         cwd=root,
-        env={**os.environ, **server.environment(root, url)},
+        env={**os.environ, **server.environment(root, url), "COLUMNS": str(get_terminal_size((200, 50)).columns)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
