@@ -51,7 +51,7 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     digests = {path: digest_of_source(path) for path in files_of(page)}
 
     tables = TABLES if which == "report" else PUBLISHED
-    whole = with_files(page, digests, tables.as_posix())
+    whole = with_files(page, digests, tables.as_posix(), params.profile)
     write_text(REPORTS / f"{which}.html", to_html(whole))
     write_text(REPORTS / f"{which}.md", to_markdown(whole))
     write_json(tables, tables_of(evidence, page, params.profile, digests))

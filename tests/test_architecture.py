@@ -73,8 +73,8 @@ ROOMS = (
     "prm",
     "baselines",
     "policy",
-    "reporting",
     "world",
+    "reporting",
     "lineage",
 )
 """The rooms of ``pathfinder/``, lowest floor first: each may import those before it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,12 @@ class Origin:
     def __str__(self) -> str:
         further = f"; interval also of {', '.join(_short(self.interval))}" if self.interval else ""
         return f"{self.how} of {', '.join(_short(self.of))}{further}"
+
+    def brief(self, numbers: Mapping[str, int]) -> str:
+        """The origin with numbered files, ``mean of S1+S2/f1``; places with the same parent are named together."""
+        further = f"; interval also of {_brief(self.interval, numbers)}" if self.interval else ""
+        how = "" if self.how == "copy" else f"{self.how} of "
+        return f"{how}{_brief(self.of, numbers)}{further}"
 
 
 class Sourced(str):
@@ -73,3 +79,15 @@ def _short(places: Iterable[str]) -> Iterator[str]:
         files.setdefault(mark + pointer, []).append(file)
     for pointer, names in files.items():
         yield f"{' + '.join(names)}{pointer}"
+
+
+def _brief(places: Iterable[str], numbers: Mapping[str, int]) -> str:
+    files: dict[str, list[str]] = {}
+    for place in places:
+        file, _, pointer = place.partition("#")
+        files.setdefault(pointer, []).append(f"S{numbers[file]}")
+    leaves: dict[str, list[str]] = {}
+    for pointer, names in files.items():
+        parent, mark, leaf = pointer.rpartition("/")
+        leaves.setdefault(f"{'+'.join(names)}{parent}{mark}", []).append(leaf)
+    return ", ".join(f"{at}{{{','.join(found)}}}" if len(found) > 1 else at + found[0] for at, found in leaves.items())

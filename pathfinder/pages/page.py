@@ -1,5 +1,7 @@
 """A page as data, rendered as one self-contained HTML file and as Markdown.
 
+In the HTML, the files that figures come from are numbered in the order of ``files_of``: ``S1``, ``S2``, ….
+
 The HTML loads nothing over the network and works without JavaScript. Its only script filters the entries of a
 ``Browser``, and the page's content security policy names that script by digest. All text is untrusted: it is escaped,
 control characters and lone surrogates become U+FFFD, and only SVG from ``pathfinder.pages.svg`` is inserted as markup.
@@ -19,7 +21,8 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, Template
 
-from pathfinder.pages.origins import origin_of
+from pathfinder.pages.origins import Sourced, origin_of
+from pathfinder.pages.picture import Picture, is_low, shown
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
@@ -42,7 +45,8 @@ class Table:
     """A table whose first column names its rows; ``emphasis`` holds the indices of rows printed in bold.
 
     Cells are texts; those that are ``Sourced`` know their files. ``links`` maps row names to addresses.
-    ``is_anchored`` gives each row its own address (``anchor_of`` its name).
+    ``is_anchored`` gives each row its own address (``anchor_of`` its name). ``shades`` colours cells, by row and
+    column, from 0 (not at all) to 5.
     """
 
     caption: str
@@ -51,6 +55,7 @@ class Table:
     emphasis: frozenset[int] = frozenset()
     links: Mapping[str, str] = field(default_factory=dict)
     is_anchored: bool = False
+    shades: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
     @property
     def numeric(self) -> frozenset[int]:
@@ -82,12 +87,20 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
+class Chips:
+    """Short verdicts side by side; each has a text and a kind: ``yes``, ``no`` or ``open``."""
+
+    items: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Fold:
     """A collapsed part, open in print and in Markdown. A ``Browser`` filters by ``tags``."""
 
     summary: str
-    blocks: Sequence[Text | Table | Figure | Listing]
+    blocks: Sequence[Text | Table | Figure | Listing | Picture]
     tags: Mapping[str, str] = field(default_factory=dict)
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +110,7 @@ class Browser:
     entries: Sequence[Fold]
 
 
-Block = Text | Table | Figure | Listing | Fold | Browser
+Block = Text | Table | Figure | Listing | Picture | Chips | Fold | Browser
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +156,10 @@ def _texts(block: Block | Section) -> Iterator[Any]:
             yield block.alt
         case Listing():
             yield block.items
+        case Chips():
+            yield [text for text, _ in block.items]
+        case Picture():
+            yield Sourced("", block.origin)
         case Browser():
             yield from map(_texts, block.entries)
         case _:
@@ -169,7 +186,9 @@ def to_html(page: Page) -> str:
     script = (_TEMPLATES / "filter.js").read_text(encoding="utf-8") if has_browser else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = PALETTE + (_TEMPLATES / "style.css").read_text(encoding="utf-8")
-    return template("page.html").render(page=page, style=style, script=script, script_digest=f"sha256-{digest}")
+    numbers = {file: number for number, file in enumerate(files_of(page), start=1)}
+    given = {"page": page, "style": style, "script": script, "numbers": numbers}
+    return template("page.html").render(given, script_digest=f"sha256-{digest}")
 
 
 @cache
@@ -181,8 +200,20 @@ def template(name: str) -> Template:
         keep_trailing_newline=True,
         finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
-    environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of}
+    environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of, "side_by_side": _side_by_side}
+    environment.globals |= {"shown": shown, "is_low": is_low}
     return environment.get_template(name)
+
+
+def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:
+    """The blocks in order: consecutive figures together, every other block alone."""
+    groups: list[list[Block]] = []
+    for block in blocks:
+        if isinstance(block, Figure) and groups and isinstance(groups[-1][0], Figure):
+            groups[-1].append(block)
+        else:
+            groups.append([block])
+    return groups
 
 
 def to_markdown(page: Page) -> str:
@@ -214,6 +245,13 @@ def _markdown(block: Block) -> str:
             marks = ("➤ " * (place in block.marked) for place in range(len(block.items)))
             lines = zip(marks, block.items, strict=True)
             return "\n".join(f"{number}. {mark}{_md(item)}" for number, (mark, item) in enumerate(lines, start=1))
+        case Chips():
+            return " · ".join(_md(text) for text, _ in block.items)
+        case Picture():
+            steps = [(row.text, *map(shown, row.figures), ", ".join(row.badges)) for row in block.rows]
+            cells = [[_md(cell) for cell in step] for step in steps]
+            numeric = frozenset(range(1, 1 + len(block.columns)))
+            return f"{_md(block.problem)}\n\n{markdown_table(('step', *block.columns, 'errors'), cells, numeric)}"
         case Fold():
             return "\n\n".join([f"**{_md(block.summary)}**", *map(_markdown, block.blocks)])
         case Browser():

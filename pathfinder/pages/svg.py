@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from pathfinder.pages.page import escaped
 
-_WIDTH = 640
+_WIDTH = 460
 _NARROW = 400  # fits a phone without scrolling
+_WIDE = 640  # scrolls on a phone: the names of its points need the room
 _FLOW_WIDTH, _FLOW_BAR, _FLOW_ROW = 450, 190, 84
 _FLOW_RIGHT = _FLOW_BAR + 30  # records that leave are drawn 14 to the right of those that stay
 _COLOURS = tuple(f"var(--c{number})" for number in range(6))
@@ -127,7 +128,7 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
     points = [point for line in series.values() for point in line]
     if not points:
         return _empty()
-    left, right, top, height = 44, _WIDTH - 12, 34, 360
+    left, right, top, height = 44, _WIDE - 12, 34, 360
     base = height - 46
     start, end = min(x for x, _, _ in points) / 1.4, 1.4 * max(x for x, _, _ in points)
     decades = range(math.floor(math.log10(start)), math.ceil(math.log10(end)) + 1)
@@ -150,7 +151,7 @@ def scatter_chart(series: Mapping[str, Sequence[tuple[float, float, str]]], x_la
             parts += [_mark(*spot, place), _label(*spot, label, right, taken)]
     parts.append(_text(right, height - 4, x_label, "end", "dim"))
     parts.append(_text(left, top - 4, y_label, "start", "dim"))
-    return _svg(height, parts)
+    return _svg(height, parts, _WIDE, "wide")
 
 
 def _short(number: float) -> str:
@@ -263,7 +264,8 @@ def _svg(height: float, parts: Iterable[str], width: int = _WIDTH, kind: str = "
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "") -> str:
     name = f' class="{kind}"' if kind else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{name}>{escaped(text)}</text>'
+    place = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    return f'<text x="{x:.1f}" y="{y:.1f}"{place}{name}>{escaped(text)}</text>'
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:

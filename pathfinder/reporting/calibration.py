@@ -32,6 +32,11 @@ class Rewards:
         """Whether there are correct and incorrect steps; a ranking needs both."""
         return bool(self.correct.any()) and not bool(self.correct.all())
 
+    @property
+    def has_objection(self) -> bool:
+        """Whether some reward is below one half."""
+        return bool((self.values < 0.5).any())
+
 
 @dataclass(frozen=True, slots=True)
 class Bin:

@@ -12,7 +12,7 @@ from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, spoken
-from pathfinder.reporting.origins import with_origin
+from pathfinder.reporting.origins import said, with_origin
 
 VARIANT_CLAIMS = {
     "no_subtasks": "separate subtasks help",
@@ -81,7 +81,7 @@ def findings(evidence: Evidence, compared: Sequence[Comparison]) -> Findings:
 
 
 def claims(evidence: Evidence, found: Findings) -> list[Block]:
-    """The paper's hypothesis in a sentence, then a table of claims with verdict, difference and p per benchmark."""
+    """A table of claims with verdict, difference and p per benchmark."""
     if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
     titles = [bench.title for bench in BENCHMARKS]
@@ -92,11 +92,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         "excludes zero but p is larger. “Open” means neither."
     )
     table = Table(caption, ("claim", *titles), rows)
-    return [
-        *map(Text, _hypothesis(found.get(VARIANT_CLAIMS["no_subtasks"], {}))),
-        table,
-        *map(Text, _about_seeds(evidence.compared)),
-    ]
+    return [table, *map(Text, _about_seeds(evidence.compared))]
 
 
 def claims_as_published(evidence: Evidence) -> list[Block]:
@@ -133,12 +129,16 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
     return []
 
 
-def _hypothesis(tests: Mapping[str, Finding]) -> list[str]:
-    """The outcome for the paper's hypothesis (section 3.2) in one sentence."""
+def hypothesis(found: Findings) -> list[str]:
+    """The outcome for the paper's hypothesis (section 3.2) in one sentence; empty if it was not tested."""
+    tests = found.get(VARIANT_CLAIMS["no_subtasks"], {})
     words = {"yes": "holds", "no": "fails", "perhaps": "may hold", "perhaps not": "may fail", "open": "remains open"}
     parts = [f"{words[verdict]} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
-    return [f"{claim} {'; it '.join(parts)}."] if parts else []
+    sentence = f"{claim} {'; it '.join(parts)}."
+    return [said(sentence, [figure for test in tests.values() for figure in (test.value, test.low, test.high)])] * bool(
+        parts
+    )
 
 
 def by_verdict(tests: Mapping[str, Finding]) -> dict[str, dict[str, Finding]]:

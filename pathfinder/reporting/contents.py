@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pathfinder.core.io import digest_of
 from pathfinder.pages.page import Block, Listing, Page, Section, Table, Text, files_of
 from pathfinder.reporting import account, details, plots, record_flow, tables
 from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
+from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
+from pathfinder.reporting.opening.answer import opening
+from pathfinder.reporting.opening.faults import caught
+from pathfinder.reporting.opening.toy import marked
 from pathfinder.reporting.origins import said
 
+TITLE = "Error typing for smarter rewards: reproduction report"
 CLAIMS = "The paper's claims, tested here"
+PAPER = "The paper's tables and ours"
 ORIGINS = "Where the figures come from"
-_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", "The paper's tables and ours")
+_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", PAPER)
 """The sections that say something if nothing was trained."""
 
 
 def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, Any] | None]) -> Page:
-    """The whole page; ``gates`` are the contents of validation.json by folder."""
+    """The whole page; ``gates`` are the contents of validation.json by folder.
+
+    Sections without any content are left out, and the last section names those whose stages have not run.
+    """
     results, lines = evidence.results, evidence.lines
     family = profile.split("-")[0]
-    is_comparable = family in {
-        "paper",
-        "evaluate",
-    }  # the paper's models or the authors' checkpoint on the real benchmarks
-    lead: list[Block] = [Text(f"Profile: {profile}.")]
-    lead += [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
-    places = TEXTS["places"]
+    # the paper's models or the authors' checkpoint on the real benchmarks
+    is_comparable = family in {"paper", "evaluate"} and not evidence.is_toy
     tested = findings(evidence, evidence.compared)
+    lead = [*opening(evidence, tested, gates), *_notice(family)]
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     files = {name: evidence.files(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
-    paper: list[Block] = [] if is_comparable else [Text("The data and models differ, so differences mean little.")]
-    paper += map(Text, TEXTS["paper"].values())
+    paper: list[Block] = [*map(Text, TEXTS["paper" if is_comparable else "paper_elsewhere"].values())]
     paper += tables.paper_tables(results, is_comparable)
     paper += [plots.paper_performance(results, is_comparable), plots.paper_scale(results, is_comparable)]
-    sections: dict[str, list[Block]] = {
+    measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
+        "What the flags catch": caught(evidence),
+        "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
         "ProcessBench": [
             *tables.by_part(results, PROCESSBENCH),
@@ -49,38 +55,72 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         ],
         "PRMBench": [*tables.by_part(results, PRMBENCH), *_compared(evidence, PRMBENCH), *details.prmbench(results)],
         "Search": [*tables.search(results), *_compared(evidence, SEARCH), *details.search(results)],
-        "Score against data": plots.our_scale(results, lines) or [Text("Only one data mix was trained on.")],
+        "Score against data": plots.our_scale(results, lines),
         "How good the rewards are": [
             *details.stopped_early(results, "no reward curves on ProcessBench"),
             *(block for name, found in evidence.rewards.items() for block in plots.reward_quality(name, found)),
         ],
-        "The paper's tables and ours": paper,
+        PAPER: paper,
+    }
+    data: dict[str, list[Block]] = {
         "Where every record went": record_flow.accounting(results),
         "The judge against the truth": account.truth(results.truth),
         "Gates": [block for folder, outcome in gates.items() for block in account.validation(folder, outcome)],
         "Overlap with the benchmarks": account.overlap(results.stages["build"]),
         "Training": account.training(results),
         "Costs": account.costs(results),
-        "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
-        "Where everything is": [Table("Files and commands.", ("place", "contents"), list(places.items()))],
     }
-    title = "Error typing for smarter rewards: reproduction report"
-    return Page(title, lead, [Section(title, blocks) for title, blocks in sections.items()])
+    sections = _sections(measured)
+    if evidence.is_toy:
+        sections = [marked(section, with_paper=section.title == PAPER) for section in sections]
+    sections += _sections(data)
+    absent = [title for title, blocks in (measured | data).items() if blocks and _is_missing(blocks)]
+    return Page(TITLE, lead, [*sections, Section("Where everything is", _places(absent))])
 
 
-def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str) -> Page:
-    """The page with a last section about the files behind its figures: sha256 and bytes by path.
+def _notice(family: str) -> list[Block]:
+    return [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
 
-    ``tables`` is the file with the page's figures for machines.
+
+def _sections(found: Mapping[str, list[Block]]) -> list[Section]:
+    return [Section(title, blocks) for title, blocks in found.items() if not _is_missing(blocks)]
+
+
+def _is_missing(blocks: Sequence[Block]) -> bool:
+    """Whether no block says more than that something is missing."""
+    return all(isinstance(block, Text) and block.text.startswith(f"{MISSING}: ") for block in blocks)
+
+
+def _places(absent: Sequence[str]) -> list[Block]:
+    table = Table("Files and commands.", ("place", "contents"), list(TEXTS["places"].items()))
+    missing = f"Left out, because their stages have not run ({MISSING}): {', '.join(absent)}."
+    return [table, *([Text(missing)] if absent else [])]
+
+
+def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, profile: str) -> Page:
+    """The page with its provenance: a line at the top, and a last section with bytes and sha256 of every file.
+
+    ``tables`` is the file with the page's figures for machines. The line has no commit, date or device, so equal
+    inputs give equal bytes. Its digest is that of the list of files, and so names the data.
     """
-    rows = [(path, f"{digests[path][1]:,}", digests[path][0]) for path in files_of(page) if path in digests]
+    paths = files_of(page)
+    known = [(f"S{number}", path, *digests[path]) for number, path in enumerate(paths, start=1) if path in digests]
+    rows = [(number, path, f"{size:,}", sha256) for number, path, sha256, size in known]
     text = (
-        "Every figure of this page was made from these files. The place in the file is shown when the pointer rests on "
-        f"the figure, and {tables} has it for every figure. The command pathfinder lineage up "
-        f"'{tables}#/results/0/processbench' shows it with the stages that wrote the files."
+        "These files made every figure of this page. When the pointer rests on a figure, the number of its file "
+        f"and the place in it are shown, and {tables} has them for every figure. The command pathfinder lineage up "
+        f"'{tables}#/results/0/processbench' shows a figure with the stages that wrote the files."
     )
-    table = Table("Files behind the figures, as they were.", ("file", "bytes", "sha256"), rows, is_anchored=True)
-    return replace(page, sections=[*page.sections, Section(ORIGINS, [Text(text), table])])
+    table = Table(
+        "Files behind the figures, as they were.", ("number", "file", "bytes", "sha256"), rows, is_anchored=True
+    )
+    source = Text(
+        f"Profile {profile}, {len(rows)} files, sha256 of their list {digest_of([row[1:] for row in known])[:16]}. "
+        f"pathfinder lineage up {tables} names commit, time and device of every stage behind them."
+    )
+    return replace(
+        page, blocks=[*page.blocks, source], sections=[*page.sections, Section(ORIGINS, [Text(text), table])]
+    )
 
 
 def systems_only(page: Page) -> Page:

@@ -10,13 +10,14 @@ from typing import Any
 
 from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import read_jsonl
+from pathfinder.core.io import DataError, read_jsonl
 from pathfinder.core.params import Report
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
 from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
 from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
 from pathfinder.reporting.results import Line, Results, Score, lines
+from pathfinder.world.story import read_story
 
 FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
@@ -67,6 +68,13 @@ class Evidence:
                 systems[title] = self._untrained(measure(self.rows(file)), file)
             found[bench] = _existing(systems)
         return found
+
+    @cached_property
+    def is_toy(self) -> bool:
+        """Whether the benchmarks are generated: their problems are stories of the world."""
+        items = (self.processbench_items[:1], self.prmbench_items[:1])
+        problems = [item.problem for found in items for item in found]
+        return bool(problems) and all(map(_is_story, problems))
 
     @cached_property
     def by_set(self) -> dict[str, tuple[Score, list[Comparison]]]:
@@ -145,7 +153,8 @@ class Evidence:
     def rewards(self) -> dict[str, dict[str, Rewards]]:
         """The rewards of each system's first run on both benchmarks, if they cover correct and incorrect steps.
 
-        Runs that stopped early are left out on ProcessBench, because they score only some of the steps.
+        Systems that object to no step are left out, because their curves say nothing. On ProcessBench so are runs that
+        stopped early, because they score only some of the steps.
         """
         found: dict[str, dict[str, Rewards]] = {"ProcessBench": {}, "PRMBench": {}}
         for name, run in self.first_runs.items():
@@ -157,7 +166,8 @@ class Evidence:
             rewards = prmbench_rewards(self.prmbench_items, self.rows(file))
             found["PRMBench"][name] = replace(rewards, files=self.files(file))
         return {
-            bench: {name: each for name, each in rewards.items() if each.has_both} for bench, rewards in found.items()
+            bench: {name: each for name, each in rewards.items() if each.has_both and each.has_objection}
+            for bench, rewards in found.items()
         }
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System | None]:
@@ -181,6 +191,14 @@ class Evidence:
 
     def _untrained(self, measured: Measured, name: str) -> System | None:
         return gather({1: measured}, self._report, is_trained=False, files={1: self.files(name)})
+
+
+def _is_story(text: str) -> bool:
+    try:
+        read_story(text)
+    except DataError:
+        return False
+    return True
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
-from pathfinder.pages.origins import Origin, Sourced
-from pathfinder.pages.page import Block, Browser, Fold, Listing, Text
+from pathfinder.pages.origins import Origin
+from pathfinder.pages.page import Block, Browser, Fold, Text
+from pathfinder.pages.picture import picture_of
+from pathfinder.reporting.names import MISSING
+from pathfinder.reporting.opening.answer import typed
 from pathfinder.reporting.origins import from_files
 
-_EACH = 5
+_EACH = 3
 _LONGEST = 600
 
 Row = Mapping[str, Any]
@@ -25,22 +29,25 @@ _KINDS: dict[str, Callable[[int, int], bool]] = {  # of the first incorrect step
 def worst_mistakes(
     items: Sequence[ProcessBenchItem], systems: Mapping[str, Sequence[Row]], files: Mapping[str, Sequence[str]]
 ) -> list[Block]:
-    """Up to five mistakes of each kind per system; ``systems`` are prediction rows by name, ``files`` their origin."""
+    """Up to three mistakes of each kind per system; ``systems`` are prediction rows by name, ``files`` their origin.
+
+    The worst one of each kind of the first system is open.
+    """
+    if not any(systems.values()):
+        return [Text(f"{MISSING}: run the processbench stage.")]
     known = {item.key: item for item in items}
     entries: list[Fold] = []
-    for system, rows in systems.items():
+    for number, (system, rows) in enumerate(systems.items()):
         pairs = [(item, row) for row in rows if (item := known.get((row["subset"], row["id"]))) is not None]
         for kind, applies in _KINDS.items():
             found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
             found.sort(key=lambda pair: (_order(*pair), pair[0].key))
             origin = from_files("one item", files.get(system, ())).origin
-            entries += [_entry(kind, system, item, row, origin) for item, row in found[:_EACH]]
+            cards = [_entry(kind, system, item, row, origin) for item, row in found[:_EACH]]
+            entries += [replace(card, is_open=number == place == 0) for place, card in enumerate(cards)]
     if not entries:
-        return [Text("There are no mistakes or no predictions.")]
-    lead = (
-        f"Up to {_EACH} mistakes of each kind per system, the most confident first. Every step has the probability of "
-        "each label and the reward."
-    )
+        return [Text("There are no mistakes.")]
+    lead = f"Up to {_EACH} mistakes of each kind per system, the most confident first."
     return [Text(lead), Browser(entries)]
 
 
@@ -54,18 +61,13 @@ def _order(item: ProcessBenchItem, row: Row) -> float:
 
 def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row, origin: Origin | None) -> Fold:
     truth, flagged = (str(place + 1) if place >= 0 else "none" for place in (item.label, row["prediction"]))
-    notes = {row["prediction"]: " ← flagged"} | {item.label: " ← first incorrect step"}
-    scores = [
-        ", ".join(f"{name} {value:.2f}" for name, value in step.items() if value is not None) for step in row["steps"]
-    ]
-    steps = [
-        f"{_cut(text)}  ({scores[place] if place < len(scores) else 'not scored'}){notes.get(place, '')}"
-        for place, text in enumerate(item.steps)
-    ]
-    marked = frozenset(place for place in (item.label, row["prediction"]) if place >= 0)
+    notes: dict[int, list[str]] = {}
+    for place, note in ((item.label, "true first error"), (row["prediction"], "flagged")):
+        notes.setdefault(place, []).append(note)
+    steps = typed([_cut(text) for text in item.steps], row["steps"])
     return Fold(
         f"{kind}: {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
-        [Text(_cut(item.problem)), Listing([Sourced(step, origin) for step in steps], marked)],
+        [picture_of(_cut(item.problem), steps, notes, origin)],
         {"kind": kind, "subset": item.subset, "system": system},
     )
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.origins import Sourced
-from pathfinder.pages.page import Block, Figure, Table, Text
+from pathfinder.pages.page import Block, Figure, Table
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import mean_of, scale_points
-from pathfinder.reporting.names import BENCHMARKS, MISSING, name_of
+from pathfinder.reporting.names import BENCHMARKS, name_of
 from pathfinder.reporting.origins import from_files, of_paper, said
 from pathfinder.reporting.results import Line, Results, Score, as_published
 
@@ -115,9 +115,12 @@ def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
-    """ROC and calibration curves of each system's rewards, with area, calibration error and Brier score."""
+    """ROC and calibration curves of each system's rewards, with area, calibration error and Brier score.
+
+    Empty without rewards.
+    """
     if not found:
-        return [Text(f"{MISSING}: {benchmark} has no rewards of correct and incorrect steps.")]
+        return []
     ranking: dict[str, Curve] = {}
     calibration: dict[str, Curve] = {}
     rows, gaps = [], []

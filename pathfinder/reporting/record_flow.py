@@ -30,6 +30,8 @@ def source_name(source: str) -> str:
 def accounting(results: Results) -> list[Block]:
     """A chart and two tables, and whether each stage's counts balance and match those of the previous stage."""
     stages = results.stages
+    if not any(stages.values()):
+        return [Text(f"{MISSING}: run the prepare stage.")]
     blocks: list[Block] = []
     present = {name: metrics for name, metrics in stages.items() if metrics is not None}
     if unbalanced := [name for name, m in present.items() if m["read"] != m["kept"] + sum(_lost(m).values())]:

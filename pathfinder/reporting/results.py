@@ -176,8 +176,9 @@ def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], bes
 def printed_rows(tables: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """The headers and the main results of ``reports/tables.json``."""
     rows = [(row["system"], *(row[benchmark.key] for benchmark in BENCHMARKS)) for row in tables["results"]]
+    first, *others = names.HEADERS
     return [
-        names.HEADERS,
+        (f"{first} (toy sets)" if tables.get("toy") else first, *others),
         *(tuple(str(Score(**cell) if isinstance(cell, dict) else cell) for cell in row) for row in rows),
     ]
 

@@ -15,6 +15,7 @@ from pathfinder.reporting.results import Line, Metrics, Results, as_published, r
 _RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
 _PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
 AS_PUBLISHED, GRADED_AS_PUBLISHED, REPAIRED = "as published", "graded as published", "repaired"
+_TWO_PASSES = "both passes; a step is incorrect if its reward, given the two predicted labels, is below one half"
 Row = tuple[str, list[float | None]]
 
 
@@ -27,6 +28,9 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
         "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
         "system has several seeds, the choice of seeds. The baselines follow our systems."
     )
+    others = [bench.title for bench in names.BENCHMARKS[:2] if bench not in results.official]
+    if others:
+        caption += f" Rule of our systems on {' and '.join(others)}: {_TWO_PASSES}."
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
@@ -90,14 +94,16 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
     """The paper's five result tables, followed by our rows under the published rule and under our own.
 
-    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule.
+    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule. There
+    is none if the data or models are others (not ``is_comparable``).
     """
-    tables = [_paper_table(results, bench, bench.table) for bench in names.BENCHMARKS] + [_scale(results)]
-    tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL))
+    tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
+    tables += [_scale(results, is_comparable)]
+    tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL, is_comparable))
     return list(tables) if is_comparable else [Fold(table.caption, [table]) for table in tables]
 
 
-def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable) -> Table:
+def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
     theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
     found: list[tuple[str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
@@ -114,10 +120,10 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             found.append((title, _scores(reading, table.columns), titles if compared else []))
     ours = [
         ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
-        for name, values, titles in found
+        for name, values, titles in ((name, values, titles if is_comparable else []) for name, values, titles in found)
     ]
     printed = [(name, *cells.figures(values)) for name, values in theirs.items()]
-    return _with_ours(f"{table.caption} ({table.label})", ("system", *table.headings), printed, ours)
+    return _with_ours(table.caption, ("system", *table.headings), printed, ours)
 
 
 def _readings(metrics: Metrics) -> list[tuple[str, Metrics, bool]]:
@@ -143,7 +149,7 @@ def _words(results: Results, benchmark: Benchmark) -> str:
     return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
 
 
-def _scale(results: Results) -> Table:
+def _scale(results: Results, is_comparable: bool) -> Table:
     figures = [of_paper(paper.SCALE_LABEL, place, row.values) for place, row in enumerate(paper.SCALE)]
     theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
     ours = []
@@ -151,11 +157,11 @@ def _scale(results: Results) -> Table:
     for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
         for run, records, others, values in cells.scale_points(results, reading):
             if known := _known(values):
-                compared = theirs.get(run.mix) if reading is as_published else None
+                compared = theirs.get(run.mix) if is_comparable and reading is as_published else None
                 sizes = cells.figures([records, others], ",")
                 ours.append(((f"ours: {name_of(run)}, {words}", *sizes), known, compared))
     headers = ("model", "samples", "Mistral samples", *names.HEADERS[1:])
-    caption = f"Effect of scaling the Mistral data ({paper.SCALE_LABEL}). Our sizes are in training records."
+    caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
     printed = [
         (row.name, *sizes_of_paper(place, row), *cells.figures(values))
         for place, (row, values) in enumerate(zip(paper.SCALE, figures, strict=True))

@@ -17,7 +17,7 @@ def test_the_page_has_the_time_of_each_stage_that_ran_and_no_other(made: Path, t
     write_stage_times(project)
     page = (project / PAGE).read_text()
     rows = re.findall(
-        r'<tr><th scope="row"><a href="#[a-z-]+">(.*?)</a></th><td class="n">([\d.,]+)</td><td class="n">([\d,]+)</td>',
+        r'<tr><th scope="row"><a href="#[a-z-]+">(.*?)</a></th><td>([\d.,]+)</td><td>([\d,]+)</td>',
         page,
     )
     assert [name for name, *_ in rows] == ["download", "train@full"]

@@ -72,9 +72,9 @@ def test_every_block_has_its_markup() -> None:
     table = Table("t", ("name", "n", "text"), [("a", "1.0", "x"), ("b", "–", "2")], frozenset([1]))
     page = to_html(Page("t", [Text("<b>", is_notice=True), figure], [Section("One", [table, Listing("ab")])]))
     assert '<p class="notice">&lt;b&gt;</p>' in page
-    assert 'aria-label="a &#34;b&#34;"><svg><g/></svg></div><figcaption>&lt;caption&gt;</figcaption>' in page
-    assert '<tr><th scope="row">a</th><td class="n">1.0</td><td>x</td></tr>' in page
-    assert '<tr class="strong"><th scope="row">b</th><td class="n">–</td><td>2</td></tr>' in page
+    assert 'aria-label="a &#34;b&#34;"><svg><g/></svg></div></div><figcaption>&lt;caption&gt;</figcaption>' in page
+    assert '<tr><th scope="row">a</th><td>1.0</td><td class="t">x</td></tr>' in page
+    assert '<tr class="strong"><th scope="row">b</th><td>–</td><td class="t">2</td></tr>' in page
     assert "<ol><li>a</li><li>b</li></ol>" in page
     assert "<nav" not in page, "one section needs no contents list"
     words = to_markdown(Page("t", [figure], [Section("One", [table])]))
@@ -94,8 +94,8 @@ def test_entries_carry_their_tags_and_tables_their_origin() -> None:
     page = to_html(_page("x"))
     assert '<div class="browser" data-by="kind subset">\n<details data-kind="x" data-subset="math">' in page
     assert "Source: x.json" in to_markdown(_page("x"))
-    assert 'Source: <a href="#x-json">x.json</a></p>' in page
-    assert '<td class="n" title="mean of x.json#/a, x.json#/b">1.0</td>' in page
+    assert 'Source: <a href="#s1">S1</a> x.json</p>' in page
+    assert '<td title="mean of S1/{a,b}">1.0</td>' in page
 
 
 def test_an_origin_names_files_that_share_a_pointer_together_and_what_only_the_interval_is_of() -> None:
@@ -104,6 +104,9 @@ def test_an_origin_names_files_that_share_a_pointer_together_and_what_only_the_i
     assert str(origin) == "mean of metrics/full.json + metrics/full-s2.json#/mean; interval also of items.json"
     assert origin.files == ("metrics/full.json", "metrics/full-s2.json", "items.json")
     assert origin.as_json() == {"how": "mean", "of": list(places), "interval": ["items.json"]}
+    numbers = {"metrics/full.json": 2, "metrics/full-s2.json": 1, "items.json": 3}
+    assert origin.brief(numbers) == "mean of S2+S1/mean; interval also of S3"
+    assert Origin("copy", (places[0], "metrics/full.json#/f1")).brief(numbers) == "S2/{mean,f1}"
     parts = [Sourced("1", Origin("copy", (places[0],))), Sourced("2", Origin("copy", places)), "3"]
     assert joined("sum", parts) == Origin("sum", places)
     assert joined("sum", ["3"]) is None
@@ -117,7 +120,7 @@ def test_the_files_of_a_page_are_those_of_all_its_texts() -> None:
     figure = Figure("<svg/>", said("d"), "caption")
     page = Page("p", [Text(said("e"))], [Section("s", [figure, Browser([fold])])])
     assert files_of(page) == ["b", "c", "d", "e"]
-    assert '<figcaption title="copy of d">' in to_html(page)
+    assert '<figcaption title="S3">' in to_html(page)
 
 
 def test_rows_have_links_and_addresses() -> None:

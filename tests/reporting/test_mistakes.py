@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
-from pathfinder.pages.page import Browser, Fold, Listing, Text
+from pathfinder.pages.page import Browser, Fold, Text
+from pathfinder.pages.picture import Picture
 from pathfinder.reporting.mistakes import worst_mistakes
 
 
@@ -41,22 +42,32 @@ def test_each_kind_of_mistake_is_named_with_both_steps() -> None:
         "Flagged too early: early (first incorrect step: 3; flagged by PRM: 2)",
         "Flagged too late: late (first incorrect step: 1; flagged by PRM: 3)",
     ]
-    steps = entries[1].blocks[1]
-    assert isinstance(steps, Listing)
-    assert list(steps.items) == ["a  (reward 0.10) ← flagged", "b  (not scored)", "c  (not scored)"]
-    assert steps.marked == {0}
+    assert [entry.is_open for entry in entries] == [True] * 4
+    (picture,) = entries[1].blocks
+    assert isinstance(picture, Picture)
+    assert picture.columns == ("reward",)
+    assert [(row.figures, row.badges) for row in picture.rows] == [
+        ((0.1,), ("flagged", "low reward")),
+        ((None,), ()),
+        ((None,), ()),
+    ]
+    (late,) = entries[3].blocks
+    assert isinstance(late, Picture)
+    assert [row.badges for row in late.rows] == [("true first error",), (), ("flagged", "low reward")]
 
 
-def test_the_most_confident_mistakes_come_first_and_five_are_kept() -> None:
+def test_the_most_confident_mistakes_come_first_and_three_are_kept() -> None:
     rewards = [0.55, 0.95, 0.75, 0.85, 0.6, 0.7]
     items = [_item(str(place), 0) for place in range(6)]
     missed = _entries(items, [_row(str(place), -1, reward) for place, reward in enumerate(rewards)])
-    assert [entry.summary.split()[2] for entry in missed] == ["1", "3", "2", "5", "4"]
+    assert [entry.summary.split()[2] for entry in missed] == ["1", "3", "2"]
+    assert [entry.is_open for entry in missed] == [True, False, False]
     items = [_item(str(place), -1) for place in range(6)]
     alarms = _entries(items, [_row(str(place), 0, 1 - reward) for place, reward in enumerate(rewards)])
-    assert [entry.summary.split()[2] for entry in alarms] == ["1", "3", "2", "5", "4"]
+    assert [entry.summary.split()[2] for entry in alarms] == ["1", "3", "2"]
 
 
 def test_no_mistakes_give_a_sentence() -> None:
     (text,) = worst_mistakes([_item("right", 1)], {"PRM": [_row("right", 1, 0.9, 0.1)]}, {})
-    assert text == Text("There are no mistakes or no predictions.")
+    assert text == Text("There are no mistakes.")
+    assert worst_mistakes([], {"PRM": []}, {}) == [Text("missing: run the processbench stage.")]

@@ -1,0 +1,150 @@
+"""The picture of typed step scores: one content, drawn as text for a terminal, as SVG, and by the page's template.
+
+Per step: its text, the probability of no error of each kind, the reward, and what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Protocol
+
+from pathfinder.core.text import printable
+from pathfinder.pages.origins import Origin
+
+NAMES = {"math": "no math error", "consistency": "consistent", "error_free": "no error"}
+REWARD = "reward"
+LEGEND = (
+    "All values are probabilities: that the step has no math error, that it is consistent with what precedes it and, "
+    "given these two, that it is correct (the reward). A value below one half is red."
+)
+_COLOURS = {"wrong": "\x1b[31m", "right": "\x1b[32m", "dim": "\x1b[2m"}
+_PLAIN = "\x1b[0m"
+_STYLE = """text{font:15px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
+.dim{fill:#57606a;font-size:13px}.low{fill:#b42318;font-weight:700}.line{stroke:#d0d7de}.edge{fill:#1b7f4b}.edge.bad,.first{fill:#b42318}
+@media (prefers-color-scheme:dark){text{fill:#e6e9ee}.dim{fill:#a3adb9}.low,.first{fill:#ff8a7d}.line{stroke:#3a424d}
+.edge{fill:#6fd69b}.edge.bad{fill:#ff8a7d}}"""
+_RIGHT, _COLUMN, _ROW, _TOP = 650, 100, 34, 92
+
+
+class Typed(Protocol):
+    """A scored step, as ``pathfinder.prm.results.ScoredStep`` has it."""
+
+    @property
+    def text(self) -> str:
+        """The step's text."""
+
+    @property
+    def labels(self) -> Mapping[str, float]:
+        """The probability of no error by kind."""
+
+    @property
+    def reward(self) -> float | None:
+        """The probability that the step is correct."""
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What is wrong with the step, in words; empty for a correct step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A step: its text, a figure per column (``None`` for one that it does not have) and its badges."""
+
+    text: str
+    figures: tuple[float | None, ...]
+    badges: tuple[str, ...]
+    is_wrong: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A problem and its scored steps; ``columns`` name the figures, and ``origin`` is where they come from."""
+
+    problem: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    origin: Origin | None = None
+
+
+def picture_of(
+    problem: str,
+    steps: Sequence[Typed],
+    notes: Mapping[int, Sequence[str]] | None = None,
+    origin: Origin | None = None,
+) -> Picture:
+    """The picture of a scored solution; ``notes`` are the first badges of steps, counted from 0.
+
+    The columns are those that some step has. Without ``notes``, the first step with a finding is marked "first error".
+    """
+    kinds = [name for name in NAMES if any(name in step.labels for step in steps)]
+    has_reward = any(step.reward is not None for step in steps)
+    if notes is None:
+        first = next((place for place, step in enumerate(steps) if step.findings), None)
+        notes = {} if first is None else {first: ["first error"]}
+    rows = []
+    for place, step in enumerate(steps):
+        figures = [step.labels.get(kind) for kind in kinds] + [step.reward] * has_reward
+        badges = (*notes.get(place, ()), *step.findings)
+        rows.append(Row(step.text, tuple(figures), badges, bool(step.findings)))
+    return Picture(problem, (*(NAMES[kind] for kind in kinds), *[REWARD] * has_reward), tuple(rows), origin)
+
+
+def shown(figure: float | None) -> str:
+    """A figure as it is printed."""
+    return "–" if figure is None else f"{figure:.2f}"
+
+
+def is_low(figure: float | None) -> bool:
+    """Whether a figure is printed in red."""
+    return figure is not None and figure < 0.5
+
+
+def as_text(picture: Picture, has_colour: bool = False) -> str:
+    """The picture for a terminal: text from outside cannot control it, and colours are added only if asked for."""
+
+    def dyed(text: str, kind: str) -> str:
+        return f"{_COLOURS[kind]}{text}{_PLAIN}" if has_colour else text
+
+    texts = [f"{number:3d}  {printable(row.text)}" for number, row in enumerate(picture.rows, start=1)]
+    texts = [text.replace("\n", "\n     ") for text in texts]
+    width = min(72, max((len(line) for text in texts for line in text.split("\n")), default=0))
+    titles = "  ".join(picture.columns)
+    lines = [dyed(printable(picture.problem), "dim"), "", dyed(f"{'':{width}}  {titles}", "dim")]
+    for text, row in zip(texts, picture.rows, strict=True):
+        *above, last = text.split("\n")
+        above, last = ([*above, last], "") if len(last) > width else (above, last)
+        cells = [
+            dyed(f"{shown(figure):>{len(title)}}", "wrong") if is_low(figure) else f"{shown(figure):>{len(title)}}"
+            for title, figure in zip(picture.columns, row.figures, strict=True)
+        ]
+        verdict = dyed(", ".join(row.badges), "wrong") if row.is_wrong else dyed(", ".join(row.badges) or "ok", "right")
+        lines += [*above, "  ".join([f"{last:{width}}", *cells, verdict])]
+    return "\n".join(lines)
+
+
+def as_svg(picture: Picture, legend: str = LEGEND) -> str:
+    """The picture as a file of its own, which follows the reader's light or dark theme."""
+    places = [_RIGHT - _COLUMN * back for back in range(len(picture.columns))][::-1]
+    height = _TOP + _ROW * len(picture.rows) + 40
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {height}" role="img">',
+        "<title>Typed scores of the steps of a solution</title>",
+        f"<style>{_STYLE}</style>",
+        _text(16, 24, " ".join(picture.problem.split()), 'class="dim"'),
+        *(_text(x, 64, name, 'class="dim" text-anchor="end"') for x, name in zip(places, picture.columns, strict=True)),
+        '<line x1="8" y1="74" x2="872" y2="74" class="line"/>',
+    ]
+    for place, row in enumerate(picture.rows):
+        y = _TOP + _ROW * place
+        parts.append(f'<rect x="8" y="{y - 12}" width="4" height="24" rx="2" class="edge{" bad" * row.is_wrong}"/>')
+        parts.append(_text(22, y + 5, row.text))
+        for x, figure in zip(places, row.figures, strict=True):
+            parts.append(_text(x, y + 5, shown(figure), 'text-anchor="end"' + ' class="low"' * is_low(figure)))
+        parts += [_text(_RIGHT + 18, y + 5, ", ".join(row.badges), 'class="first"')] if row.badges else []
+    return "\n".join([*parts, _text(16, height - 14, legend, 'class="dim"'), "</svg>"]) + "\n"
+
+
+def _text(x: float, y: float, text: str, attributes: str = "") -> str:
+    return f'<text x="{x}" y="{y}"{" " * bool(attributes)}{attributes}>{escape(printable(text))}</text>'

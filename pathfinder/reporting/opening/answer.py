@@ -1,0 +1,105 @@
+"""The first screen: the main result in a sentence, a verdict per claim, and one solution with its typed scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.pages.page import Block, Chips, Text
+from pathfinder.pages.picture import LEGEND, NAMES, picture_of
+from pathfinder.prm.results import ScoredStep
+from pathfinder.reporting.claims import SEARCH_BEATS, Findings, by_verdict, hypothesis, listed
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
+from pathfinder.reporting.origins import from_files, said
+from pathfinder.reporting.results import Score
+
+_RIVALS = {PROCESSBENCH: ("chance", "chance"), PRMBENCH: ("chance", "chance")}
+_RIVALS |= {SEARCH: ("search with a random pick", "a random pick")}
+_KINDS = {"yes": "yes", "perhaps": "open", "open": "open", "perhaps not": "open", "no": "no"}
+_MOST_STEPS = 6
+Gates = Mapping[str, Mapping[str, Any] | None]
+
+
+def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
+    """The answer, the verdicts and the picture; each is left out if nothing was measured for it."""
+    sentence = [*_scores(evidence), *hypothesis(found)]
+    return [*map(Text, sentence), *_chips(found, gates), *_picture(evidence)]
+
+
+def _scores(evidence: Evidence) -> list[str]:
+    """The first system's score on each benchmark, each beside the one without a PRM."""
+    if not evidence.results.runs:
+        return []
+    ours, *others = evidence.lines
+    scores = {line.name: line.cells for line in others}
+    parts, used = [], []
+    for place, (bench, (rival, spoken)) in enumerate(_RIVALS.items()):
+        if not isinstance(cell := ours.cells[place], Score):
+            continue
+        used.append(cell.value)
+        without = scores.get(rival, ("",) * len(_RIVALS))[place]
+        beside = f" ({spoken}: {without.value:.1f})" if isinstance(without, Score) else ""
+        used += [without.value] if isinstance(without, Score) else []
+        article = "an" if bench.title[0] in "AEIOU" else "a"
+        parts.append(f"{article} {bench.title} of {cell.value:.1f}{beside}")
+    sets = "toy sets" if evidence.is_toy else "the benchmarks"
+    return [said(f"{ours.name} reaches {listed(parts)} on {sets}.", used)] if parts else []
+
+
+def _chips(found: Findings, gates: Gates) -> list[Block]:
+    """One chip per claim and verdict, and one for the gates of the data."""
+    items = []
+    rivals: dict[str, list[str]] = {}
+    for claim, tests in found.items():
+        if claim.startswith(SEARCH_BEATS):
+            verdict = next(iter(tests.values())).verdict
+            rivals.setdefault(verdict, []).append(claim.removeprefix(SEARCH_BEATS))
+            continue
+        for verdict, names in by_verdict(tests).items():
+            where = "all benchmarks" if len(names) == len(_RIVALS) else listed(list(names))
+            items.append((f"{claim}: {verdict} on {where}", _KINDS[verdict]))
+    items += [(f"{SEARCH_BEATS}{listed(names)}: {verdict}", _KINDS[verdict]) for verdict, names in rivals.items()]
+    outcomes = [gate["passed"] for outcome in gates.values() if outcome for gate in outcome["gates"]]
+    if outcomes:
+        passed = f"{sum(outcomes):,} of {len(outcomes):,} gates passed"
+        origin = from_files("count", [f"reports/{name}/validation.json" for name, outcome in gates.items() if outcome])
+        items.append((said(passed, [origin]), "yes" if all(outcomes) else "no"))
+    return [Chips(items)] if items else []
+
+
+def _picture(evidence: Evidence) -> list[Block]:
+    """A solution of ProcessBench whose first error was found, if possible one with errors of both kinds."""
+    if not evidence.first_runs:
+        return []
+    system, run = next(iter(evidence.first_runs.items()))
+    file = f"processbench/{run}.jsonl"
+    rows = {(row["subset"], row["id"]): row for row in evidence.rows(file)}
+    best: tuple[tuple[int, bool, int], ProcessBenchItem, list[ScoredStep]] | None = None
+    for item in evidence.processbench_items:
+        row = rows.get(item.key)
+        if row is None or item.label < 0 or row["prediction"] != item.label or len(item.steps) > _MOST_STEPS:
+            continue
+        steps = typed(item.steps, row["steps"])
+        kinds = len({kind for step in steps for kind in step.errors})
+        value = kinds, any(step.correct for step in steps), len(steps)
+        if best is None or value > best[0]:
+            best = value, item, steps
+    if best is None:
+        return []
+    _, item, steps = best
+    where = "A toy problem" if evidence.is_toy else "A problem"
+    lead = f"{where} in the form of ProcessBench, scored by {system}. {LEGEND}"
+    origin = from_files("one item", evidence.files(file)).origin
+    return [picture_of(item.problem, steps, origin=origin), Text(lead)]
+
+
+def typed(texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[ScoredStep]:
+    """The steps of a solution with the scores of its prediction row; steps without a row have none."""
+    steps = []
+    for place, text in enumerate(texts):
+        row = rows[place] if place < len(rows) else {}
+        labels = {name: row[name] for name in NAMES if row.get(name) is not None}
+        steps.append(ScoredStep(text, labels, row.get("reward")))
+    return steps

@@ -1,0 +1,86 @@
+"""What the flags catch: the true fault of each step of a generated world against the labels that were predicted.
+
+The oracle parses the story from the problem's text and judges each step again. Real problems have no known faults.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from pathfinder.core.io import DataError
+from pathfinder.pages.origins import Sourced
+from pathfinder.pages.page import Block, Table, Text
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.origins import from_files
+from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL, assess_all
+from pathfinder.world.story import read_story
+
+SOUND = "no fault"
+FLAGS = ("math", "consistency", "both", "none")
+_KINDS = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "–": (SOUND,)}
+_EXPECTED = {"mathematics": {"math", "both"}, "consistency": {"consistency", "both"}}
+
+
+def caught(evidence: Evidence) -> list[Block]:
+    """A table of true faults by predicted labels, shaded by share; empty without known faults or both labels."""
+    if not evidence.first_runs:
+        return []
+    system, run = next(iter(evidence.first_runs.items()))
+    counts, objections = Counter[tuple[str, str]](), Counter[str]()
+    for fault, step in _steps(evidence, run):
+        flags = [name for name in ("math", "consistency") if step[name] < 0.5]
+        counts[fault, "both" if len(flags) == 2 else flags[0] if flags else "none"] += 1
+        objections[fault] += step["reward"] < 0.5
+    if not counts:
+        return []
+    source = from_files(
+        "count", [*evidence.files(f"processbench/{run}.jsonl"), *evidence.files(f"prmbench/{run}.jsonl")]
+    )
+    rows: list[tuple[str, ...]] = []
+    shades: dict[tuple[int, int], int] = {}
+    for kind, faults in _KINDS.items():
+        for fault in faults:
+            if not (total := sum(counts[fault, flag] for flag in FLAGS)):
+                continue
+            shares = [100 * counts[fault, flag] / total for flag in FLAGS]
+            shades |= {(len(rows), place): min(5, -int(-share // 20)) for place, share in enumerate(shares, start=3)}
+            texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
+            rows.append((fault, kind, *(Sourced(text, source.origin) for text in texts)))
+    caption = (
+        f"True fault of a step, and the labels that {system} predicts, in percent of the steps with that fault. A step "
+        "with several faults counts in each of their rows. Darker cells are larger shares."
+    )
+    headers = ("true fault", "kind", "steps", *(f"flag: {flag}" for flag in FLAGS), "reward below one half")
+    return [Text(Sourced(_summary(counts), source.origin)), Table(caption, headers, rows, shades=shades)]
+
+
+def _steps(evidence: Evidence, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each true fault (``SOUND`` for a step without one) with the step's scores, on both benchmarks."""
+    by_key: dict[Any, Any] = {item.key: item for item in evidence.processbench_items}
+    by_key |= {item.idx: item for item in evidence.prmbench_items}
+    for bench in ("processbench", "prmbench"):
+        for row in evidence.rows(f"{bench}/{run}.jsonl"):
+            item = by_key.get((row["subset"], row["id"]) if bench == "processbench" else row["idx"])
+            if item is None:
+                continue
+            try:
+                verdicts = assess_all(read_story(item.problem), item.steps)
+            except DataError:
+                continue  # a real problem
+            for verdict, step in zip(verdicts, row.get("steps", ()), strict=False):
+                if verdict is not None and step.get("math") is not None and step.get("consistency") is not None:
+                    yield from ((fault, step) for fault in verdict.faults or (SOUND,))
+
+
+def _summary(counts: Counter[tuple[str, str]]) -> str:
+    parts = []
+    for kind, expected in _EXPECTED.items():
+        total = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in FLAGS)
+        hits = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in expected)
+        if total:
+            parts.append(f"{100 * hits / total:.1f} % of the faults of {kind} raise their own flag")
+    if sound := sum(counts[SOUND, flag] for flag in FLAGS):
+        parts.append(f"{100 * counts[SOUND, 'none'] / sound:.1f} % of the steps without a fault raise none")
+    return f"{'; '.join(parts)}."

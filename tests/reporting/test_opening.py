@@ -1,0 +1,93 @@
+"""The beginning of the report on a small generated world: sentence, verdicts, picture, faults against flags, marks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.reporting.opening.faults import FLAGS
+from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
+from stages.report import main
+from tests.support.report_inputs import write_everything, write_project
+
+STORY = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\nHow many apples does Eve have?"
+STEPS = [
+    "1) finds 6, so 7 + 6 = 13 apples.",
+    "2) uses 5, so 13 - 5 = 9 pens.",  # an arithmetic fault, and the unit
+    "The answer is \\boxed{9}.",
+]
+SCORES = [(0.9, 0.9, 0.9), (0.1, 0.2, 0.1), (0.9, 0.4, 0.6)]
+
+
+@pytest.fixture
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The report's tables on a benchmark of one story."""
+    monkeypatch.chdir(tmp_path)
+    write_project(root, "quickstart", ["full"])
+    write_everything(["full"])
+    item = {"id": "gsm8k-0", "generator": "g", "problem": STORY, "steps": STEPS, "final_answer_correct": False}
+    write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"label": 1}])
+    Path("artifacts/raw/processbench/math.json").unlink()
+    rows = {"subset": "gsm8k", "id": "gsm8k-0", "prediction": 1, "prediction_pass1": 1, "label": 1}
+    steps = [{"math": math, "consistency": fits, "error_free": None, "reward": r} for math, fits, r in SCORES]
+    write_jsonl(Path("artifacts/predictions/processbench/full.jsonl"), [rows | {"steps": steps}])
+    (changed,) = (Path("artifacts/raw/prmbench")).glob("*.jsonl")
+    content = [json.loads(line) for line in changed.read_text().splitlines()]
+    write_jsonl(changed, [row | {"modified_question": STORY, "original_question": STORY} for row in content])
+    main([])
+    found: dict[str, list[dict[str, Any]]] = json.loads(Path("reports/tables.json").read_text())["tables"]
+    return found
+
+
+def test_each_true_fault_has_the_flags_that_were_raised(tables: dict[str, list[dict[str, Any]]]) -> None:
+    (table,) = tables["What the flags catch"]
+    assert table["headers"] == [
+        "true fault",
+        "kind",
+        "steps",
+        *(f"flag: {flag}" for flag in FLAGS),
+        "reward below one half",
+    ]
+    assert table["rows"] == [
+        ["toy: arithmetic", "mathematics", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["toy: unit", "consistency", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["toy: no fault", "–", "2", "0.0", "50.0", "0.0", "50.0", "0.0"],
+    ]
+    assert len({*MATH_FAULTS, *CONSISTENCY_FAULTS, *SUBOPTIMAL}) == 19
+    page = Path("reports/report.html").read_text()
+    assert page.count('<td class="h5" title="count of S') == 2
+    assert page.count('<td class="h3" title="count of S') == 2
+
+
+def test_the_page_begins_with_the_answer_the_verdicts_and_a_scored_solution(
+    tables: dict[str, list[dict[str, Any]]],
+) -> None:
+    page = Path("reports/report.html").read_text()
+    main_part = page[page.index("<h1>") :]
+    sentence = re.search(r"<p[^>]*>PathFinder-PRM reaches a ProcessBench mean F1 of [\d.]+ .* on toy sets\.</p>", page)
+    assert sentence
+    places = [
+        main_part.index(part) for part in ("PathFinder-PRM reaches", '<ul class="chips">', 'class="picture"', "<h2>")
+    ]
+    assert places == sorted(places)
+    assert "2) uses 5, so 13 - 5 = 9 pens. <b>first error</b> <b>math error</b> <b>consistency error</b>" in main_part
+    assert re.search(r"Profile quickstart, \d+ files, sha256 of their list [0-9a-f]{16}\.", page)
+
+
+def test_rows_of_generated_sets_are_marked_and_have_no_difference_from_the_paper(
+    tables: dict[str, list[dict[str, Any]]],
+) -> None:
+    rows = [
+        row for title in ("Results", "ProcessBench", "PRMBench", "Search") for t in tables[title] for row in t["rows"]
+    ]
+    assert len(rows) > 10
+    assert all(row[0].startswith("toy: ") for row in rows)
+    paper = [row[0] for table in tables["The paper's tables and ours"] for row in table["rows"]]
+    assert "PathFinder-PRM-7B" in paper
+    assert "difference" not in paper
+    assert {name for name in paper if "ours" in name} >= {"toy: ours: PathFinder-PRM, as published"}
