@@ -4,7 +4,10 @@ Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,s
         exclusions.jsonl; params: build, search.sets
 Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,removed}.parquet,
         artifacts/decisions.parquet, metrics/build.json
-Run     python -m stages.build
+Run     python -m stages.build [--part NUMBER/COUNT]
+
+With ``--part``, only that part of the search for near duplicates of benchmark steps is done and stored for the stage
+(docs/scale.md); it needs artifacts/steps and the benchmarks.
 
 A problem and its near duplicates are on the same side of the split (paper section 3.3; the published script splits
 samples, so both sides share problems). Counts are records.
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
@@ -24,7 +28,9 @@ from pathfinder.core.records import LINES
 from pathfinder.data import trainset
 from pathfinder.data.decisions import decisions
 from pathfinder.data.exclusions import excluded_records, read_exclusions
+from pathfinder.data.matched_parts import match_parts, match_steps, write_part
 from pathfinder.data.overlap import ProblemIndex, problem_hits
+from pathfinder.provenance.parts import Part
 from pathfinder.provenance.stage import stage
 
 STEPS_FOLDER = Path("artifacts/steps")
@@ -38,10 +44,16 @@ METRICS = Path("metrics/build.json")
 
 
 @stage
-def main() -> None:
+def main(*, part: Annotated[str, "do only this part of the search, for example 2/3"] = "") -> None:
     """Run the stage."""
     every = load_params()
     params, threshold = every.build, every.build.near_duplicate_jaccard
+    benchmarks = [RAW / name for name in ("processbench", "prmbench", "search")]
+    stored = match_parts(STEPS_FOLDER, benchmarks, every.search.sets, threshold)
+    if part:
+        items = trainset.benchmark_texts(RAW, every.search.sets)
+        write_part(stored, Part.parse(part), STEPS_FOLDER, items, threshold)
+        return
     if not read_json(VALIDATION)["success"]:
         raise DataError(f"{VALIDATION}: the data did not pass validation; fix the data before building on it")
     with Progress("build", 4, "parts") as progress, ThreadPoolExecutor(1) as thread:
@@ -52,7 +64,7 @@ def main() -> None:
         items = trainset.benchmark_texts(RAW, every.search.sets)
         progress.advance(note="problems of the benchmarks")
         # The comparison of steps releases the interpreter's lock, so problems are compared at the same time.
-        matching = thread.submit(trainset.match_steps, trees, items, threshold)
+        matching = thread.submit(match_steps, trainset.step_texts(trees), items, threshold, stored)
         problems = ProblemIndex(dict(zip(trees["problem_id"], trees["problem"], strict=True)), threshold)
         hits = problem_hits(problems, items)
         chosen, dropped = trainset.select(trees, params, hits)

@@ -2,10 +2,11 @@
 
 Reads   artifacts/steps, artifacts/raw/models/judge; params: label
 Writes  artifacts/labels/{labels,answers}.parquet, metrics/label.json
-Run     python -m stages.label
+Run     python -m stages.label [--part NUMBER/COUNT]
 
 Each answer is kept in .pathfinder/label/<digest>/journal.jsonl on arrival, so the same command resumes after a kill, a
-server that was down (exit status 75: try again) or a spent budget (69: raise it). See docs/judge.md.
+server that was down (exit status 75: try again) or a spent budget (69: raise it). See docs/judge.md. With ``--part``,
+only that part of the prompts is answered, in a journal that the stage reads later (docs/scale.md).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
 
 from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
 from pathfinder.core.params import load_params
@@ -20,11 +22,13 @@ from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.vllm_server import gpus_of
+from pathfinder.judge.answered_parts import add_parts, journal_path, require_servers
 from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
 from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require
+from pathfinder.provenance.parts import Part
 from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
 
@@ -37,10 +41,12 @@ STATE = Path(".pathfinder/label")
 
 
 @stage
-def main() -> None:
+def main(*, part: Annotated[str, "answer only this part of the prompts, for example 2/3"] = "") -> None:
     """Run the stage."""
     profile = load_params()
-    params = profile.label
+    params, only = profile.label, Part.parse(part) if part else None
+    if only is not None:
+        require_servers(params)
     if params.max_tokens >= params.max_model_len:
         raise DataError(
             f"label.max_tokens {params.max_tokens} leaves no room for a prompt in label.max_model_len "
@@ -56,8 +62,12 @@ def main() -> None:
         verdicts = choose(steps, params)
         prompts = Prompts(steps, trajectories, verdicts, judge, params.preset)
         folder = journal_folder(STATE, judge, params, [STEPS_FILE, TRAJECTORIES_FILE])
-        with Journal(folder / "journal.jsonl") as journal:
+        with Journal(journal_path(folder, only)) as journal:
             labelling = Labelling(steps, prompts, judge, journal, params, verdicts, Meter(params))
+            if only is not None:
+                labelling.run(only)
+                return
+            add_parts(journal)
             labelling.run()
             figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
     labels = labels_of(steps, verdicts)

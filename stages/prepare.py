@@ -2,9 +2,10 @@
 
 Reads   artifacts/raw/{prm800k,mistral,math_shepherd}, those that the catalogue names; params: prepare, download
 Writes  artifacts/steps/{trajectories,steps,quarantine,lines,dropped}.parquet, metrics/prepare.json
-Run     python -m stages.prepare
+Run     python -m stages.prepare [--part NUMBER/COUNT]
 
-docs/data.md compares the two presets.
+docs/data.md compares the two presets. With ``--part``, only that part of the work is done and stored for the stage
+(docs/scale.md).
 """
 
 from __future__ import annotations
@@ -12,36 +13,48 @@ from __future__ import annotations
 from collections import defaultdict
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
 
 from pathfinder.core.io import write_json
 from pathfinder.core.params import load_params
 from pathfinder.core.tables import table_writer
-from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_folder, repeat_figures
+from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_source, repeat_figures
+from pathfinder.data.converted_parts import FinishedBatches, conversion_parts, write_part
+from pathfinder.provenance.parts import Part
 from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
 METRICS = Path("metrics/prepare.json")
+KEPT = Path(".pathfinder/prepare/quarantine.jsonl")
+"""The quarantined records of a run that fails because they are too many."""
 
 
 @stage
-def main() -> None:
+def main(*, part: Annotated[str, "do only this part of the work, for example 2/3"] = "") -> None:
     """Run the stage."""
     params = load_params()
-    catalogue = {source.name for source in params.download.sources}
+    catalogue, preset = {source.name for source in params.download.sources}, params.prepare.preset
+    sources = [open_source(RAW / name) for name in READERS if name in catalogue]
+    parts = conversion_parts(sources, preset)
+    if part:
+        write_part(parts, Part.parse(part), sources, preset)
+        return
+    finished = FinishedBatches(parts.collect(), preset)
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     keys: list[pl.DataFrame] = []
     with ExitStack() as stack:
         tables = {
-            name: stack.enter_context(table_writer(STEPS_FOLDER / f"{name}.parquet", schema))
+            name: stack.enter_context(
+                table_writer(STEPS_FOLDER / f"{name}.parquet", schema, KEPT if name == "quarantine" else None)
+            )
             for name, schema in SCHEMAS.items()
         }
-        for name in READERS:
-            if name in catalogue:
-                for source, found in convert_folder(RAW / name, params.prepare, tables, keys).items():
-                    counts[source] += found
+        for source in sources:
+            for name, found in convert_source(source, params.prepare, tables, keys, finished.work).items():
+                counts[name] += found
     figures = sum(counts.values(), Counts()).figures() | repeat_figures(keys)
     figures |= {"trajectories": tables["trajectories"].rows, "preset": params.prepare.preset}
     write_json(METRICS, figures | {"sources": {source: found.figures() for source, found in counts.items()}})

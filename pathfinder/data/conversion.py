@@ -9,7 +9,7 @@ import hashlib
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
@@ -47,7 +47,7 @@ READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
 }
 """Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
 SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE, "lines": LINES, "dropped": DROPS}
-_KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
+KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
 _IN_PROCESS_BYTES = 32_000_000  # smaller folders are converted before worker processes would have started
 Rows = list[tuple[Any, ...]]
 
@@ -86,7 +86,7 @@ class Counts:
 
 def repeat_figures(keys: Iterable[pl.DataFrame]) -> dict[str, int]:
     """The records that repeat an earlier one (problem, prefix and step), and the steps with different ratings."""
-    frame = pl.concat([pl.DataFrame(schema=_KEYS), *keys])
+    frame = pl.concat([pl.DataFrame(schema=KEYS), *keys])
     ratings = frame.drop_nulls("rating").group_by("key").agg(pl.col("rating").n_unique())
     conflicts = ratings.filter(pl.col("rating") > 1)
     return {"exact_repeats": len(frame) - frame["key"].n_unique(), "conflicting_ratings": len(conflicts)}
@@ -104,12 +104,13 @@ def _record_keys(reading: Reading) -> Iterator[tuple[int, int | None]]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Lines of one file, as ``read_batches`` yields them; ``digest`` is that of the file."""
+    """List ``number``, from 0, of the lines of one file (``read_batches``); ``digest`` is that of the file."""
 
     folder: str
     file: str  # below artifacts/raw
     digest: str
     preset: Preset
+    number: int
     lines: list[tuple[int, Any]]
 
 
@@ -117,6 +118,7 @@ class Batch:
 class Converted:
     """The result of a batch: rows by table, counts by source, keys of its records, and the size of its text."""
 
+    number: int
     tables: dict[str, pyarrow.Table]
     counts: dict[str, Counts]
     keys: pl.DataFrame
@@ -147,7 +149,7 @@ def convert_batch(batch: Batch) -> Converted:
             keys.extend(_record_keys(reading))
     tables = {name: arrow_table(schema, rows[name]) for name, schema in SCHEMAS.items()}
     size = sum(len(raw) for _, raw in batch.lines if isinstance(raw, bytes))
-    return Converted(tables, dict(counts), pl.DataFrame(keys, schema=_KEYS, orient="row"), size)
+    return Converted(batch.number, tables, dict(counts), pl.DataFrame(keys, schema=KEYS, orient="row"), size)
 
 
 def _add_rows(reading: Reading, trajectory: str, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
@@ -172,57 +174,89 @@ def _add_rows(reading: Reading, trajectory: str, batch: Batch, line: int, rows: 
     return Counts(1, 0, kept, reading.dropped, Counter(bad.reason for bad in reading.set_aside), notes)
 
 
-def convert_folder(
-    folder: Path, settings: Prepare, tables: Mapping[str, TableWriter], keys: list[pl.DataFrame]
-) -> dict[str, Counts]:
-    """Convert every file of ``folder``, which ``READERS`` names; returns the counts by source.
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A folder below artifacts/raw that ``READERS`` names, and the sha256 of its files by path."""
 
-    Rows are added to ``tables``, and the keys of the records to ``keys`` (for ``repeat_figures``). Raises ``DataError``
-    if the folder has no records, or if a share above ``max_quarantined_share`` of its lines or records is unreadable.
-    """
+    folder: Path
+    digests: dict[Path, str]
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.stat().st_size for file in self.digests)
+
+    def name(self, file: Path) -> str:
+        """A file's path below artifacts/raw."""
+        return file.relative_to(self.folder.parent).as_posix()
+
+    def batches(self, file: Path, preset: Preset) -> Iterator[Batch]:
+        """The batches of a file; their order and content depend on the file only."""
+        name, digest = self.name(file), self.digests[file]
+        numbered = enumerate(read_batches(file))
+        return (Batch(self.folder.name, name, digest, preset, number, lines) for number, lines in numbered)
+
+
+def open_source(folder: Path) -> Source:
+    """The files of a source folder; raises ``DataError`` if it has none with records."""
     files = data_files(folder)
     if not files:
         raise DataError(f"{folder}: no file with records (.jsonl, .json, .parquet, also .gz); see params: download")
+    return Source(folder, {file: sha256_file(file) for file in files})
+
+
+Finished = Callable[[], Converted]
+"""Reads a batch that was converted before."""
+Work = Callable[[Source, Path], Iterable[Batch | Finished]]
+"""The batches of a file of a source, in order, each as lines or converted."""
+Workers = Callable[[Iterable[Batch | Finished]], Iterator[Converted]]
+
+
+def convert_source(
+    source: Source, settings: Prepare, tables: Mapping[str, TableWriter], keys: list[pl.DataFrame], work: Work
+) -> dict[str, Counts]:
+    """Convert every file of ``source``; returns the counts by source.
+
+    Rows are added to ``tables``, and the keys of the records to ``keys`` (for ``repeat_figures``). Raises ``DataError``
+    if a share above ``max_quarantined_share`` of the lines or records is unreadable.
+    """
     counts: defaultdict[str, Counts] = defaultdict(Counts)
-    size = sum(file.stat().st_size for file in files)
-    with Progress(f"prepare {folder.name}", size, "B") as progress, _workers(size) as convert:
-        for file in files:
+    with Progress(f"prepare {source.folder.name}", source.size, "B") as progress, workers(source.size) as convert:
+        for file in source.digests:
             left = file.stat().st_size
-            name, digest = file.relative_to(folder.parent).as_posix(), sha256_file(file)
-            batches = (Batch(folder.name, name, digest, settings.preset, lines) for lines in read_batches(file))
-            for converted in convert(batches):
+            for converted in convert(work(source, file)):
                 for table, rows in converted.tables.items():
                     tables[table].add_table(rows)
-                for source, found in converted.counts.items():
-                    counts[source] += found
+                for name, found in converted.counts.items():
+                    counts[name] += found
                 keys.append(converted.keys)
                 done = 0 if file.suffix == ".gz" else min(converted.bytes, left)  # compressed sizes do not compare
                 left -= done
                 progress.advance(done)
             progress.advance(left)
-    _check(folder, sum(counts.values(), Counts()), settings.max_quarantined_share)
+    _check(source.folder, sum(counts.values(), Counts()), settings.max_quarantined_share)
     return dict(counts)
 
 
 @contextmanager
-def _workers(size: int) -> Iterator[Callable[[Iterable[Batch]], Iterator[Converted]]]:
+def workers(size: int) -> Iterator[Workers]:
     """A function that converts batches in order: in this process, or in worker processes if ``size`` bytes are many."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if size < _IN_PROCESS_BYTES or count < 2:
-        yield lambda batches: map(convert_batch, batches)
+        yield lambda items: (item() if callable(item) else convert_batch(item) for item in items)
         return
     # spawn: a fork would copy the threads of this process in an unknown state
     context = get_context("spawn")
     with ProcessPoolExecutor(count, context, initializer=report_as, initargs=("converter",)) as pool:
 
-        def convert(batches: Iterable[Batch]) -> Iterator[Converted]:
-            waiting = deque[Future[Converted]]()
-            for batch in batches:
-                waiting.append(pool.submit(convert_batch, batch))
+        def convert(items: Iterable[Batch | Finished]) -> Iterator[Converted]:
+            waiting = deque[Finished]()
+            for item in items:
+                waiting.append(item if callable(item) else pool.submit(convert_batch, item).result)
                 if len(waiting) > 2 * count:  # limits how many batches are in memory
-                    yield waiting.popleft().result()
+                    yield waiting.popleft()()
             while waiting:
-                yield waiting.popleft().result()
+                yield waiting.popleft()()
 
         yield convert
 
@@ -233,5 +267,5 @@ def _check(folder: Path, counts: Counts, limit: float) -> None:
         raise DataError(
             f"{folder}: {counts.lines_quarantined} of {counts.lines} lines and {quarantined} of {counts.read} records "
             f"cannot be read ({dict(counts.quarantined)}), more than prepare.max_quarantined_share = {limit}; "
-            "look at the files, or raise the share"
+            "look at the files (the list is .pathfinder/prepare/quarantine.jsonl), or raise the share"
         )

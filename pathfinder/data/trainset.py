@@ -84,12 +84,6 @@ def step_texts(trees: pl.DataFrame) -> pl.Series:
     return pl.concat([followed, rated.struct.field("step").rename("steps")]).unique(maintain_order=True)
 
 
-def match_steps(trees: pl.DataFrame, items: Sequence[BenchmarkText], threshold: float) -> tuple[StepIndex, TextMatches]:
-    """The benchmark steps, and the texts of the trees that match them."""
-    index = StepIndex(items, threshold)
-    return index, index.match(step_texts(trees))
-
-
 def part_matches(trees: pl.DataFrame, kept: pl.Series, matches: TextMatches) -> PartMatches:
     """The matches of each part of the trees; ``kept`` are the ids of the trees that stay in the training set."""
     parts = trees.with_columns(kept=pl.col("tree_id").is_in(kept.implode()))

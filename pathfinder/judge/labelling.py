@@ -28,6 +28,7 @@ from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import Judge
 from pathfinder.judge.parsing import read_scores
 from pathfinder.judge.prompts import step_prompt
+from pathfinder.provenance.parts import Part
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _OPEN = -1  # no verdict yet
@@ -126,6 +127,10 @@ class Prompts:
         """The sha256 of the prompt at a place."""
         return bytes(self._digests[place]).ljust(32, b"\0").hex()  # numpy strips zero bytes at the end
 
+    def number(self, place: int) -> int:
+        """A number that equal prompts share, from their digest."""
+        return int(self.digest(place)[:8], 16)
+
     def key(self, place: int, attempt: int) -> str:
         """The journal key of answer number ``attempt`` to the prompt at a place."""
         return f"{self.digest(place)}:{attempt}"
@@ -153,13 +158,14 @@ class Labelling:
     meter: Meter
     failed: dict[str, str] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Ask until every row has a verdict; each wave asks for one more answer per open row.
+    def run(self, part: Part | None = None) -> None:
+        """Ask until every row has a verdict, or every row of a part; each wave asks for one more answer per open row.
 
         Raises ``BudgetSpentError`` if the budget is spent before that.
         """
         self.meter.read = self._read
-        pending = [(place, 0) for place in range(len(self.prompts.rows))]
+        places = range(len(self.prompts.rows))
+        pending = [(place, 0) for place in places if part is None or part.has(self.prompts.number(place))]
         for wave in count(1):
             if not pending:
                 return

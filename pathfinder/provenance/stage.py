@@ -17,10 +17,10 @@ from pathfinder.provenance.record import recorded
 def stage(work: Callable[..., None]) -> Callable[..., None]:
     """Make a stage's ``main`` from its work, and record the run under the stage of dvc.yaml with this command.
 
-    The parameters of ``work`` become positional arguments. Annotate them ``Annotated[str, "help"]``, with a ``Literal``
-    instead of ``str`` to restrict the values; a parameter with a default is optional, and a ``bool`` is a flag. Started
-    by ``python -m``, the stage prints a ``PathfinderError`` and exits with its status; ``main(["full"])`` raises the
-    error.
+    The parameters of ``work`` become positional arguments, and keyword-only ones options. Annotate them
+    ``Annotated[str, "help"]``, with a ``Literal`` instead of ``str`` to restrict the values; a parameter with a default
+    is optional, and a ``bool`` is a flag. Started by ``python -m``, the stage prints a ``PathfinderError`` and exits
+    with its status; ``main(["full"])`` raises the error.
     """
 
     def main(argv: Sequence[str] | None = None) -> None:
@@ -62,7 +62,8 @@ def _parser(work: Callable[..., None], module: str) -> argparse.ArgumentParser:
         options: dict[str, Any] = {"help": note}
         if get_origin(kind) is Literal:
             options["choices"] = get_args(kind)
+        is_option = parameter.kind is parameter.KEYWORD_ONLY
         if parameter.default is not parameter.empty:
-            options |= {"nargs": "?", "default": parameter.default}
-        parser.add_argument(name, **options)
+            options |= {"default": parameter.default} | ({} if is_option else {"nargs": "?"})
+        parser.add_argument(f"--{name}" if is_option else name, **options)
     return parser

@@ -30,6 +30,12 @@ def work(
         raise DataError("broken: no such system")
 
 
+@stage
+def in_parts(*, part: Annotated[str, "only this part"] = "") -> None:
+    """Work that can be divided."""
+    calls.append((part,))
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -41,6 +47,16 @@ def test_arguments_reach_the_work_in_order_and_defaults_apply() -> None:
     work(["one", "prmbench", "large"])
     assert calls == [("one", "prmbench", "small"), ("one", "prmbench", "large")]
     assert work.__doc__ == "Evaluate one system."
+
+
+def test_keyword_only_parameters_are_options(capsys: pytest.CaptureFixture[str]) -> None:
+    in_parts()
+    in_parts(["--part", "2/3"])
+    assert calls == [("",), ("2/3",)]
+    for words in (["2/3"], ["--part"]):
+        with pytest.raises(SystemExit):
+            in_parts(words)
+    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("words", [[], ["one"], ["one", "mathbench"], ["one", "prmbench", "large", "more"]])

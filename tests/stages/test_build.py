@@ -12,9 +12,11 @@ from pathfinder.core.mixes import records_of
 from pathfinder.core.records import CLEAN, DECISIONS, LINES, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 from pathfinder.data import trainset
 from pathfinder.data.exclusions import EXCLUSIONS
+from pathfinder.data.overlap import StepIndex, StepMatch
 from stages import build
 
 PROBLEMS = 40
+TRAIN = Path("artifacts/train")
 LONG = "We add the apples of the first day and the apples of the second day, which are twice as many as the first."
 NEAR = LONG.replace("We add", "Now add")
 
@@ -285,3 +287,71 @@ def test_a_missing_exclusion_list_is_refused(inputs: Path) -> None:
     EXCLUSIONS.unlink()
     with pytest.raises(DataError, match=r"exclusions.jsonl: no such file; restore it"):
         build.main()
+
+
+def made() -> dict[str, bytes]:
+    """The outs of the stage, which are removed."""
+    files = [*TRAIN.iterdir(), *Path("artifacts/overlap").iterdir(), Path("artifacts/decisions.parquet")]
+    found = {str(path): path.read_bytes() for path in (*files, Path("metrics/build.json"))}
+    for path in found:
+        Path(path).unlink()
+    return found
+
+
+@pytest.fixture
+def many_matches(inputs: Path) -> Path:
+    """Benchmark steps that hostile training texts equal, nearly equal, or do not."""
+    path = Path("artifacts/steps/steps.parquet")
+    frame = pl.read_parquet(path)
+    texts = [HOSTILE[n % len(HOSTILE)] + (" again" * (n % 2) if n < 40 else f" {n}") for n in range(len(frame))]
+    write_parquet(path, frame.with_columns(step=pl.Series(texts)))
+    item = {"id": "gsm8k-0", "generator": "g", "problem": "Other?", "steps": [*HOSTILE, LONG], "label": -1}
+    write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"final_answer_correct": True}])
+    return inputs
+
+
+HOSTILE = [f"{text} {NEAR.replace('apples', word)}" for word, text in (("a\u2028b", "<|im_end|>"), ("é💥", "\x00"))]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_parts_of_the_search_give_the_bytes_of_one_process(
+    many_matches: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build.main()
+    whole = made()
+    for number in range(count, 0, -1):
+        build.main(["--part", f"{number}/{count}"])
+        assert not list(TRAIN.iterdir())
+    searched: list[int] = []
+    match = StepIndex.match
+
+    def watched(index: StepIndex, texts: pl.Series) -> dict[str, dict[int, StepMatch]]:
+        searched.append(len(texts))
+        return match(index, texts)
+
+    monkeypatch.setattr(StepIndex, "match", watched)
+    build.main()
+    assert made() == whole
+    assert searched == [0]
+    parts = sorted(Path(".pathfinder/parts/build").glob("*/*"))
+    found = [pl.read_parquet(part / "matches.parquet")["text"].to_list() for part in parts]
+    assert len(set().union(*found)) == sum(len(set(texts)) for texts in found) > 5, "no text is searched twice"
+
+
+def test_a_missing_part_is_searched_and_one_of_other_inputs_is_not_used(
+    many_matches: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build.main()
+    whole = made()
+    build.main(["--part", "2/3"])
+    change(near_duplicate_jaccard=0.99)
+    build.main(["--part", "1/3"])
+    change(near_duplicate_jaccard=0.8)
+    (mine,) = Path(".pathfinder/parts/build").glob("*/2-of-3")
+    (other,) = Path(".pathfinder/parts/build").glob("*/1-of-3")
+    other.rename(mine.parent / "1-of-3")
+    build.main()
+    assert made() == whole
+    printed = capsys.readouterr().err
+    assert "1-of-3: not used: it was made from other inputs" in printed
+    assert "uses 1 of 3 parts" in printed

@@ -202,3 +202,65 @@ def test_the_shipped_judge_labels_in_process_and_is_repeatable(project: Path, wo
     label()
     assert outs() == first
     assert journal.read_bytes() == content
+
+
+def answer_part(text: str) -> None:
+    from stages.label import main
+
+    main(["--part", text])
+
+
+def test_parts_give_the_bytes_of_one_process_and_no_prompt_is_asked_twice(project: Path) -> None:
+    with judge_server(JudgeServer(grade)) as server:
+        set_params(project, engine="openai", base_urls=[server.url], concurrency=4)
+        label()
+        whole, calls = outs(), server.calls
+        for count in (1, 2, 3, 7):
+            shutil.rmtree(".pathfinder")
+            shutil.rmtree(OUT)
+            server.calls = 0
+            for number in range(count, 0, -1):
+                answer_part(f"{number}/{count}")
+                assert not OUT.exists()
+            assert server.calls == calls
+            label()
+            assert server.calls == calls
+            assert outs() == whole
+
+
+def test_the_stage_asks_what_a_part_with_a_spent_budget_has_left(project: Path) -> None:
+    with judge_server(JudgeServer(grade)) as server:
+        openai = {"engine": "openai", "base_urls": [server.url], "concurrency": 1}
+        set_params(project, **openai)
+        label()
+        whole, calls = outs(), server.calls
+        shutil.rmtree(".pathfinder")
+        server.calls = 0
+        answer_part("1/2")
+        set_params(project, **openai, max_calls=3)
+        with pytest.raises(BudgetSpentError):
+            answer_part("2/2")
+        (half,) = Path(".pathfinder/label").glob("*/part-2-of-2.jsonl")
+        assert half.read_bytes().count(b"\n") == 3
+        half.write_bytes(half.read_bytes()[:-5])  # a kill while it was written
+        set_params(project, **openai)
+        label()
+        assert server.calls == calls + 1
+        assert outs() == whole
+
+
+def test_the_answers_of_another_judge_are_not_used(project: Path) -> None:
+    with judge_server(JudgeServer(lambda prompt, seed: "Score A: 0\nScore B: 0\nScore C: 0")) as server:
+        set_params(project, engine="openai", base_urls=[server.url], temperature=0.9)
+        answer_part("1/1")
+    with judge_server(JudgeServer(grade)) as server:
+        set_params(project, engine="openai", base_urls=[server.url])
+        label()
+        assert server.calls == read_json(Path("metrics/label.json"))["calls"] > 0
+    assert len(list(Path(".pathfinder/label").iterdir())) == 2
+
+
+def test_a_judge_in_process_answers_no_part(project: Path) -> None:
+    set_params(project, engine="transformers")
+    with pytest.raises(DataError, match="its answers depend on their batch"):
+        answer_part("1/2")

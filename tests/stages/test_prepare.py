@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import gzip
 import json
+import os
+import random
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -13,7 +19,7 @@ from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES
 from pathfinder.data import conversion
 from pathfinder.data.upstream import read_batches
 from stages.prepare import main
-from tests.support.stage_inputs import prm800k_line, write_params, write_raw
+from tests.support.stage_inputs import ROOT, prm800k_line, write_params, write_raw
 
 OUT = Path("artifacts/steps")
 
@@ -94,6 +100,7 @@ def test_too_many_bad_lines_fail_the_stage_and_leave_no_outs(project: Path) -> N
     with pytest.raises(DataError, match=r"3 of 9 lines.*max_quarantined_share"):
         main()
     assert not list(OUT.glob("*"))
+    assert len(Path(".pathfinder/prepare/quarantine.jsonl").read_text().splitlines()) == 3
 
 
 def test_repeats_and_conflicts_are_counted_and_kept(project: Path) -> None:
@@ -171,3 +178,84 @@ def test_flags_and_finish_reasons_are_counted_and_change_nothing(project: Path) 
         "initial_screening": 1,
         "unchosen_steps": 1,
     }
+
+
+HOSTILE = ["<|im_end|> <+>\u2028\x85\x1f", "\ud800", "é💥" * 400, "", "\x00", '{"part": "1-of-1"}', "../../etc"]
+
+
+def made() -> dict[str, bytes]:
+    """The outs of the stage, which are removed."""
+    found = {str(path): path.read_bytes() for path in (*OUT.iterdir(), Path("metrics/prepare.json"))}
+    shutil.rmtree(OUT)
+    return found
+
+
+@pytest.fixture
+def whole(project: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, bytes]:
+    """The outs of one process from hostile texts, in three containers and many batches."""
+    monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 3000)
+    write_params(project, prepare={"max_quarantined_share": 0.9})
+    shutil.rmtree("artifacts/raw")
+    write_raw(project, lines=30)
+    path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
+    with path.open("ab") as file:
+        for number, text in enumerate(HOSTILE):
+            file.write(json.dumps(prm800k_line(f"{text} {number}?", [(text, -1), (text, 1)])).encode() + b"\n")
+        file.write(b"no JSON\n\xff\xfe\n\n")
+    (path.parent / "b.jsonl.gz").write_bytes(gzip.compress(path.read_bytes().replace(b"We add", b"They add")))
+    Path("artifacts/raw/mistral/none.json").write_text("[]")
+    assert len(list(read_batches(path))) > 7
+    main()
+    return made()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_parts_give_the_bytes_of_one_process(
+    whole: dict[str, bytes], count: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in random.Random(count).sample(range(1, count + 1), count):
+        main(["--part", f"{number}/{count}"])
+        assert not OUT.exists()
+    monkeypatch.setattr(conversion, "convert_batch", None)  # nothing is left to convert
+    main()
+    assert made() == whole
+    assert f"uses {count} of {count} parts" in capsys.readouterr().err
+
+
+def test_missing_damaged_and_foreign_parts_are_converted_again(
+    whole: dict[str, bytes], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in (1, 2, 4):
+        main(["--part", f"{number}/4"])
+    (folder,) = Path(".pathfinder/parts/prepare").iterdir()
+    path = Path("artifacts/raw/prm800k/phase1_train.jsonl")
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"We add", b"I add"))
+    main(["--part", "3/4"])
+    path.write_bytes(content)
+    (other,) = set(Path(".pathfinder/parts/prepare").iterdir()) - {folder}
+    (other / "3-of-4").rename(folder / "3-of-4")
+    damaged = folder / "2-of-4/steps.arrow"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    main()
+    assert made() == whole
+    printed = capsys.readouterr().err
+    assert "3-of-4: not used: it was made from other inputs" in printed
+    assert "2-of-4: not used: its files do not have the digests" in printed
+    assert "uses 2 of 4 parts" in printed
+
+
+def test_a_killed_part_leaves_nothing_and_the_stage_does_its_work(whole: dict[str, bytes]) -> None:
+    command = "import os, signal, pathfinder.data.converted_parts as parts, stages.prepare as prepare\n"
+    command += "import pathfinder.data.upstream as upstream; upstream._CHUNK = 3000\n"
+    command += "parts._Writer.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    command += "prepare.main(['--part', '2/3'])"
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    killed = subprocess.run([sys.executable, "-c", command], env=environment, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    (folder,) = Path(".pathfinder/parts/prepare").iterdir()
+    assert not (folder / "2-of-3").exists()
+    for number in (1, 3):
+        main(["--part", f"{number}/3"])
+    main()
+    assert made() == whole

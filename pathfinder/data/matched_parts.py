@@ -1,0 +1,104 @@
+"""Parts of the search for near duplicates of benchmark steps: each distinct training text belongs to one part.
+
+A text's matches depend on the benchmarks only. A part searches all its texts in artifacts/steps, the build those of its
+trees; what a part found for texts of no tree has no effect.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow.parquet
+
+from pathfinder.core.io import read_parquet, sha256_file, write_parquet
+from pathfinder.core.progress import Progress
+from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch
+from pathfinder.data.trainset import TextMatches
+from pathfinder.provenance.parts import Part, Parts
+
+_TABLES = {"trajectories.parquet": "steps", "steps.parquet": "step"}
+"""The column of training texts of each table."""
+_MATCHES = "matches.parquet"
+_SCHEMA: dict[str, Any] = {
+    "text": pl.String(),
+    "number": pl.Int64(),
+    "is_exact": pl.Boolean(),
+    "similarity": pl.Float64(),
+    "digest": pl.String(),
+}
+_ROWS = 50_000
+
+
+def match_parts(steps: Path, benchmarks: Sequence[Path], sets: Sequence[str], threshold: float) -> Parts:
+    """The parts of matching the texts of folder ``steps`` with the benchmarks in these folders."""
+
+    def identity() -> dict[str, Any]:
+        files = [file for folder in benchmarks for file in sorted(folder.rglob("*")) if file.is_file()]
+        tables = [steps / name for name in _TABLES]
+        digests = {file.as_posix(): sha256_file(file) for file in [*tables, *files]}
+        return {"files": digests, "sets": list(sets), "threshold": threshold}
+
+    return Parts("build", identity)
+
+
+def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkText], threshold: float) -> None:
+    """Match the texts of ``part`` and store the matches."""
+    with parts.writing(part) as folder:
+        texts, index = _texts(steps, part), StepIndex(items, threshold)
+        title = f"build, part {part.number} of {part.count}"
+        with Progress(title, len(texts), "text") as progress:
+            rows = []
+            for piece in texts.iter_slices(_ROWS):
+                rows += list(_rows(index.match(piece["text"])))
+                progress.advance(len(piece))
+        write_parquet(folder / _MATCHES, pl.DataFrame(sorted(rows), schema=_SCHEMA, orient="row"))
+
+
+def match_steps(
+    texts: pl.Series, items: Sequence[BenchmarkText], threshold: float, parts: Parts
+) -> tuple[StepIndex, TextMatches]:
+    """The benchmark steps, and the texts that match them: matches of parts are read, the others computed.
+
+    The matches of further texts may be included.
+    """
+    index, folders = StepIndex(items, threshold), parts.collect()
+    known = {text: found for folder in folders.values() for text, found in _read(folder / _MATCHES)}
+    if folders:
+        is_left = [not any(part.has(number) for part in folders) for number in map(_number, texts)]
+        texts = texts.filter(pl.Series(is_left, dtype=pl.Boolean))
+    return index, known | index.match(texts)
+
+
+def _number(text: str) -> int:
+    """The number of a text, which decides its part: equal on every machine."""
+    return zlib.crc32(text.encode())
+
+
+def _texts(steps: Path, part: Part) -> pl.DataFrame:
+    """The distinct texts that belong to a part, in one column; the tables are read in pieces."""
+    own = [pl.DataFrame(schema={"text": pl.String()})]
+    for name, column in _TABLES.items():
+        with pyarrow.parquet.ParquetFile(steps / name) as file:
+            for batch in file.iter_batches(batch_size=_ROWS, columns=[column]):
+                series = pl.Series(pl.from_arrow(batch.column(0)))
+                texts = (series.explode() if series.dtype == pl.List else series).drop_nulls().unique()
+                mine = [part.has(_number(text)) for text in texts]
+                own.append(texts.filter(pl.Series(mine, dtype=pl.Boolean)).to_frame("text"))
+    return pl.concat(own).unique(maintain_order=True)
+
+
+def _rows(matches: TextMatches) -> Iterator[tuple[Any, ...]]:
+    for text, found in matches.items():
+        for number, match in found.items():
+            yield text, number, match.is_exact, match.similarity, match.digest
+
+
+def _read(path: Path) -> Iterator[tuple[str, dict[int, StepMatch]]]:
+    table = read_parquet(path, _SCHEMA)
+    for (text,), rows in table.group_by("text", maintain_order=True):
+        columns = rows.select("number", "is_exact", "similarity", "digest").iter_rows()
+        yield str(text), {number: StepMatch(*rest) for number, *rest in columns}

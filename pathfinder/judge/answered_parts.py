@@ -1,0 +1,49 @@
+"""Parts of labelling: the answers to a share of the prompts, each part in a journal of its own.
+
+A prompt belongs to a part by its digest, so all its answers are in one journal. The journals of the parts are beside
+that of the stage, ``part-2-of-3.jsonl``, and the stage adds the answers that it lacks to its own before it asks. Only
+servers answer parts: in process, an answer depends on the others of its batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pathfinder.core.io import DataError, read_jsonl
+from pathfinder.core.params import Label
+from pathfinder.engines.journal import Journal
+from pathfinder.provenance.parts import Part
+
+_JOURNAL = "journal.jsonl"
+
+
+def journal_path(folder: Path, part: Part | None) -> Path:
+    """The journal of the stage or of one part of it."""
+    return folder / (_JOURNAL if part is None else f"part-{part}.jsonl")
+
+
+def require_servers(params: Label) -> None:
+    """Raise ``DataError`` if the engine's answers depend on one another."""
+    if params.engine == "transformers":
+        raise DataError(
+            "label.engine transformers: its answers depend on their batch, so it cannot answer a part; use the engine "
+            "vllm or openai, or run the stage without --part"
+        )
+
+
+def add_parts(journal: Journal) -> int:
+    """Add the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
+
+    Raises ``DataError`` if a part's journal is damaged or its process still runs.
+    """
+    before = len(journal)
+    for path in sorted(journal.path.parent.glob("part-*.jsonl")):
+        with Journal(path):  # verifies every line, and excludes a writer
+            for _, line in read_jsonl(path):
+                if line["key"] not in journal:
+                    journal.write(line["key"], line["value"])
+    journal.sync()
+    if added := len(journal) - before:
+        print(f"label: {added} answers of parts added to {journal.path}", file=sys.stderr, flush=True)
+    return added
