@@ -50,7 +50,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse team check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse faults team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -128,10 +128,14 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal and not team and not campaign"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal and not faults and not team and not campaign"
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
+
+faults: $(DEV_STAMP)  ## put every mended fault back and see its test fail, then run under random faults
+	@python -m tests.faults
+	@python -m tests.faults.kills
 
 team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md
 	@OMP_NUM_THREADS=1 python -m pytest -m team

@@ -55,3 +55,10 @@ def test_an_active_schedule_stays_active(folder: Path) -> None:
     active = Present([{"cron": "5 3 * * *", "timezone": "UTC", "active": True}], {})
     kept = {f"{NIGHTLY}-{clone_id(folder)}": active}
     assert nightly(folder, kept)["schedules"] == active.schedules
+
+
+def test_a_deployment_that_is_new_takes_the_remote_of_the_others(folder: Path) -> None:
+    kept = {f"{NIGHTLY}-{clone_id(folder)}": Present([], {REMOTE: "s3://team/runs"})}
+    found = adjusted(folder, kept)["deployments"]
+    assert len(found) > 1
+    assert {variables(item)[REMOTE] for item in found} == {"s3://team/runs"}

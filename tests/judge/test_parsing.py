@@ -78,6 +78,11 @@ def test_thinking_sections_are_removed() -> None:
     assert outside_thinking("a</think>b<thinking>c</thinking>d") == ("b\nd", False)
 
 
+@pytest.mark.parametrize("tag", ["think", "Thinking", "thought", "reasoning", "reflection", "scratchpad"])
+def test_a_draft_in_a_section_of_any_name_is_not_read(tag: str) -> None:
+    assert parse_scores(f"<{tag}>Score A: 1 Score B: 1 Score C: 1</{tag}>\nI cannot decide.") == "no_scores"
+
+
 def test_official_expression_reads_thoughts_other_digits_and_fractions() -> None:
     assert official_scores("<think>Score A: 7 Score B: 1\nScore C: 0.5") == (7, 1, 0.5)
     assert official_scores("Score A: 1 Score B: 1 Score C: 10") == (1, 1, 1.0)
