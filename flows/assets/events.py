@@ -1,0 +1,119 @@
+"""Events about the outputs of stages in Prefect's event store: what was made, restored or up to date, and from what.
+
+Each output is a Prefect asset, ``dvc://pathfinder-prm/artifacts/steps``. For tasks with ``@materialize``, Prefect's
+engine emits such events from the task's ``AssetContext``. Here a context per stage emits them, because a stage that is
+up to date has no task. The events repeat dvc.lock and the records; nothing reads them to decide anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+from prefect.assets import Asset
+from prefect.assets.core import AssetProperties
+from prefect.context import AssetContext
+from prefect.states import Completed
+
+from flows.graph import Graph
+from flows.transfer import dvc_lock
+from pathfinder.core.io import PathfinderError
+from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.settings import read_yaml
+from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
+from pathfinder.provenance.identity import is_code
+from pathfinder.provenance.ledger import RECORDS
+
+KEY = "dvc://pathfinder-prm/"
+"""The beginning of an asset's key; the path in the project follows."""
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/@=-]")
+_JSONL_BYTES = 1 << 24  # counting the lines of larger files would take seconds
+
+
+class Assets:
+    """The outputs of the stages of ``graph`` in the project ``root``, which are pushed to ``address``."""
+
+    def __init__(self, root: Path, graph: Graph, address: str) -> None:
+        self._root, self._graph = root, graph
+        base = address.removeprefix("file://")
+        self._remote = address.rstrip("/") if "://" in base else (root / base).absolute().as_uri()
+        profile = read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).is_file() else None
+        self._always = {"profile": profile} if profile else {}
+
+    def emit(self, names: Iterable[str], state: str) -> None:
+        """Emit one event per output of the stages ``names``, whose outputs are current; ``state`` is that of the run.
+
+        A dvc.lock that cannot be read gives no events: they must not fail a stage that succeeded.
+        """
+        try:
+            with dvc_lock(self._root):
+                locked = read_stages(self._root / MAIN_LOCK, MAIN_LOCK)
+        except PathfinderError:
+            return
+        for name in names:
+            if name in locked:
+                self._context(name, locked, state).emit_events(Completed())
+
+    def _context(self, name: str, locked: Mapping[str, Locked], state: str) -> AssetContext:
+        stage = locked[name]
+        made = {self._asset(path, md5): self._about(stage, path, md5, state) for path, md5 in stage.outs.items()}
+        return AssetContext(
+            direct_asset_dependencies=set(self._upstream(stage, locked)),
+            downstream_assets=set(made),
+            materialized_by="dvc",
+            materialization_metadata={asset.key: about for asset, about in made.items()},
+        )
+
+    def _asset(self, path: str, md5: str) -> Asset:
+        return Asset(key=key_of(path), properties=AssetProperties(name=path, url=self._object(md5)))
+
+    def _object(self, md5: str) -> str:
+        return f"{self._remote}/files/md5/{md5[:2]}/{md5[2:]}"
+
+    def _upstream(self, stage: Locked, locked: Mapping[str, Locked]) -> Iterator[Asset]:
+        """The outputs of other stages that a stage reads, whole or in part, and the data that no stage makes."""
+        producers = [locked[name] for name in self._graph.upstream.get(stage.name, ()) if name in locked]
+        for path, md5 in stage.deps.items():
+            if not is_code(path):
+                outs = [(out, of) for each in producers for out, of in each.outs.items() if overlap(out, path)]
+                yield from (self._asset(*pair) for pair in outs or [(path, md5)])
+
+    def _about(self, stage: Locked, path: str, md5: str, state: str) -> dict[str, Any]:
+        """What the event says about an output."""
+        size, files = stage.sizes.get(path, (None, None))
+        inputs = {path: md5 for path, md5 in stage.deps.items() if not is_code(path)}
+        always = {"stage": stage.name, "state": state, "path": path, "md5": md5, "object": self._object(md5)}
+        said = {"size": size, "files": files, "rows": dict(rows_of(self._root / path)), "record": self._record(stage)}
+        known = {name: value for name, value in said.items() if value}
+        return {**always, **known, **self._always, "inputs": inputs}
+
+    def _record(self, stage: Locked) -> str | None:
+        """The sha256 of the newest record here that states the digests of all inputs and outputs in dvc.lock."""
+        digests = {*stage.outs.values(), *(md5 for path, md5 in stage.deps.items() if not is_code(path))}
+        files = (self._root / RECORDS / stage.name).glob("*.json")
+        for path in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
+            text = path.read_text(encoding="utf-8")
+            if all(md5 in text for md5 in digests):
+                return path.stem
+        return None
+
+
+def key_of(path: str) -> str:
+    """The key of the asset at a path of the project; characters that Prefect does not allow become ``_``."""
+    return KEY + _NOT_IN_KEYS.sub("_", path)
+
+
+def rows_of(path: Path) -> Iterator[tuple[str, int]]:
+    """The name and rows of each table that is, or is below, ``path``: Parquet files, and JSON lines up to 16 MiB."""
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        name = file.relative_to(path).as_posix() if file != path else file.name
+        with contextlib.suppress(OSError, pyarrow.ArrowInvalid):  # such a file has no rows to state
+            if file.suffix == ".parquet":
+                yield name, int(pyarrow.parquet.read_metadata(file).num_rows)
+            elif file.suffix == ".jsonl" and file.stat().st_size <= _JSONL_BYTES:
+                yield name, file.read_bytes().count(b"\n")
