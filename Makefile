@@ -98,7 +98,7 @@ $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 	@$(call install,$(VLLM),$<)
 	@touch $@
 
-doctor: $(STAMP)  ## check what a GPU needs: driver, C compiler, Python headers, vLLM
+doctor: $(STAMP)  ## say what is wrong with this machine, the Prefect server, the remote and the card
 	@python -m infra.doctor
 
 gpu-day:  ## on a machine with a card: measure what no other can show, within 30 minutes, and write docs/gpu.md
@@ -154,6 +154,8 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-aws.in -o infra/requirements-aws.lock
+	@for name in server linters; do $(COMPILE) $(UPGRADE) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) \
+	  infra/requirements-$$name.in -o infra/requirements-$$name.lock; done
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
 deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments nightly, reproduce and audit (schedules inactive)

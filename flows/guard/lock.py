@@ -94,6 +94,16 @@ def held(root: Path) -> Iterator[Hold]:
             _write(handle, "")
 
 
+def left_by(root: Path) -> Holder | None:
+    """The run that had the folder's lock and ended without order; ``None`` if it still runs or ended in order."""
+    path = root / LOCK
+    if not path.exists():
+        return None
+    with path.open(encoding="utf-8") as handle:
+        holder = _read(handle)
+    return None if holder is None or processes.command_of(holder.pid) == holder.command else holder
+
+
 def _end_orphans(root: Path) -> list[str]:
     found = processes.orphans(root)
     commands = {process.pid: processes.command_of(process.pid) for process in found}

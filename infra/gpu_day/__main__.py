@@ -22,7 +22,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from infra.doctor import cards
+from infra.doctor.cards import cards
 from infra.gpu_day.day import FOLDER, ROOT, VLLM, Day
 from infra.gpu_day.page import page_of, render
 from infra.gpu_day.parts import PARTS, Part, run_part

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from infra.doctor import CAPABILITY, DRIVER
+from infra.doctor.cards import CAPABILITY, DRIVER
 from infra.gpu_day.day import ROOT, Day
 from infra.gpu_day.parts import PARTS
 from infra.gpu_day.tests_part import marked_files

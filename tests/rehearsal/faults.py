@@ -157,10 +157,10 @@ FAULTS = (
     Fault(
         "15",
         "nothing says which driver the CUDA wheels need",
-        "infra/doctor.py",
+        "infra/doctor/cards.py",
         "DRIVER = 580",
         "DRIVER = 0",
-        "tests/infra/test_doctor.py::test_an_old_driver_and_an_old_card_are_named",
+        "tests/infra/doctor/test_cards.py::test_an_old_driver_and_an_old_card_are_named",
     ),
 )
 """In the order of their discovery; some have several sides."""

@@ -1,18 +1,14 @@
-"""Check that this machine has what the stages need on an NVIDIA card, and print how to install what is missing.
-
-Run     python -m infra.doctor   exit status 1 if there is a card and something that it needs is missing
-"""
+"""What the stages need on an NVIDIA card: driver, CUDA build of PyTorch, C compiler, Python headers, vLLM."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.text import errors_without_traceback
+from infra.doctor.finding import Finding
 from pathfinder.models import toolchain
 
 DRIVER = 580
@@ -30,21 +26,6 @@ class Card:
     driver: str
     memory: int
     capability: float
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the result; ``remedy`` is "" if nothing is missing."""
-
-    what: str
-    found: str
-    remedy: str = ""
-    optional: bool = False
-
-    def line(self) -> str:
-        """The finding with its remedy."""
-        state = f"{'not installed' if self.optional else 'MISSING'}; {self.remedy}" if self.remedy else "ok"
-        return f"{self.what:<11}{self.found}: {state}"
 
 
 def cards() -> list[Card]:
@@ -102,18 +83,9 @@ def vllm_finding() -> Finding:
     return Finding("vLLM", f"no {VLLM}", "stages that start a server need it: make vllm", optional=True)
 
 
-def main() -> None:
-    """Print the findings."""
+def findings() -> list[Finding]:
+    """What a machine with a card needs; one line without remedy for a machine without one."""
     found = cards()
     if not found:
-        print("No NVIDIA card: nvidia-smi lists none. The profiles for the CPU need nothing but `make env`.")
-        return
-    findings = [*card_findings(found), torch_finding(), compiler_finding(), vllm_finding()]
-    print("\n".join(finding.line() for finding in findings))
-    if any(finding.remedy and not finding.optional for finding in findings):
-        sys.exit("Install what is missing, then run `make doctor` again.")
-
-
-if __name__ == "__main__":
-    with errors_without_traceback():
-        main()
+        return [Finding("card", "no NVIDIA card, so the profiles for the CPU run here")]
+    return [*card_findings(found), torch_finding(), compiler_finding(), vllm_finding()]

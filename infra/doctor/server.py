@@ -1,0 +1,75 @@
+"""The Prefect server that runs report to: version, clock, and work pools without workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from flows import server
+from infra.doctor.clock import clock
+from infra.doctor.finding import Finding
+
+_WAIT_S = 10.0
+_AUTH = "PREFECT_API_AUTH_STRING"
+
+
+def findings(root: Path) -> list[Finding]:
+    """What is wrong with the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
+    running = server.recorded(root, "server")
+    url = server.named() or (running.url if running else None)
+    if url is None:
+        return [Finding("server", "none is named, so each run starts its own")]
+    user, _, password = os.environ.get(_AUTH, "").partition(":")
+    auth = httpx.BasicAuth(user, password) if password else None
+    try:
+        with httpx.Client(base_url=url, auth=auth, timeout=_WAIT_S) as client:
+            answer = client.get("/admin/version")
+            if answer.status_code in (401, 403):
+                return [
+                    Finding("server", f"{url} refuses with status {answer.status_code}", f"set {_AUTH}=user:password")
+                ]
+            answer.raise_for_status()
+            version = compare(str(answer.json()), metadata.version("prefect"), url)
+            return [version, clock("server", answer.headers.get("date")), *pools(client)]
+    except (httpx.HTTPError, ValueError) as error:
+        remedy = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
+        return [
+            Finding("server", f"{url} does not respond as a Prefect server ({error or type(error).__name__})", remedy)
+        ]
+
+
+def compare(theirs: str, ours: str, url: str) -> Finding:
+    """Whether server and client are of one version; Prefect promises nothing for a client newer than its server."""
+    remedy = "" if theirs == ours else f"this environment has Prefect {ours}: install one version in both places"
+    return Finding("server", f"{url}, Prefect {theirs}", remedy)
+
+
+def pools(client: httpx.Client) -> list[Finding]:
+    """The work pools that deployments use, with the remedy for those that run nothing."""
+    used = {found["work_pool_name"] for found in _all(client, "/deployments/filter")} - {None}
+    known = {found["name"]: found for found in _all(client, "/work_pools/filter")}
+    if not used:
+        return [Finding("pools", "no deployment uses one")]
+    return [_pool(name, known.get(name)) for name in sorted(used)]
+
+
+def _pool(name: str, found: dict[str, Any] | None) -> Finding:
+    if found is None:
+        return Finding("pool", f"{name} does not exist", f"prefect work-pool create {name} --type process")
+    if found["is_paused"]:
+        return Finding("pool", f"{name} is paused", f"prefect work-pool resume {name}")
+    if found["status"] != "READY":
+        return Finding("pool", f"{name} has no worker", f"prefect worker start --pool {name}")
+    return Finding("pool", f"{name} has a worker")
+
+
+def _all(client: httpx.Client, path: str) -> Iterable[dict[str, Any]]:
+    offset = 0
+    while page := client.post(path, json={"offset": offset, "limit": 200}).raise_for_status().json():
+        yield from page
+        offset += len(page)

@@ -1,0 +1,54 @@
+"""The remote that stores results: reachable, writable, with conditional writes, and with a clock like ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import httpx
+
+from flows.storage import DEFAULT, REMOTE
+from infra.doctor.clock import clock
+from infra.doctor.finding import Finding
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.sources.remote import ENDPOINT, Store, creates_exclusively, open_store
+
+_KEY = "probe/doctor"
+_AWS = "https://s3.amazonaws.com"
+_WAIT_S = 10.0
+
+
+def findings(root: Path) -> list[Finding]:
+    """What is wrong with the store that ``PATHFINDER_REMOTE`` names; the local folder is always in order."""
+    address = os.environ.get(REMOTE, "").strip()
+    if not address:
+        return [Finding("remote", f"the local folder {DEFAULT}")]
+    try:
+        store = open_store(address if "://" in address else str(root / address))
+        store.put(_KEY, b"")
+        store.delete(_KEY)
+    except TransientError as error:
+        return [Finding("remote", str(error), f"correct {ENDPOINT} or start the store"), *_clock(address)]
+    except (DataError, OSError) as error:
+        return [
+            Finding("remote", str(error), f"correct {REMOTE}, {ENDPOINT} and the AWS_* variables"),
+            *_clock(address),
+        ]
+    return [Finding("remote", f"{address} takes and deletes objects"), writes(store), *_clock(address)]
+
+
+def writes(store: Store) -> Finding:
+    """Whether exactly one of several writers can create an object."""
+    if creates_exclusively(store):
+        return Finding("writes", "exactly one of several writers creates an object")
+    remedy = "use a store with conditional writes (If-None-Match), or let one run at a time publish"
+    return Finding("writes", "the store lets several writers create the same object", remedy)
+
+
+def _clock(address: str) -> list[Finding]:
+    if not address.startswith("s3://"):
+        return []
+    try:
+        return [clock("store", httpx.get(os.environ.get(ENDPOINT) or _AWS, timeout=_WAIT_S).headers.get("date"))]
+    except httpx.HTTPError:
+        return []  # the line above says that the store does not respond

@@ -1,0 +1,89 @@
+"""``make doctor`` on disk space, locks and processes: each line is made wrong and right."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from flows import processes
+from flows.guard import lock
+from infra.doctor import machine
+
+
+def test_too_little_space_is_named(tmp_path: Path) -> None:
+    wrong = machine.disk(tmp_path, needed_gib=1e6)
+    assert wrong.is_wrong
+    assert "1000000 GiB are needed: `dvc gc --workspace`" in wrong.line()
+    assert not machine.disk(tmp_path, needed_gib=0).is_wrong
+
+
+def test_nothing_is_left_over_in_a_folder_without_runs(tmp_path: Path) -> None:
+    assert [finding.line() for finding in machine.stale(tmp_path)] == [
+        "locks      no run, lock or process is left over: ok"
+    ]
+
+
+def test_a_lock_of_a_killed_run_is_named_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
+    code = "import sys, time; from pathlib import Path; from flows.guard import lock\n"
+    code += "with lock.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    run = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
+    assert run.stdout is not None
+    assert run.stdout.readline() == "held\n"
+    assert not any(finding.is_wrong for finding in machine.stale(tmp_path))
+    run.kill()
+    run.wait()
+    run.stdout.close()
+    wrong = machine.stale(tmp_path)
+    assert [finding.what for finding in wrong] == ["run lock"]
+    assert f"PID {run.pid}" in wrong[0].line()
+    with lock.held(tmp_path):
+        pass
+    assert not any(finding.is_wrong for finding in machine.stale(tmp_path))
+
+
+def test_a_process_of_an_ended_run_is_named(tmp_path: Path) -> None:
+    mark = f"{2**22 + 1}.1.1:{tmp_path}"  # of a process whose number no process can have
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, processes.MARK: mark}, start_new_session=True)
+    try:
+        wrong = machine.stale(tmp_path)
+        assert [finding.remedy for finding in wrong] == [f"kill {left.pid}"]
+    finally:
+        left.kill()
+        left.wait()
+
+
+def test_an_old_lock_of_git_is_named(tmp_path: Path) -> None:
+    index = tmp_path / ".git" / "index.lock"
+    index.parent.mkdir()
+    index.touch()
+    assert not any(finding.is_wrong for finding in machine.stale(tmp_path))
+    an_hour_ago = time.time() - 3600
+    os.utime(index, (an_hour_ago, an_hour_ago))
+    wrong = machine.stale(tmp_path)
+    assert wrong[0].line() == f"git lock   .git/index.lock is 60 minutes old: WRONG; rm {index}"
+
+
+def test_the_command_lists_everything_and_fails_if_something_is_wrong(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    command = [sys.executable, "-m", "infra.doctor"]
+    root = Path(__file__).resolve().parents[3]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "PREFECT_"))}
+    environment = kept | {"PYTHONPATH": str(root), "PREFECT_HOME": str(tmp_path), "PATH": "/nowhere"}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    done = run()
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["disk", "locks", "server", "remote", "card"]
+    (tmp_path / ".pathfinder").mkdir(exist_ok=True)
+    holder = {"pid": 2**22 + 1, "command": "pathfinder run", "since": "2026-01-01 00:00:00", "flow_run": ""}
+    (tmp_path / lock.LOCK).write_text(json.dumps(holder))
+    done = run()
+    assert done.returncode == 1
+    assert "run lock" in done.stdout
+    assert "1 of these is wrong" in done.stderr

@@ -1,0 +1,112 @@
+"""``make doctor`` on a Prefect server, which runs for this module: versions, access and work pools."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from pathlib import Path
+
+import httpx
+import pytest
+
+from flows import server as prefect_server
+from infra.doctor import server
+from infra.doctor.clock import clock
+from tests.support.servers import JSONHandler, serving
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder that has a running server of its own."""
+    root = tmp_path_factory.mktemp("doctor")
+    prefect_server.start_server(root)
+    try:
+        yield root
+    finally:
+        prefect_server.stop(root, "server")
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+
+
+def lines(root: Path) -> list[str]:
+    return [finding.line() for finding in server.findings(root)]
+
+
+def test_no_server_is_needed(tmp_path: Path) -> None:
+    assert lines(tmp_path) == ["server     none is named, so each run starts its own: ok"]
+
+
+@pytest.mark.team
+def test_pools_that_deployments_use(folder: Path) -> None:
+    assert [line.split()[0] for line in lines(folder)] == ["server", "clock", "pools"]
+    running = prefect_server.recorded(folder, "server")
+    assert running is not None
+    with httpx.Client(base_url=running.url, timeout=60) as client:
+
+        def post(path: str, **values: object) -> dict[str, str]:
+            return dict(client.post(path, json=values).raise_for_status().json())
+
+        flow = post("/flows/", name="f")["id"]
+        for name in ("idle", "paused", "busy", "unused"):
+            post("/work_pools/", name=name, type="process")
+        client.patch("/work_pools/paused", json={"is_paused": True}).raise_for_status()
+        client.post("/work_pools/busy/workers/heartbeat", json={"name": "w"}).raise_for_status()
+        for name in ("idle", "paused", "busy"):
+            post("/deployments/", name=name, flow_id=flow, work_pool_name=name)
+    assert lines(folder)[2:] == [
+        "pool       busy has a worker: ok",
+        "pool       idle has no worker: WRONG; prefect worker start --pool idle",
+        "pool       paused is paused: WRONG; prefect work-pool resume paused",
+    ]
+    assert "WRONG; prefect work-pool create gone" in server._pool("gone", None).line()
+
+
+def test_a_server_of_another_version_is_named() -> None:
+    wrong = server.compare("3.7.0", "3.8.8", "http://server/api")
+    assert wrong.line().endswith(
+        "Prefect 3.7.0: WRONG; this environment has Prefect 3.8.8: install one version in both places"
+    )
+
+
+def test_a_server_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    assert "http://127.0.0.1:9/api does not respond as a Prefect server" in lines(tmp_path)[0]
+    assert "WRONG; start it (`make deploy`" in lines(tmp_path)[0]
+
+
+class Closed(JSONHandler):
+    """A server that wants a password."""
+
+    def do_GET(self) -> None:
+        allowed = self.headers.get("Authorization", "").startswith("Basic ")
+        self.send(200 if allowed else 401, "0.1")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send(200, [])
+
+
+def test_a_missing_password_is_named_and_a_given_one_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Closed) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        assert lines(tmp_path)[0].endswith("refuses with status 401: WRONG; set PREFECT_API_AUTH_STRING=user:password")
+        monkeypatch.setenv("PREFECT_API_AUTH_STRING", "admin:secret")
+        assert "Prefect 0.1: WRONG; this environment has Prefect" in lines(tmp_path)[0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "wrong", "text"), [(0, False, "the server"), (-60, True, "60 s ahead of"), (90, True, "behind")]
+)
+def test_a_clock_that_differs_is_named(seconds: int, wrong: bool, text: str) -> None:
+    finding = clock("server", format_datetime(datetime.now(UTC) + timedelta(seconds=seconds), usegmt=True))
+    assert finding.is_wrong is wrong
+    assert text in finding.line()
+
+
+def test_a_server_without_a_clock_is_no_problem() -> None:
+    assert not clock("server", None).is_wrong

@@ -1,0 +1,94 @@
+"""``make doctor`` on the remote and its clock, against real HTTP and S3 servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.storage import REMOTE
+from infra.doctor import store
+from pathfinder.sources.remote import ENDPOINT
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
+from tests.support.servers import JSONHandler, serving
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    with s3_server() as address:
+        yield address
+
+
+@pytest.fixture(autouse=True)
+def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+
+
+def lines(root: Path) -> list[str]:
+    return [finding.line() for finding in store.findings(root)]
+
+
+def test_the_local_folder_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(REMOTE, raising=False)
+    assert lines(tmp_path) == ["remote     the local folder .pathfinder/storage: ok"]
+
+
+def test_a_store_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    for name, value in s3_environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(REMOTE, s3_bucket(endpoint))
+    found = store.findings(tmp_path)
+    assert [finding.what for finding in found] == ["remote", "writes", "clock"]
+    assert not any(finding.is_wrong for finding in found)
+
+
+def test_a_missing_bucket_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    for name, value in s3_environment(endpoint).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(REMOTE, "s3://a-bucket-of-nobody")
+    first = lines(tmp_path)[0]
+    assert "NoSuchBucket" in first
+    assert "WRONG; correct PATHFINDER_REMOTE" in first
+
+
+def test_a_store_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in s3_environment("http://127.0.0.1:9").items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(REMOTE, "s3://bucket")
+    found = lines(tmp_path)
+    assert len(found) == 1
+    assert "no answer from the store" in found[0]
+    assert f"WRONG; correct {ENDPOINT} or start the store" in found[0]
+
+
+class Careless(JSONHandler):
+    """A store that accepts ``If-None-Match`` and ignores it, an hour behind."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(time.time() - 3600)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        self.send(403, {})
+
+
+def test_ignored_conditions_and_a_wrong_clock_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Careless) as address:
+        for name, value in s3_environment(address).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv(REMOTE, "s3://bucket")
+        found = store.findings(tmp_path)
+    assert [finding.is_wrong for finding in found] == [False, True, True]
+    assert "several writers create the same object: WRONG; use a store with conditional writes" in found[1].line()
+    assert found[2].line().endswith("s ahead of the store: WRONG; set both clocks: timedatectl set-ntp true")
