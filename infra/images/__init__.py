@@ -1,0 +1,1 @@
+"""Container images: Dockerfile, and the bill of materials that each image holds."""
