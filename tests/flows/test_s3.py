@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from pathfinder.sources.remote import ENDPOINT, commit_manifest, creates_exclusi
 from tests.flows.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
+SECRET = uuid.uuid4().hex
 
 
 @pytest.fixture(scope="module")
@@ -40,19 +42,20 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             pytest.skip(f"Swift cannot be installed here: {done.stderr[-300:]}")
     port = _free_ports()
     script = ROOT / "tests/support/swift/serve.py"
-    command = [str(environment / "bin/python"), str(script), str(folder / "data"), "--port", str(port)]
+    command = [str(environment / "bin/python"), str(script), str(folder / "data")]
+    command += ["--port", str(port), "--secret", SECRET]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("ready"), (folder / "data/proxy.log").read_text()
     names = {
         "AWS_ACCESS_KEY_ID": "test:tester",
-        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
         "AWS_EC2_METADATA_DISABLED": "true",
         ENDPOINT: f"http://127.0.0.1:{port}",
         REMOTE: "s3://bucket/runs",
     }
-    client = boto3.session.Session("test:tester", "testing").client(
+    client = boto3.session.Session("test:tester", SECRET).client(
         "s3", endpoint_url=names[ENDPOINT], region_name="us-east-1"
     )
     client.create_bucket(Bucket="bucket")
@@ -75,16 +78,27 @@ def prefect(tmp_path: Path) -> Iterator[str]:
     server.stop(tmp_path, "server")
 
 
+def files_with_secret(*folders: Path) -> list[Path]:
+    """The files in these folders that hold the secret key."""
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert files
+    return [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
 def test_results_of_one_folder_are_restored_in_another(
-    make_project: Callable[[], Project], remote: dict[str, str], prefect: str
+    make_project: Callable[[], Project], remote: dict[str, str], prefect: str, tmp_path: Path
 ) -> None:
+    """No file of the run, of the Prefect server or of the bucket holds the secret key."""
     here, there = make_project(), make_project()
     both = {**remote, "PREFECT_API_URL": prefect}
     here, there = (replace(project, environment={**project.environment, **both}) for project in (here, there))
     output = here.reproduce()
     assert "s3://bucket/runs: manifest 1" in output
-    assert "testing" not in (here.root / ".dvc/config.local").read_text()
-    keys = open_store("s3://bucket/runs").keys()
+    assert SECRET not in output
+    assert files_with_secret(here.root, tmp_path) == []
+    store = open_store("s3://bucket/runs")
+    keys = store.keys()
+    assert not [key for key in keys if SECRET.encode() in store.read(key)]
     assert any(key.startswith("files/md5/") for key in keys)
     assert any(key.startswith("runs/") for key in keys)
 
@@ -103,12 +117,14 @@ def test_a_wrong_secret_is_noticed_before_a_stage_runs(
     make_project: Callable[[], Project], remote: dict[str, str]
 ) -> None:
     project = make_project()
-    project = replace(project, environment={**project.environment, **remote, "AWS_SECRET_ACCESS_KEY": "wrong"})
+    project = replace(project, environment={**project.environment, **remote, "AWS_SECRET_ACCESS_KEY": f"{SECRET}0"})
     output = project.reproduce(code=1)
     assert project.ran() == []
     assert "SignatureDoesNotMatch" in output
     assert "Check the name, PATHFINDER_S3_ENDPOINT and the AWS_* credentials" in output
     assert "Traceback" not in output
+    assert SECRET not in output
+    assert files_with_secret(project.root) == []
     project = replace(project, environment={**project.environment, **remote, REMOTE: "s3://no-such-bucket"})
     assert "NoSuchBucket" in project.reproduce(code=1)
 

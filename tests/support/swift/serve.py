@@ -4,7 +4,8 @@ Run     python -m venv .venv-swift && .venv-swift/bin/pip install -r tests/suppo
         .venv-swift/bin/python tests/support/swift/serve.py FOLDER --port 9010
 
 Runs four processes (proxy, account, container, object) on 127.0.0.1 until SIGTERM; FOLDER holds data and settings.
-Access key `test:tester`, secret key `testing`, region us-east-1. One replica and no TLS: do not store valuable data.
+Access key `test:tester`, secret key `testing` unless `--secret` names another, region us-east-1. One replica and no
+TLS: do not store valuable data.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-ACCESS_KEY, SECRET_KEY = "test:tester", "testing"
+ACCESS_KEY = "test:tester"
 _READY_S = 120.0
 _BACK_ENDS = ("object", "container", "account")
 _SWIFT = """\
@@ -57,7 +58,7 @@ allow_account_management = true
 account_autocreate = true
 [filter:tempauth]
 use = egg:swift#tempauth
-user_test_tester = testing .admin
+user_test_tester = {secret} .admin
 [filter:s3api]
 use = egg:swift#s3api
 location = us-east-1
@@ -71,7 +72,7 @@ allow_object_versioning = true
 _PLAIN_FILTERS = ("catch_errors", "gatekeeper", "healthcheck", "copy", "slo", "dlo", "symlink")
 
 
-def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
+def configure(folder: Path, port: int, secret: str) -> list[tuple[str, Path]]:
     """Write settings and rings, keeping existing rings; returns each server with its settings file."""
     (folder / "devices" / "disk").mkdir(parents=True, exist_ok=True)
     (folder / "swift.conf").write_text(_SWIFT)
@@ -79,7 +80,9 @@ def configure(folder: Path, port: int) -> list[tuple[str, Path]]:
     for number, name in enumerate(("proxy", *_BACK_ENDS)):
         text = _COMMON.format(port=port + number, user=getpass.getuser(), folder=folder)
         if name == "proxy":
-            text += _PROXY + "".join(f"[filter:{plain}]\nuse = egg:swift#{plain}\n" for plain in _PLAIN_FILTERS)
+            text += _PROXY.format(secret=secret) + "".join(
+                f"[filter:{plain}]\nuse = egg:swift#{plain}\n" for plain in _PLAIN_FILTERS
+            )
         else:
             text += _BACK_END.format(name=name)
             _ring(folder, name, port + number)
@@ -100,10 +103,10 @@ def _ring(folder: Path, name: str, port: int) -> None:
             sys.exit(f"swift-ring-builder {' '.join(words)}: {done.stdout}{done.stderr}")
 
 
-def serve(folder: Path, port: int) -> None:
+def serve(folder: Path, port: int, secret: str) -> None:
     """Run the four servers until SIGTERM or SIGINT; exits with an error if one of them ends."""
     processes = []
-    for name, path in configure(folder, port):
+    for name, path in configure(folder, port, secret):
         command = [sys.executable, _tool(f"swift-{name}-server"), str(path), "--verbose"]
         with (folder / f"{name}.log").open("ab") as log:
             environment = {**os.environ, "SWIFT_DIR": str(folder)}
@@ -112,7 +115,7 @@ def serve(folder: Path, port: int) -> None:
         signal.signal(number, lambda *_: sys.exit(0))
     try:
         _wait(port)
-        print(f"ready at http://127.0.0.1:{port} with key {ACCESS_KEY}, secret {SECRET_KEY}", flush=True)
+        print(f"ready at http://127.0.0.1:{port} with key {ACCESS_KEY}, secret {secret}", flush=True)
         while all(process.poll() is None for process in processes):
             time.sleep(0.5)
         sys.exit(f"a server ended unexpectedly; see the logs in {folder}")
@@ -146,9 +149,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("folder", type=Path, help="data, settings and logs")
     parser.add_argument("--port", type=int, default=9010, help="first of four consecutive ports (default: 9010)")
+    parser.add_argument("--secret", default="testing", help="secret key (default: testing)")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    serve(arguments.folder.absolute(), arguments.port)
+    serve(arguments.folder.absolute(), arguments.port, arguments.secret)
 
 
 if __name__ == "__main__":
