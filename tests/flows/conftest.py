@@ -36,7 +36,7 @@ stages:
     cmd: python make.py ${item.kind}
     deps: [make.py, out/numbers.txt]
     outs: ["out/${item.kind}.txt"]
-    metrics: ["metrics/${item.kind}.json"]
+    metrics: ["metrics/${item.kind}.json": {cache: false}]
   total:
     cmd: python make.py total
     deps: [make.py, out/even.txt, out/odd.txt]
@@ -113,20 +113,21 @@ class Project:
         (self.root / f"trap_{stage}.py").write_text(code)
 
 
+def project_in(root: Path) -> Project:
+    """A new project in an empty folder."""
+    (root / ".dvc").mkdir()
+    (root / ".dvc" / "config").write_text(CONFIG)
+    (root / "dvc.yaml").write_text(PIPELINE)
+    (root / "make.py").write_text(MAKE)
+    (root / "params.yaml").write_text("count: 10\n")
+    subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
+    return Project(root, {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+
+
 @pytest.fixture(scope="session")
 def make_project(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Project]:
-    def make() -> Project:
-        root = tmp_path_factory.mktemp("project")
-        (root / ".dvc").mkdir()
-        (root / ".dvc" / "config").write_text(CONFIG)
-        (root / "dvc.yaml").write_text(PIPELINE)
-        (root / "make.py").write_text(MAKE)
-        (root / "params.yaml").write_text("count: 10\n")
-        subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
-        return Project(root, {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
-
-    return make
+    return lambda: project_in(tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture

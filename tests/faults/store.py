@@ -1,0 +1,71 @@
+"""An S3 server (moto) that can be killed, started again at the same port, and refuse a share of the requests."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+from werkzeug.serving import BaseWSGIServer, make_server
+
+from tests.support.s3 import s3_bucket, s3_environment
+
+
+class FaultyStore:
+    """The server. Its objects stay when it is killed. ``refuses`` is the share of requests that get status 503."""
+
+    def __init__(self, seed: int) -> None:
+        self.refuses = 0.0
+        self._random = random.Random(seed)
+        self._application = DomainDispatcherApplication(create_backend_app)
+        self._server: BaseWSGIServer | None = None
+        self._port = 0
+
+    @property
+    def endpoint(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        if self._server is None:
+            self._server = make_server(
+                "127.0.0.1", self._port, self._answer, threaded=True, request_handler=MotoRequestHandler
+            )
+            self._port = self._server.server_address[1]
+            threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def kill(self) -> None:
+        """Close its port; connections are refused from then on."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+    def _answer(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        if self._random.random() < self.refuses:
+            respond("503 Slow Down", [("Content-Type", "application/xml")])
+            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+        answer: Iterable[bytes] = self._application(environ, respond)
+        return answer
+
+
+@contextmanager
+def faulty_store(seed: int) -> Iterator[tuple[FaultyStore, dict[str, str]]]:
+    """A running store and the variables of its clients."""
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # it prints every request
+    store = FaultyStore(seed)
+    store.start()
+    try:
+        yield store, {**s3_environment(store.endpoint), "AWS_EC2_METADATA_DISABLED": "true"}
+    finally:
+        store.kill()
+
+
+def new_bucket(store: FaultyStore) -> str:
+    """The address of a new, empty bucket."""
+    return s3_bucket(store.endpoint)
