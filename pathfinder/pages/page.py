@@ -206,7 +206,7 @@ def template(name: str) -> Template:
 
 
 def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:
-    """The blocks in order: consecutive figures together, every other block alone."""
+    """The blocks in order: consecutive figures as one group, every other block as a group of its own."""
     groups: list[list[Block]] = []
     for block in blocks:
         if isinstance(block, Figure) and groups and isinstance(groups[-1][0], Figure):

@@ -6,10 +6,12 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pathfinder import pages
 from pathfinder.pages.origins import Origin, Sourced, joined
 from pathfinder.pages.page import (
     PALETTE,
@@ -130,6 +132,17 @@ def test_rows_have_links_and_addresses() -> None:
     assert '<tr id="z"><th scope="row"><a href="../&lt;z&gt;">&lt;z&gt;</a></th>' in page
 
 
+STYLE = (Path(pages.__file__).parent / "templates/style.css").read_text()
+SHADES = {int(level): int(share) for level, share in re.findall(r"\.h(\d)\{.*var\(--c0\) (\d+)%,var\(--bg\)", STYLE)}
+
+
+def _mixed(colour: str, ground: str, share: int) -> str:
+    """CSS's ``color-mix`` of two colours; ``share`` is the first one's, in percent."""
+    ground = ground if len(ground) == 7 else "#" + "".join(2 * digit for digit in ground[1:])
+    parts = [(int(colour[at : at + 2], 16), int(ground[at : at + 2], 16)) for at in (1, 3, 5)]
+    return "#" + "".join(f"{round((share * a + (100 - share) * b) / 100):02x}" for a, b in parts)
+
+
 def _luminance(colour: str) -> float:
     digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
     parts = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
@@ -139,11 +152,14 @@ def _luminance(colour: str) -> float:
 
 def test_text_has_enough_contrast_in_both_themes() -> None:
     """WCAG 2.2, 1.4.3 (text, 4.5 : 1) and 1.4.11 (marks of charts and the edge of a notice, 3 : 1)."""
+    assert len(SHADES) == 5
     themes = [dict(re.findall(r"--(\w+):(#[0-9a-f]{3,6})", part)) for part in PALETTE.split("@media")]
     assert len(themes) == 2
     for theme in themes:
-        pairs = [(name, ground, 4.5) for name in ("fg", "dim", "bad", "c0") for ground in ("bg", "soft")]
+        pairs = [(name, ground, 4.5) for name in ("fg", "dim", "bad", "good", "c0") for ground in ("bg", "soft")]
         pairs += [("fg", "warn", 4.5), ("warnline", "bg", 3.0), *((f"c{place}", "bg", 3.0) for place in range(6))]
+        theme |= {f"h{level}": _mixed(theme["c0"], theme["bg"], share) for level, share in SHADES.items()}
+        pairs += [("fg", f"h{level}", 4.5) for level in SHADES]
         for name, ground, least in pairs:
             light, dark = sorted((_luminance(theme[name]), _luminance(theme[ground])), reverse=True)
             assert (light + 0.05) / (dark + 0.05) >= least, (name, ground, theme[ground])

@@ -29,7 +29,7 @@ def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
 
 
 def _scores(evidence: Evidence) -> list[str]:
-    """The first system's score on each benchmark, each beside the one without a PRM."""
+    """The first system's score on each benchmark, followed by the score without a PRM."""
     if not evidence.results.runs:
         return []
     ours, *others = evidence.lines
