@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
-from tests.faults.planting import Fault
+from tests.faults.planting import Fault, plant
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = [fault for faults in GROUPS.values() for fault in faults]
@@ -41,6 +43,28 @@ def test_a_name_selects_a_row_a_pattern_or_a_group() -> None:
     assert {fault.key for fault in select(["json-*"])} == {"json-nested", "json-digits"}
     assert tuple(select(["small"])) == GROUPS["small"]
     assert list(select([])) == FAULTS
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files that the test of one row needs."""
+    copy = tmp_path_factory.mktemp("copy") / "tree"
+    for name in ("pathfinder/core", "tests/core"):
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "pathfinder/__init__.py", "tests/__init__.py", "tests/conftest.py"):
+        shutil.copyfile(ROOT / name, copy / name)
+    return copy
+
+
+def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
+    (fault,) = select(["separator"])
+    before = (copy / fault.file).read_bytes()
+    assert plant(fault, copy).problem == ""
+    harmless = replace(fault, faulty=fault.mended + "  # still mended")
+    assert plant(harmless, copy).problem == f"{fault.test} passes"
+    assert "out of date" in plant(replace(fault, mended="no such line"), copy).problem
+    assert plant(replace(fault, test="tests/core/no_such_test.py"), copy).problem.endswith("ends with status 4")
+    assert (copy / fault.file).read_bytes() == before
 
 
 @pytest.mark.faults
