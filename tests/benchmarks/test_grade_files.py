@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.grade import grade, notes
 from pathfinder.benchmarks.readers import CLASSES, SUBSETS
 from pathfinder.core.io import DataError
 
@@ -201,3 +201,17 @@ def test_a_row_without_a_place_is_named(tmp_path: Path, row: dict[str, Any]) -> 
     (tmp_path / "math.json").write_text(json.dumps([{"id": "m", "problem": "p", "steps": ["a"], "label": 0}]))
     with pytest.raises(DataError, match="row 1: expected subset, id and a whole or null prediction"):
         grade("processbench", lines(tmp_path / "p.jsonl", [row]), tmp_path)
+
+
+def test_unknown_ids_are_refused_and_subsets_without_a_row_are_noted(tmp_path: Path) -> None:
+    for subset in ("math", "gsm8k"):
+        items = [{"id": f"{subset}-1", "problem": "p", "steps": ["a"], "label": 0}]
+        (tmp_path / f"{subset}.json").write_text(json.dumps(items))
+    row = {"subset": "math", "id": "other", "prediction": 0}
+    with pytest.raises(DataError, match="no row's id is one of"):
+        grade("processbench", lines(tmp_path / "p.jsonl", [row]), tmp_path)
+    found = grade("processbench", lines(tmp_path / "p.jsonl", [row | {"id": "math-1"}]), tmp_path)
+    assert found["details"]["subsets_left_out"] == ["gsm8k", "olympiadbench", "omnimath"]
+    assert "subsets missing in the file or the data (the mean is over the others): 3" in notes(
+        "processbench", found, "repaired"
+    )

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 
 _LIMIT_S = 300
 _LOG = "faults.txt"
+_SKIPPED = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,8 @@ def plant(fault: Fault, clone: Path) -> Planted:
     try:
         path.write_text(fault.edited(before), encoding="utf-8")
         status = _status(clone, [fault.test])
-        problem = {0: f"{fault.test} passes", 1: ""}.get(status, f"{fault.test} ends with status {status}")
+        known = {0: f"{fault.test} passes", 1: "", _SKIPPED: f"{fault.test} is skipped here"}
+        problem = known.get(status, f"{fault.test} ends with status {status}")
     except ValueError as error:
         problem = str(error)
     finally:
@@ -99,13 +101,22 @@ def _environment(clone: Path) -> dict[str, str]:
 
 
 def _status(clone: Path, tests: Sequence[str]) -> int:
-    """pytest's exit status: 1 if a test failed."""
+    """pytest's exit status: 1 if a test failed; ``_SKIPPED`` if none failed and none passed."""
     command = ["python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    limit = _LIMIT_S * len(tests)
-    with (clone.parent / _LOG).open("ab") as output:
+    log = clone.parent / _LOG
+    start = log.stat().st_size if log.exists() else 0
+    with log.open("ab") as output:
         try:
-            return subprocess.run(
-                command, cwd=clone, env=_environment(clone), stdout=output, stderr=output, timeout=limit, check=False
+            status = subprocess.run(
+                command,
+                cwd=clone,
+                env=_environment(clone),
+                stdout=output,
+                stderr=output,
+                timeout=_LIMIT_S * len(tests),
+                check=False,
             ).returncode
         except subprocess.TimeoutExpired:
             return -1
+    printed = log.read_bytes()[start:]
+    return _SKIPPED if status == 0 and b" passed" not in printed else status

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tests.faults.planting import Fault
 
-GRADE, READERS = "tests/benchmarks/test_grade.py", "tests/benchmarks/test_readers.py"
+GRADE = "tests/benchmarks/test_grade_files.py::test_unknown_ids_are_refused_and_subsets_without_a_row_are_noted"
+READERS = "tests/benchmarks/test_readers.py"
 CLI, IO, PARSING = "tests/test_cli.py", "tests/core/test_io.py", "tests/judge/test_parsing.py"
 SHAPE = f"{PARSING}::test_every_shape_is_read_right_or_refused_by_name"
 SILENT = (
@@ -14,7 +15,7 @@ SILENT = (
         "pathfinder/benchmarks/grade.py",
         "    if not known & found.keys():",
         "    if False:",
-        f"{GRADE}::test_bad_rows_are_named",
+        GRADE,
     ),
     Fault(
         "subset-missing",
@@ -38,7 +39,7 @@ SILENT = (
         "pathfinder/benchmarks/grade.py",
         "sorted({*SUBSETS} - {item.subset for item in items})",
         "[]",
-        f"{GRADE}::test_gaps_are_noted",
+        GRADE,
     ),
     Fault(
         "too-long",
