@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 from infra.doctor import cards, machine, server, store
+from infra.doctor.finding import Finding
 from pathfinder.core.text import errors_without_traceback
 
 
@@ -13,19 +16,20 @@ def main() -> None:
     """Check the present folder, the Prefect server, the remote and the cards."""
     root = Path.cwd()
     wrong = 0
-    for check in (
-        lambda: machine.findings(root),
-        lambda: server.findings(root),
-        lambda: store.findings(root),
-        cards.findings,
-    ):
-        for finding in check():
-            print(finding.line(), flush=True)
-            wrong += finding.is_wrong
+    for finding in chain(machine.findings(root), _later(root)):
+        print(finding.line(), flush=True)
+        wrong += finding.is_wrong
     if wrong:
         sys.exit(
             f"{wrong} of these {'is' if wrong == 1 else 'are'} wrong. Follow the remedies and run `make doctor` again."
         )
+
+
+def _later(root: Path) -> Iterator[Finding]:
+    """The checks that take seconds, one after the other, so that each result is seen at once."""
+    yield from server.findings(root)
+    yield from store.findings(root)
+    yield from cards.findings()
 
 
 if __name__ == "__main__":

@@ -72,8 +72,8 @@ def _package(name: str, version: str) -> dict[str, Any]:
         "version": version,
         "purl": reference,
     }
-    if licence := installed.metadata.get("License-Expression"):
-        entry["licenses"] = [{"expression": licence}]
+    if "License-Expression" in installed.metadata:
+        entry["licenses"] = [{"expression": installed.metadata["License-Expression"]}]
     return entry
 
 
