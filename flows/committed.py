@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,10 +55,15 @@ def drop_absent(root: Path, names: set[str]) -> list[str]:
         for name, stage in locked.items()
         if name in names and not all(cache and object_file(cache, md5).exists() for md5 in stage.outs.values())
     ]
-    if absent:
-        head, blocks = _blocks(root)
-        write_text(root / MAIN_LOCK, head + "".join(block for name, block in blocks.items() if name not in absent))
+    drop(root, absent)
     return absent
+
+
+def drop(root: Path, names: Collection[str]) -> None:
+    """Remove stages from dvc.lock."""
+    if names and (root / MAIN_LOCK).exists():
+        head, blocks = _blocks(root)
+        write_text(root / MAIN_LOCK, head + "".join(block for name, block in blocks.items() if name not in names))
 
 
 def _blocks(root: Path) -> tuple[str, dict[str, str]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import threading
 from collections import deque
@@ -43,6 +44,7 @@ _STATES: tuple[tuple[str, State], ...] = (
     ("Running stage '{}':", "ran"),
 )
 OnLine = Callable[[str], None]
+_NO_SHELL = shutil.which("false") or "/bin/false"
 
 
 class Cancelled(RuntimeError):
@@ -63,6 +65,22 @@ class DvcError(PathfinderError, RuntimeError):
 
 class TimeLimitError(PathfinderError, RuntimeError):
     """A command ran longer than its limit and was ended with all its processes."""
+
+
+class _Announced:
+    """What DVC says that it does about a stage, found in the lines that it prints; ``on_line`` gets all of them."""
+
+    def __init__(self, stage: str, on_line: OnLine | None = None) -> None:
+        self.state: State | None = None
+        self._states = [(beginning.format(stage), state) for beginning, state in _STATES]
+        self._on_line = on_line
+
+    def watch(self, line: str) -> None:
+        """Take one line."""
+        if self.state is None:
+            self.state = next((state for beginning, state in self._states if line.startswith(beginning)), None)
+        if self._on_line is not None:
+            self._on_line(line)
 
 
 class Dvc:
@@ -95,18 +113,24 @@ class Dvc:
 
         Raises ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
         """
-        states = [(beginning.format(stage), state) for beginning, state in _STATES]
-        found: list[State] = []
-
-        def watch(line: str) -> None:
-            if not found:
-                found.extend(state for beginning, state in states if line.startswith(beginning))
-            if on_line is not None:
-                on_line(line)
-
+        found = _Announced(stage, on_line)
         flags = ["--force"] if force else []
-        self._run(["repro", "--single-item", *flags, stage], watch, limit_s=limit_s)
-        return found[0] if found else "restored"  # DVC announces every command that it runs
+        self._run(["repro", "--single-item", *flags, stage], found.watch, limit_s=limit_s)
+        return found.state or "restored"  # DVC announces every command that it runs
+
+    def restore(self, stage: str) -> State | None:
+        """Restore a stage's outs if that is possible without running it; ``None`` if it would have to run.
+
+        DVC has no option for that, so it gets a shell that executes nothing.
+        """
+        found = _Announced(stage)
+        try:
+            self._run(["repro", "--single-item", stage], found.watch, variables={"SHELL": _NO_SHELL})
+        except DvcError:
+            if found.state == "ran":
+                return None
+            raise
+        return found.state or "restored"
 
     def push(self, *stages: str) -> None:
         """Upload the outputs of stages, and their entries of the run cache, to the remote.
@@ -129,6 +153,11 @@ class Dvc:
         """
         self._run(["checkout", "--quiet", *(["--force"] if force else []), *targets])
 
+    def check(self) -> None:
+        """Raise ``Cancelled`` if the run is ending."""
+        if self._stopping:
+            raise Cancelled("the run is ending")
+
     def stop(self) -> None:
         """End every running command with all its children, and refuse new ones."""
         with self._lock:
@@ -142,6 +171,7 @@ class Dvc:
         on_line: OnLine | None = None,
         root: Path | None = None,
         limit_s: float | None = None,
+        variables: Mapping[str, str] | None = None,
     ) -> Sequence[str]:
         """Run a command; returns the last lines that it and its stage printed."""
         mark = processes.new_mark(self.root)
@@ -149,7 +179,7 @@ class Dvc:
             if self._stopping:
                 raise Cancelled("the run is ending")
             command = ["--wait-for-lock", *arguments]
-            environment = {**self._environment, processes.MARK: mark}
+            environment = {**self._environment, **(variables or {}), processes.MARK: mark}
             process = processes.start("dvc", command, root or self.root, environment, subprocess.PIPE)
             self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)

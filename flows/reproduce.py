@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -34,17 +34,20 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.states import Crashed
 
 from flows import server, storage
+from flows.assets.events import Assets
 from flows.committed import drop_absent, sort_lock
 from flows.deployment.definition import require_remote
-from flows.dvc import Cancelled, Dvc, require_project
+from flows.dvc import Cancelled, Dvc, OnLine, require_project
+from flows.dvc import State as DvcState
 from flows.graph import Graph, load_graph
 from flows.guard.lock import Hold, held
 from flows.guard.remote import describe, preflight
 from flows.notices.hooks import tell
 from flows.plan import missing_data, out_of_date
+from flows.pools.away import Away
 from flows.pools.retries import with_retries
 from flows.pools.run import run_stage
-from flows.pools.table import Needs, needs
+from flows.pools.table import needs
 from flows.pushes import TASK, Pushes, ended, push_task
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
@@ -110,6 +113,7 @@ def reproduce(
             run.execute()
         except BaseException:
             run.dvc.stop()  # the run was cancelled or crashed: end its stages
+            run.away.stop()
             raise
         rows = [outcome.as_row() for outcome in run.outcomes.values()]
         create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
@@ -143,7 +147,10 @@ class Run:
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
         self.needs = needs(root, graph.stages)
-        self._stage = _stage_task(self.dvc, graph, self.terminal, Guard(root) if pull else None, self.needs)
+        self.away = Away(self.dvc, graph, self.needs, self.address)
+        self._assets = Assets(root, graph, self.address)
+        guard = Guard(root) if pull else None
+        self._stage = _stage_task(root, graph, self.terminal, guard, self._run_stage, self._assets)
         self._pushes = Pushes(push_task(self.dvc, self.terminal))
 
     def report(self, hold: Hold) -> None:
@@ -164,13 +171,15 @@ class Run:
             drop_absent(self.root, stale)
         for name in self.selected - stale:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
+        self._assets.emit(sorted(self.selected - stale), "up to date")
+        self.away.check(stale)
         ranks = self.graph.ranks()
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
         running: set[str] = set()
         finished: SimpleQueue[str] = SimpleQueue()
         while waiting or running:
-            for name in self._ready(waiting)[: self.jobs - len(running)]:
+            for name in self._startable(waiting, running):
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
@@ -189,7 +198,7 @@ class Run:
                 for other in blocked.intersection(waiting):
                     self.outcomes[other] = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
                 waiting = [other for other in waiting if other not in blocked]
-            else:
+            elif name not in self.away.ran:
                 self._pushes.add(name)
         self.unpushed = self._pushes.end()
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
@@ -218,9 +227,18 @@ class Run:
         """The reasons of the stages that failed."""
         return {outcome.name: outcome.reason for outcome in self.outcomes.values() if outcome.state == "failed"}
 
-    def _ready(self, waiting: list[str]) -> list[str]:
+    def _startable(self, waiting: list[str], running: set[str]) -> list[str]:
+        """The stages whose inputs exist: all of other pools, and as many as there are free jobs here."""
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
-        return [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
+        ready = [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
+        here = [name for name in ready if self.needs[name].is_here]
+        free = self.jobs - sum(self.needs[name].is_here for name in running)
+        return [name for name in ready if not self.needs[name].is_here or name in here[:free]]
+
+    def _run_stage(self, name: str, force: bool, on_line: OnLine) -> DvcState:
+        if self.needs[name].is_here:
+            return run_stage(self.dvc, name, force, on_line, self.needs[name])
+        return self.away.run(name, force, on_line)
 
     def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
         state = ended(future)
@@ -253,11 +271,16 @@ def end_flow_run(flow_run_id: str, reason: str) -> None:
 
 
 def _stage_task(
-    dvc: Dvc, graph: Graph, terminal: Terminal, guard: Guard | None, needs: Mapping[str, Needs]
+    root: Path,
+    graph: Graph,
+    terminal: Terminal,
+    guard: Guard | None,
+    run: Callable[[str, bool, OnLine], DvcState],
+    assets: Assets,
 ) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         start, logger = time.monotonic(), get_run_logger()
-        with stage_log(dvc.root, name) as log:
+        with stage_log(root, name) as log:
 
             def on_line(line: str) -> None:
                 terminal.print(name, line)
@@ -266,11 +289,12 @@ def _stage_task(
 
             if guard is not None and not force:
                 guard.provide_stage(graph.stages[name])
-            state = run_stage(dvc, name, force, on_line, needs[name])
+            state = run(name, force, on_line)
         definition = graph.stages[name]
         for path in definition.figures if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
-            create_markdown_artifact(metrics_table(dvc.root / path), key=key, description=path)
+            create_markdown_artifact(metrics_table(root / path), key=key, description=path)
+        assets.emit([name], state)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
     return Task(stage, name="stage", task_run_name="{name}", **TASK)

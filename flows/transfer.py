@@ -46,7 +46,7 @@ class Transfer:
         Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
         """
         config = _config(root)
-        with _dvc_lock(root):
+        with dvc_lock(root):
             lock = read_lock(root)
         stages = tuple(lock[name] for name in names if name in lock)
         hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
@@ -120,7 +120,7 @@ def _remote(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _dvc_lock(root: Path) -> Iterator[None]:
+def dvc_lock(root: Path) -> Iterator[None]:
     """Hold DVC's lock, so that the block never reads a file that DVC writes in several steps."""
     path = root / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)

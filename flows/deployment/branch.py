@@ -30,11 +30,7 @@ class Clone:
 
         Raises ``TransientError`` if the repository does not answer, and ``DataError`` if it has no such branch.
         """
-        if not (folder / ".git").is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            _git(folder, "init", "-q")
-            _git(folder, "remote", "add", "origin", repository)
-        _git(folder, "remote", "set-url", "origin", repository)
+        _connect(folder, repository)
         found = _tried(folder, "ls-remote", "--heads", "origin", f"refs/heads/{branch}")
         if found.returncode:
             raise TransientError(f"{repository}: cannot be read ({_why(found)})")
@@ -44,6 +40,24 @@ class Clone:
         _git(folder, "checkout", "-q", "--force", "--detach", f"refs/remotes/origin/{branch}")
         _git(folder, "clean", "-q", "-d", "--force")
         return cls(folder, _git(folder, "rev-parse", "HEAD"))
+
+    @classmethod
+    def at(cls, folder: Path, repository: str, commit: str) -> Clone:
+        """Clone, or fetch and check out one commit of any branch; files that git ignores stay.
+
+        Raises ``TransientError`` if the repository does not answer, and ``DataError`` if it has no such commit.
+        """
+        _connect(folder, repository)
+        known = ("cat-file", "-e", f"{commit}^{{commit}}")
+        if _tried(folder, *known).returncode:
+            fetched = _tried(folder, "fetch", "-q", "--prune", "origin", "+refs/heads/*:refs/remotes/origin/*")
+            if fetched.returncode:
+                raise TransientError(f"{repository}: cannot be read ({_why(fetched)})")
+        if _tried(folder, *known).returncode:
+            raise DataError(f"{repository}: no branch has commit {commit}; push it")
+        _git(folder, "checkout", "-q", "--force", "--detach", commit)
+        _git(folder, "clean", "-q", "-d", "--force")
+        return cls(folder, commit)
 
     def changed(self, paths: Sequence[str]) -> list[str]:
         """Those of ``paths`` that differ from the head, new files included."""
@@ -83,6 +97,14 @@ class Clone:
 
     def _author(self) -> dict[str, str]:
         return {key: value for key, value in _AUTHOR.items() if not _tried(self.folder, "config", key).stdout.strip()}
+
+
+def _connect(folder: Path, repository: str) -> None:
+    if not (folder / ".git").is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        _git(folder, "init", "-q")
+        _git(folder, "remote", "add", "origin", repository)
+    _git(folder, "remote", "set-url", "origin", repository)
 
 
 def _git(folder: Path, *arguments: str) -> str:

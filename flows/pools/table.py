@@ -19,7 +19,8 @@ FILE = Path("infra/resources.yaml")
 HERE = "here"
 """The pool of stages that run in the folder of the flow."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_COLUMNS = ("pool", "gpus", "memory", "time", "retries", "slots")
+_COLUMNS = ("pool", "gpus", "memory", "time", "wait", "retries", "slots")
+_TIMES = ("time", "wait")
 Count = Annotated[int, Field(ge=0)]
 
 
@@ -40,6 +41,7 @@ class Line(Section):
     gpus: Count | None = None
     memory: str | None = None
     time: str | None = None
+    wait: str | None = None
     retries: Retries | None = None
     slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
 
@@ -57,12 +59,16 @@ class Resources(Section):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one stage needs: its pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots."""
+    """What one stage needs: its pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
+
+    ``wait_s`` is how long it waits for a pool that has no worker.
+    """
 
     pool: str = HERE
     gpus: int = 0
     memory: str = ""
     time_s: float | None = None
+    wait_s: float = 600.0
     retries: Retries = field(default_factory=Retries)
     slots: Mapping[str, int] = field(default_factory=dict)
 
@@ -86,7 +92,8 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
         return {name: Needs() for name in stages}
     lines = read_settings(Resources, root / FILE).stages
     for line in lines:
-        _seconds(line)
+        for column in _TIMES:
+            _seconds(line, column)
     profile = str(read_yaml(root / PARAMS_FILE).get("profile", "")) if (root / PARAMS_FILE).exists() else ""
     return {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
 
@@ -100,18 +107,18 @@ def _merged(lines: list[Line]) -> Needs:
     found: dict[str, Any] = {}
     for column in _COLUMNS:
         line = next((line for line in lines if getattr(line, column) is not None), None)
-        if line is not None and column == "time":
-            found["time_s"] = _seconds(line)
-        elif line is not None:
-            found[column] = getattr(line, column)
+        if line is not None:
+            is_time = column in _TIMES
+            found[f"{column}_s" if is_time else column] = _seconds(line, column) if is_time else getattr(line, column)
     return Needs(**found)
 
 
-def _seconds(line: Line) -> float | None:
-    """The time limit in seconds; raises ``DataError`` if it is not a number with a unit."""
-    if line.time is None:
+def _seconds(line: Line, column: str) -> float | None:
+    """A time in seconds; raises ``DataError`` if it is not a number with a unit."""
+    text = getattr(line, column)
+    if text is None:
         return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", line.time)
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if found is None or float(found[1]) == 0:
-        raise DataError(f"{FILE}: {line.stage}: time is {line.time!r}; expected for example 30m, 6h or 2d")
+        raise DataError(f"{FILE}: {line.stage}: {column} is {text!r}; expected for example 30m, 6h or 2d")
     return float(found[1]) * _UNITS_S[found[2]]

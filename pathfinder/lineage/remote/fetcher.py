@@ -5,13 +5,14 @@ DVC takes the bytes of a ``.dir`` object as they are. An edited one would make i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.progress import Progress
+from pathfinder.lineage.history import overlap
 from pathfinder.lineage.stores import object_file, object_key, parse_listing, stores
 from pathfinder.provenance.hashing import digest_chunks
 from pathfinder.sources.remote import READERS, Store
@@ -26,10 +27,11 @@ class Fetcher:
         self.store, self.sha256 = store, sha256
         self.cache = next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
 
-    def provide(self, outs: Mapping[str, str]) -> int:
+    def provide(self, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
         """Get the objects of ``outs`` (md5 by path), with all files of folders, into the cache; returns their number.
 
-        Raises ``DataError`` if an object is missing or does not have its digest, or a listing leaves its folder.
+        With ``parts``, only those files of folders that are one of these paths or below one. Raises ``DataError`` if an
+        object is missing or does not have its digest, or a listing leaves its folder.
         """
         wanted = {md5: path for path, md5 in outs.items()}
         folders = {md5: path for md5, path in wanted.items() if md5.endswith(".dir")}
@@ -42,7 +44,8 @@ class Fetcher:
             for name, inner in listing.items():
                 if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
                     raise DataError(f"the listing of {path}: names {name}, which is outside of the folder")
-                wanted[inner] = f"{path}/{name}"
+                if not parts or any(overlap(f"{path}/{name}", part) for part in parts):
+                    wanted[inner] = f"{path}/{name}"
         self._install({md5: path for md5, path in wanted.items() if md5 not in folders})
         return len(wanted)
 

@@ -1,0 +1,130 @@
+"""The worker's side of a stage on another machine: a flow that runs one stage of one commit in a clone of its own.
+
+The clones are in the folder ``PATHFINDER_CLONES`` of the worker's environment (default: ``~/.cache/pathfinder/clones``)
+and stay, with their caches, journals and checkpoints. Each run takes the first clone that no other run uses.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_table_artifact
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+from pydantic import Field
+
+from flows import storage
+from flows.deployment.branch import Clone
+from flows.deployment.definition import require_remote
+from flows.dvc import Dvc
+from flows.guard.lock import held
+from flows.pools import made
+from flows.pools.inputs import Outs, place
+from flows.pools.retries import class_of
+from flows.pools.run import run_stage
+from flows.pools.table import needs
+from flows.terminal import Terminal
+from pathfinder.core.io import DataError, PathfinderError, write_text
+from pathfinder.core.params import PARAMS_FILE
+from pathfinder.provenance.environment import FLOW_RUN, git
+from pathfinder.sources.remote import open_store
+
+CLONES = "PATHFINDER_CLONES"
+_DEFAULT = Path(".cache/pathfinder/clones")
+_MOST_CLONES = 64
+
+
+def run_name() -> str:
+    """The name of the run of a stage: the stage and the commit."""
+    parameters = flow_run.get_parameters()
+    return f"{parameters.get('name')} at {str(parameters.get('commit'))[:8]}"
+
+
+@flow(name="stage", flow_run_name=run_name, persist_result=False)
+def stage(
+    name: Annotated[str, Field(description="The stage, as `pathfinder plan` names it")],
+    commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$|^[0-9a-f]{64}$")],
+    params: str = "",
+    inputs: dict[str, Outs] | None = None,
+    force: bool = False,
+    remote: str = "",
+    parent: str = "",
+) -> State[Any]:
+    """Run one stage of a commit with inputs from the remote, push what it makes, and hand its digests back.
+
+    The flow `reproduce` starts this for the stages that infra/resources.yaml sends to a pool.
+
+    Args:
+        name: The stage.
+        commit: The commit whose code runs; git's origin has it.
+        params: The text of params.yaml; empty for that of the commit.
+        inputs: The outs of the stages before it, as dvc.lock has them, by stage.
+        force: Run the stage even if its result for these inputs is known.
+        remote: Where the flow stores results; the worker must use the same place.
+        parent: The flow run that waits for the stage.
+    """
+    terminal, logger = Terminal(), get_run_logger()
+
+    def say(line: str) -> None:
+        terminal.print(name, line)
+        logger.info("%s", line)
+
+    try:
+        _require_same(remote)
+        with _clone(_origin(), commit) as folder:
+            say(f"{name} runs on {platform.node()} in clone {folder}, commit {commit[:12]}")
+            if params:
+                write_text(folder / PARAMS_FILE, params)
+            address = storage.configure(folder)
+            dvc = Dvc(folder, {FLOW_RUN: parent or flow_run.get_id() or ""})
+            try:
+                objects = place(dvc, name, inputs or {})
+                say(f"{objects} objects of inputs are in place")
+                state = run_stage(dvc, name, force, say, needs(folder, [name])[name])
+                dvc.push(name)
+            finally:
+                dvc.stop()
+            store = open_store(address if "://" in address else str(folder / address))
+            result = made.hand_back(folder, name, state, store)
+    except PathfinderError as error:
+        say(str(error))
+        return Failed(name=class_of(error).capitalize(), message=str(error))
+    create_table_artifact(table=result.rows(), key=made.KEY, description=f"What {name} made, at {commit}")
+    return Completed(message=f"{name} {state} on {platform.node()}")
+
+
+def _require_same(remote: str) -> None:
+    require_remote()
+    own = os.environ.get(storage.REMOTE, "").strip()
+    if remote and remote != own:
+        raise DataError(
+            f"the run stores results in {remote}, this worker in {own}; give both the same {storage.REMOTE}"
+        )
+
+
+def _origin() -> str:
+    """The repository that this flow's own code comes from."""
+    return (git("remote", "get-url", "origin") or "").strip() or str(Path.cwd())
+
+
+@contextlib.contextmanager
+def _clone(repository: str, commit: str) -> Iterator[Path]:
+    """The first clone that no other run uses, at a commit."""
+    home = Path(os.environ.get(CLONES) or Path.home() / _DEFAULT).absolute()
+    with contextlib.ExitStack() as stack:
+        for number in range(1, _MOST_CLONES + 1):
+            folder = home / str(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(DataError):
+                stack.enter_context(held(folder)).name_flow_run(flow_run.get_id() or "")
+                break
+        else:
+            raise DataError(f"{home}: all {_MOST_CLONES} clones are in use; start fewer runs at once on this worker")
+        yield Clone.at(folder, repository, commit).folder

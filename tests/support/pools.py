@@ -1,0 +1,165 @@
+"""Three clones of a miniature project on three machines: they share a git remote, a bucket and a Prefect server."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from flows import server
+from tests.support.miniature import GIT, ROOT, dvc, miniature
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
+
+POOLS = {"download": "cpu", "train@full": "gpu", "train@plain": "judge"}
+_CONFIG = """\
+[core]
+    remote = storage
+    analytics = false
+[cache]
+    type = copy
+['remote "embedded"']
+    url = ../world
+['remote "storage"']
+    url = ../.pathfinder/storage
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A git remote, a bucket and a Prefect server, and the folder below which clones are made."""
+
+    folder: Path
+    origin: Path
+    environment: Mapping[str, str]
+    url: str
+
+    def clone(self, name: str) -> Path:
+        """A clone, as someone else makes it."""
+        subprocess.run(["git", "clone", "-q", str(self.origin), str(self.folder / name)], check=True)
+        return self.folder / name
+
+    def start(self, clone: Path, *words: str, **more: str) -> subprocess.Popen[str]:
+        """Run Python in a clone, with the code of the clone."""
+        return subprocess.Popen(
+            [sys.executable, *words],
+            cwd=clone,
+            env={**self.environment, "PYTHONPATH": str(clone), **more},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, clone: Path, *words: str, code: int = 0, **more: str) -> str:
+        """Run Python in a clone; returns its output."""
+        process = self.start(clone, *words, **more)
+        output, _ = process.communicate(timeout=600)
+        assert process.returncode == code, output
+        return output
+
+    @contextmanager
+    def worker(self, pool: str) -> Iterator[Path]:
+        """A worker of a pool; yields the folder with its clones."""
+        folder = self.folder / f"worker-{pool}"
+        folder.mkdir()
+        words = ("-m", "prefect", "worker", "start", "--pool", f"pathfinder-{pool}", "--type", "process")
+        with (folder / "log.txt").open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                cwd=folder,
+                env={**self.environment, "PATHFINDER_CLONES": str(folder)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield folder
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+
+
+def project(folder: Path, resources: str) -> Path:
+    """The miniature project with the whole code and a table of resources, committed."""
+    made = miniature(folder / "made")
+    target = folder / "project"
+    target.mkdir()
+    for name in ("stages", "data", "infra", "dvc.yaml", "params.yaml", ".gitignore", ".dvcignore", "data.dvc"):
+        source = made / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
+    for name in ("pathfinder", "flows"):
+        shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(made / "pathfinder/mixing", target / "pathfinder/mixing")
+    shutil.copytree(ROOT / "infra/profiles", target / "infra/profiles")
+    (target / "infra/resources.yaml").write_text(resources)
+    (target / ".dvc").mkdir()
+    (target / ".dvc/config").write_text(_CONFIG)
+    (target / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    (target / "data.dvc").write_text((target / "data.dvc").read_text().rstrip() + "\n  remote: embedded\n")
+    subprocess.run(["git", "init", "-q", "-b", "main"], cwd=target, check=True)
+    dvc(target, "commit", "-q", "--force", "data.dvc")
+    dvc(target, "push", "-q", "data.dvc")
+    subprocess.run([*GIT, "add", "-A"], cwd=target, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "project"], cwd=target, check=True)
+    return target
+
+
+@contextmanager
+def site(folder: Path, resources: str) -> Iterator[Site]:
+    """A project in a git remote, its server with a deployment for each pool, and a bucket."""
+    origin = folder / "origin.git"
+    subprocess.run(["git", "clone", "-q", "--bare", str(project(folder, resources)), str(origin)], check=True)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_R"))}
+    with s3_server() as endpoint:
+        remote = s3_bucket(endpoint)
+        url = server.start_server(folder).url
+        try:
+            bucket = {**s3_environment(endpoint), "PATHFINDER_REMOTE": remote, "DVC_NO_ANALYTICS": "1"}
+            environment = {**kept, **server.environment(folder, url), **bucket, "OMP_NUM_THREADS": "1"}
+            environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+            found = Site(folder, origin, environment, url)
+            _deploy(found)
+            yield found
+        finally:
+            server.stop(folder, "server")
+
+
+def _deploy(here: Site) -> None:
+    variables = {name: here.environment[name] for name in ("PATHFINDER_REMOTE", "PATHFINDER_S3_ENDPOINT")}
+    deployments = [
+        {
+            "name": pool,
+            "entrypoint": "flows/pools/stage.py:stage",
+            "work_pool": {"name": f"pathfinder-{pool}", "job_variables": {"env": variables}},
+        }
+        for pool in POOLS.values()
+    ]
+    pull = [{"prefect.deployments.steps.git_clone": {"repository": here.origin.as_uri(), "branch": "main"}}]
+    clone = here.clone("deployer")
+    (clone / "prefect.yaml").write_text(yaml.safe_dump({"name": "p", "pull": pull, "deployments": deployments}))
+    words = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in POOLS.values()]
+    here.run(clone, "-c", PREFECT, json.dumps([*words, ["--no-prompt", "deploy", "--all"]]))
+
+
+PREFECT = """\
+import json, sys
+from prefect.cli import app
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["prefect", *words]
+    try:
+        app()
+    except SystemExit as end:
+        if end.code:
+            raise
+"""
