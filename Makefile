@@ -133,7 +133,7 @@ test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
 
-faults: $(DEV_STAMP)  ## put every mended fault back and see its test fail, then run under random faults
+faults: $(DEV_STAMP)  ## put every fixed fault back and see its test fail, then run under random faults
 	@python -m tests.faults
 	@python -m tests.faults.kills
 

@@ -1,1 +1,1 @@
-"""Defects that were mended, put back one at a time, and runs under random faults: ``make faults``."""
+"""Defects that were fixed, put back one at a time, and runs under random faults: ``make faults``."""

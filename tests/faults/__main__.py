@@ -1,4 +1,4 @@
-"""Put mended faults back into clones of the tree, one at a time, and see a named test fail on each.
+"""Put fixed faults back into clones of the tree, one at a time, and see a named test fail on each.
 
 Exits with status 1 if a fault goes unnoticed. Without a name, all faults of the catalogue are put back.
 """

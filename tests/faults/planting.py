@@ -1,4 +1,4 @@
-"""Put a mended defect back into a clone of the tree, and see the test fail that must notice it.
+"""Put a fixed defect back into a clone of the tree, and see the test fail that must notice it.
 
 A fault is a replacement of named lines. It is an error if the lines are not found, if the test fails without the
 fault, or if it passes with it.
@@ -22,20 +22,20 @@ _SKIPPED = -2
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: the lines that mend it, what they replaced, and the test that notices."""
+    """A fault: the lines that fix it, what they replaced, and the test that notices."""
 
     key: str
     words: str
     file: str
-    mended: str
+    fixed: str
     faulty: str
     test: str
 
     def edited(self, text: str) -> str:
         """The text of the file with the fault; raises ``ValueError`` if the text has no such lines."""
-        if self.mended not in text:
-            raise ValueError(f"{self.file} has no {self.mended!r}: the row {self.key} of the catalogue is out of date")
-        return text.replace(self.mended, self.faulty)
+        if self.fixed not in text:
+            raise ValueError(f"{self.file} has no {self.fixed!r}: the row {self.key} of the catalogue is out of date")
+        return text.replace(self.fixed, self.faulty)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
-from tests.faults.planting import Fault, plant
+from tests.faults.planting import plant
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = [fault for faults in GROUPS.values() for fault in faults]
@@ -25,17 +26,24 @@ def test_every_row_names_lines_and_a_test_that_exist(group: str) -> None:
         assert edited != text, fault
         if fault.file.endswith(".py"):
             ast.parse(edited)
-        assert _test_exists(fault), f"{fault.key}: there is no {fault.test}"
+        assert _test_exists(fault.test), f"{fault.key}: there is no {fault.test}"
 
 
-def _test_exists(fault: Fault) -> bool:
-    file, _, name = fault.test.partition("[")[0].partition("::")
+def _test_exists(test: str) -> bool:
+    file, _, name = test.partition("[")[0].partition("::")
     if not (ROOT / file).is_file():
         return False
     functions = {
         node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
     }
     return not name or name in functions
+
+
+def test_every_test_of_the_page_exists() -> None:
+    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py::\w+)`", page)
+    assert len(named) > 20
+    assert [name for name in named if not _test_exists(name)] == []
 
 
 def test_a_name_selects_a_row_a_pattern_or_a_group() -> None:
@@ -60,9 +68,9 @@ def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
     (fault,) = select(["separator"])
     before = (copy / fault.file).read_bytes()
     assert plant(fault, copy).problem == ""
-    harmless = replace(fault, faulty=fault.mended + "  # still mended")
+    harmless = replace(fault, faulty=fault.fixed + "  # still fixed")
     assert plant(harmless, copy).problem == f"{fault.test} passes"
-    assert "out of date" in plant(replace(fault, mended="no such line"), copy).problem
+    assert "out of date" in plant(replace(fault, fixed="no such line"), copy).problem
     assert plant(replace(fault, test="tests/core/no_such_test.py"), copy).problem.endswith("ends with status 4")
     assert (copy / fault.file).read_bytes() == before
 

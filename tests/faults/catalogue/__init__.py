@@ -1,4 +1,4 @@
-"""Every fault that was found, reported as broken and mended: what puts it back, and the test that notices."""
+"""Every fault that was found, reported as broken and fixed: what puts it back, and the test that notices."""
 
 from __future__ import annotations
 
