@@ -1,0 +1,151 @@
+"""What passes between the flow and a worker: committed code, inputs, and results that are checked before they count."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import State as RunState
+from prefect.states import Cancelled, Crashed, Failed
+
+from flows import storage
+from flows.committed import drop
+from flows.dvc import Dvc
+from flows.graph import load_graph
+from flows.pools.away import Away
+from flows.pools.code import changed_params, committed
+from flows.pools.inputs import needed, place
+from flows.pools.made import Made, compare, hand_back, receive
+from flows.pools.retries import WorkerLost
+from flows.pools.run import run_stage
+from flows.pools.table import Needs
+from pathfinder.core.io import DataError, TransientError
+from pathfinder.lineage.stores import object_file
+from pathfinder.sources.remote import open_store
+from tests.flows.conftest import Project
+from tests.flows.test_branch import git
+
+STAGE = "square@even"
+
+
+def published(project: Project) -> Path:
+    """The project in git, with an origin that has its commit; returns the origin."""
+    (project.root / ".gitignore").write_text("/out/\n/metrics/\n/.pathfinder/\n/ran.txt\n__pycache__/\n")
+    (project.root / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
+    git(project.root, "checkout", "-q", "-b", "main")
+    git(project.root, "add", ".")
+    git(project.root, "commit", "-qm", "A small project")
+    origin = project.root.parent / f"{project.root.name}.git"
+    git(project.root, "clone", "-q", "--bare", ".", str(origin))
+    git(project.root, "remote", "add", "origin", str(origin))
+    return origin
+
+
+def test_only_code_that_everyone_can_fetch_is_sent(project: Project) -> None:
+    root = project.root
+    with pytest.raises(DataError, match="no git commit"):
+        committed(root, load_graph(root), [STAGE])
+    published(project)
+    graph = load_graph(root)
+    head = committed(root, graph, [STAGE])
+    assert (len(head), changed_params(root)) == (40, "")
+    (root / "notes.txt").write_text("no stage reads this\n")
+    (root / "params.yaml").write_text("count: 5\n")
+    assert committed(root, graph, [STAGE]) == head
+    assert changed_params(root) == "count: 5\n", "parameters are sent, not committed"
+    (root / "make.py").write_text((root / "make.py").read_text() + "\n")
+    with pytest.raises(DataError, match=r"^make.py: not committed; .* `pool: here` in infra/resources.yaml"):
+        committed(root, graph, [STAGE])
+    git(root, "commit", "-qm", "A change", "make.py")
+    with pytest.raises(DataError, match=r"is not on git's origin, where workers get their code; push it"):
+        committed(root, graph, [STAGE])
+    git(root, "push", "-q", "origin", "main")
+    assert committed(root, graph, [STAGE]) != head
+
+
+def test_a_result_comes_back_as_the_worker_named_it(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = published(project)
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "bucket"))
+    worker = Dvc(tmp_path / "clone")
+    git(tmp_path, "clone", "-q", str(origin), "clone")
+    flow = Dvc(project.root)
+    for each in (flow, worker):
+        storage.configure(each.root)
+    store = open_store(str(tmp_path / "bucket"))
+
+    run_stage(flow, "numbers", False, print, Needs())
+    assert flow.restore(STAGE) is None, "nothing has made it yet"
+    assert project.ran() == ["numbers"], "and to ask does not run it"
+    flow.push("numbers")
+    inputs = needed(flow.root, load_graph(flow.root), STAGE)
+    assert list(inputs) == ["numbers"]
+
+    assert place(worker, STAGE, inputs) == 1
+    assert run_stage(worker, STAGE, False, print, Needs()) == "ran"
+    assert (worker.root / "ran.txt").read_text().split()[0] == "even", "the stage before it did not run there"
+    worker.push(STAGE)
+    made = hand_back(worker.root, STAGE, "ran", store)
+    assert Made.from_rows(made.rows()) == made
+    assert made.outs.keys() == {"out/even.txt", "metrics/even.json"}
+
+    with pytest.raises(DataError, match="which is no entry of a run cache"):
+        receive(flow.root, STAGE, replace(made, runs={"../../etc/x": "0"}), store)
+    (key,) = made.runs
+    with pytest.raises(DataError, match="the worker named 00; it was changed"):
+        receive(flow.root, STAGE, replace(made, runs={key: "00"}), store)
+    path = object_file(tmp_path / "bucket", made.outs["out/even.txt"])
+    content, mode = path.read_bytes(), path.stat().st_mode
+    path.chmod(0o644)
+    path.write_bytes(b"0\n")
+    with pytest.raises(DataError, match="changed in the remote and is not installed"):
+        receive(flow.root, STAGE, made, store)
+    path.write_bytes(content)
+    path.chmod(mode)
+
+    receive(flow.root, STAGE, made, store)
+    drop(flow.root, {STAGE})
+    assert flow.restore(STAGE) == "restored"
+    compare(flow.root, STAGE, made)
+    assert project.ran() == []
+    assert (flow.root / "out/even.txt").read_bytes() == content
+    with pytest.raises(DataError, match=r"square@even: the worker made out/even.txt with md5 other, but here it is"):
+        compare(flow.root, STAGE, replace(made, outs={**made.outs, "out/even.txt": "other"}))
+
+
+@pytest.mark.parametrize(
+    ("state", "error", "message"),
+    [
+        (
+            Failed(name="Error", message="`dvc repro` failed:\nno"),
+            DataError,
+            "in pool gpu: `dvc repro` failed: no (run",
+        ),
+        (Failed(name="Transient", message="later"), TransientError, "later"),
+        (Crashed(message="no heartbeat"), WorkerLost, "no heartbeat"),
+        (Cancelled(), DataError, "was cancelled"),
+    ],
+)
+def test_a_run_that_did_not_complete_is_one_line(
+    project: Project, state: RunState[None], error: type[Exception], message: str
+) -> None:
+    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu")}, "s3://bucket")
+    run = FlowRun(id=uuid4(), flow_id=uuid4(), state=state)
+    with pytest.raises(error) as caught:
+        away._made(STAGE, run)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:
+    root = make_project().root
+    away = Away(Dvc(root), load_graph(root), {name: Needs() for name in load_graph(root).stages}, str(storage.DEFAULT))
+    away.check({STAGE})  # no stage leaves, so nothing is needed
+    away.needs = {**away.needs, STAGE: Needs(pool="gpu")}
+    with pytest.raises(DataError, match="square@even runs in pool gpu, but results stay in this folder"):
+        away.check({STAGE})
