@@ -158,6 +158,22 @@ def test_a_reader_never_finds_a_folder_missing_or_mixed(tmp_path: Path) -> None:
     assert all(seen)
 
 
+def test_a_folder_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target, gaps, replace = tmp_path / "model", [], Path.replace
+
+    def watched(self: Path, other: Path) -> Path:
+        moved = replace(self, other)
+        gaps.append(not target.exists())
+        return moved
+
+    monkeypatch.setattr(Path, "replace", watched)
+    for name in "ab":
+        with io.atomic_folder(target) as folder:
+            (folder / name).write_text("")
+    assert [path.name for path in target.iterdir()] == ["b"]
+    assert gaps == [False], "the second folder changes places with the first"
+
+
 def test_without_an_exchange_the_former_folder_is_moved_away_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

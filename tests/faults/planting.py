@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-_LIMIT_S = 300
+_LIMIT_S = 600
 _LOG = "faults.txt"
 _SKIPPED = -2
 
