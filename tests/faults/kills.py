@@ -79,7 +79,8 @@ def _counts(trials: Sequence[Trial]) -> list[int]:
 
 
 def _line(trial: Trial) -> str:
-    end = f"status {trial.ended}, {trial.resumes} resumes" if trial.ended != 0 else "ended right"
+    failed = f"status {trial.ended}, {trial.resumes} resumes, last line: {trial.last_line[:160]}"
+    end = failed if trial.ended != 0 else "ended right"
     hit = f"at {trial.at_s:.1f} s" if trial.hit else "after the end"
     problems = "".join(f"\n    {problem}" for problem in trial.problems)
     return f"trial {trial.number}: {trial.kind} {hit}: {end} ({trial.seconds:.0f} s){problems}"

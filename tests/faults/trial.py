@@ -35,13 +35,14 @@ the store (connections refused, or half of the requests answered with 503), or e
 
 @dataclass
 class Trial:
-    """A trial: its fault, how the run under the fault ended, how often it was resumed, and what was wrong."""
+    """A trial: its fault, how the run under the fault ended and its last line, the resumes, and what was wrong."""
 
     number: int
     kind: str
     at_s: float
     hit: bool = False
     ended: int | None = None
+    last_line: str = ""
     resumes: int = 0
     traceback: bool = False
     seconds: float = 0.0
@@ -84,6 +85,7 @@ def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) ->
     timer.start()
     trial.ended = _finish(process, lines)
     timer.join()
+    trial.last_line = next((line for line in reversed(lines) if line.strip()), "")
     if trial.ended is None:
         trial.problems.append("stuck")
     _no_orphans(trial, project)
