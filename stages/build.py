@@ -91,6 +91,7 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         made = decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
         write_parquet(DECISIONS_FILE, made)
         write_json(METRICS, trainset.accounting(gathered, chosen, dropped) | figures)
+        stored.clear()
         progress.advance()
 
 

@@ -22,7 +22,7 @@ from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.vllm_server import gpus_of
-from pathfinder.judge.answered_parts import add_parts, journal_path, require_servers
+from pathfinder.judge.answered_parts import journal_path, move_parts, require_servers
 from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
@@ -67,7 +67,7 @@ def main(*, part: Annotated[str, "answer only this part of the prompts, for exam
             if only is not None:
                 labelling.run(only)
                 return
-            add_parts(journal)
+            move_parts(journal)
             labelling.run()
             figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
     labels = labels_of(steps, verdicts)

@@ -58,6 +58,7 @@ def main(*, part: Annotated[str, "do only this part of the work, for example 2/3
     figures = sum(counts.values(), Counts()).figures() | repeat_figures(keys)
     figures |= {"trajectories": tables["trajectories"].rows, "preset": params.prepare.preset}
     write_json(METRICS, figures | {"sources": {source: found.figures() for source, found in counts.items()}})
+    parts.clear()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """Parts of labelling: the answers to a share of the prompts, each part in a journal of its own.
 
-A prompt belongs to a part by its digest, so all its answers are in one journal. The journals of the parts are beside
-that of the stage, ``part-2-of-3.jsonl``, and the stage adds the answers that it lacks to its own before it asks. Only
-servers answer parts: in process, an answer depends on the others of its batch.
+A prompt belongs to a part by its digest, so all its answers are in one journal. The folder of a part is beside that of
+the stage and has the part at the end of its name. The stage moves the answers of all parts to its own journal before it
+asks. Only servers answer parts: in process, an answer depends on the others of its batch.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -19,8 +20,8 @@ _JOURNAL = "journal.jsonl"
 
 
 def journal_path(folder: Path, part: Part | None) -> Path:
-    """The journal of the stage or of one part of it."""
-    return folder / (_JOURNAL if part is None else f"part-{part}.jsonl")
+    """The journal of the stage, whose folder this is, or of one part of it."""
+    return (folder if part is None else folder.with_name(f"{folder.name}-{part}")) / _JOURNAL
 
 
 def require_servers(params: Label) -> None:
@@ -32,18 +33,21 @@ def require_servers(params: Label) -> None:
         )
 
 
-def add_parts(journal: Journal) -> int:
-    """Add the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
+def move_parts(journal: Journal) -> int:
+    """Move the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
 
     Raises ``DataError`` if a part's journal is damaged or its process still runs.
     """
-    before = len(journal)
-    for path in sorted(journal.path.parent.glob("part-*.jsonl")):
+    before, folder = len(journal), journal.path.parent
+    parts = sorted(folder.parent.glob(f"{folder.name}-*-of-*/{_JOURNAL}"))
+    for path in parts:
         with Journal(path):  # verifies every line, and excludes a writer
             for _, line in read_jsonl(path):
                 if line["key"] not in journal:
                     journal.write(line["key"], line["value"])
     journal.sync()
+    for path in parts:
+        shutil.rmtree(path.parent)
     if added := len(journal) - before:
-        print(f"label: {added} answers of parts added to {journal.path}", file=sys.stderr, flush=True)
+        print(f"label: {added} answers of {len(parts)} parts moved to {journal.path}", file=sys.stderr, flush=True)
     return added

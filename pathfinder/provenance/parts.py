@@ -1,14 +1,15 @@
 """Parts of a stage's work that any machine computes and the stage merges into the bytes of one process.
 
 ``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
-``.pathfinder/parts/prepare/<digest>/2-of-3/``. The digest is that of everything that determines the result: inputs,
-parameters, code and locked packages. The stage itself uses the parts of its own digest and computes what they lack. A
-part appears by one rename, so one that was killed leaves nothing. docs/scale.md shows the use.
+``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest is that of everything that determines the result: inputs,
+parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what they lack, and
+then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/scale.md shows the use.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,15 +64,14 @@ class Parts:
             self._identity = {"stage": self.stage, "inputs": self._describe(), "code": code_digest(self.stage)}
         return self._identity
 
-    @property
-    def folder(self) -> Path:
-        """The folder of the parts with this identity."""
-        return PARTS / self.stage / digest_of(self.identity)[:32]
+    def folder(self, part: Part) -> Path:
+        """The folder of a part with this identity."""
+        return PARTS / self.stage / f"{digest_of(self.identity)[:32]}-{part}"
 
     @contextmanager
     def writing(self, part: Part) -> Iterator[Path]:
         """Yield the folder for the files of a part; it appears, sealed, if the block succeeds."""
-        with atomic_folder(self.folder / str(part)) as folder:
+        with atomic_folder(self.folder(part)) as folder:
             yield folder
             write_json(folder / SEAL, {"part": str(part), "identity": self.identity, "files": _digests(folder)})
 
@@ -80,23 +80,32 @@ class Parts:
 
         A part that is damaged or has other inputs is not used; a line on standard error says why.
         """
-        if not (PARTS / self.stage).is_dir() or not self.folder.is_dir():
-            return {}
         sound: dict[int, dict[Part, Path]] = {}
-        for path in sorted(self.folder.iterdir()):
-            if path.is_dir() and _PART.fullmatch(path.name):
-                part = Part.parse(path.name)
-                if problem := self._problem(path, part):
-                    print(f"{path}: not used: {problem}; its work is done again", file=sys.stderr, flush=True)
-                else:
-                    sound.setdefault(part.count, {})[part] = path
+        for part, path in self._stored():
+            if problem := self._problem(path, part):
+                print(f"{path}: not used: {problem}; its work is done again", file=sys.stderr, flush=True)
+            else:
+                sound.setdefault(part.count, {})[part] = path
         if not sound:
             return {}
         count = max(sound, key=lambda count: (len(sound[count]) / count, -count))
         found = dict(sorted(sound[count].items()))
         note("parts", {str(part): sha256_file(path / SEAL) for part, path in found.items()})
-        print(f"{self.stage}: uses {len(found)} of {count} parts from {self.folder}", file=sys.stderr, flush=True)
+        print(f"{self.stage}: uses {len(found)} of {count} parts in {PARTS / self.stage}", file=sys.stderr, flush=True)
         return found
+
+    def clear(self) -> None:
+        """Delete the parts with this identity: the outputs of the stage replace them."""
+        for _, path in self._stored():
+            shutil.rmtree(path)
+
+    def _stored(self) -> list[tuple[Part, Path]]:
+        """The folders that have the names of parts with this identity."""
+        if not (PARTS / self.stage).is_dir():  # then no digest is computed
+            return []
+        start = self.folder(Part(1, 1)).name.removesuffix("1-of-1")
+        names = ((path.name.removeprefix(start), path) for path in (PARTS / self.stage).glob(f"{start}*"))
+        return sorted((Part.parse(name), path) for name, path in names if _PART.fullmatch(name) and path.is_dir())
 
     def _problem(self, path: Path, part: Part) -> str | None:
         """Why a part cannot be used."""

@@ -26,7 +26,7 @@ def write(parts: Parts, text: str) -> Path:
     part = Part.parse(text)
     with parts.writing(part) as folder:
         write_text(folder / "deep/rows.txt", f"rows of {part}")
-    return parts.folder / str(part)
+    return parts.folder(part)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -71,7 +71,7 @@ def test_the_count_with_the_largest_share_is_used() -> None:
 def test_a_part_of_other_inputs_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     other, parts = parts_of(files="other"), parts_of(files="a")
     write(parts, "2/2")
-    shutil.copytree(write(other, "1/2"), parts.folder / "1-of-2")
+    shutil.copytree(write(other, "1/2"), parts.folder(Part(2, 1)))
     assert [str(part) for part in parts.collect()] == ["2-of-2"]
     assert "1-of-2: not used: it was made from other inputs or by other code" in capsys.readouterr().err
 
@@ -95,7 +95,7 @@ def test_a_damaged_part_is_refused(name: str, content: str, says: str, capsys: p
 
 def test_a_renamed_part_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     parts = parts_of(files="a")
-    write(parts, "1/2").rename(parts.folder / "2-of-2")
+    write(parts, "1/2").rename(parts.folder(Part(2, 2)))
     assert parts.collect() == {}
     assert "part.json names another part" in capsys.readouterr().err
 
@@ -105,4 +105,14 @@ def test_an_interrupted_part_leaves_nothing() -> None:
     with pytest.raises(KeyboardInterrupt), parts.writing(Part(2, 1)) as folder:
         write_text(folder / "rows.txt", "half")
         raise KeyboardInterrupt
-    assert list(parts.folder.iterdir()) == []
+    assert list(parts.folder(Part(2, 1)).parent.iterdir()) == []
+
+
+def test_only_parts_of_the_same_inputs_are_deleted() -> None:
+    other, parts = parts_of(files="other"), parts_of(files="a")
+    kept = [write(other, "1/2"), parts.folder(Part(2, 1)).with_name("notes")]
+    kept[1].mkdir()
+    for text in ("1/2", "2/3"):
+        write(parts, text)
+    parts.clear()
+    assert sorted((Path(".pathfinder/parts/prepare")).iterdir()) == sorted(kept)

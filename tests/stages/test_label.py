@@ -226,6 +226,7 @@ def test_parts_give_the_bytes_of_one_process_and_no_prompt_is_asked_twice(projec
             label()
             assert server.calls == calls
             assert outs() == whole
+            assert len(list(Path(".pathfinder/label").iterdir())) == 1
 
 
 def test_the_stage_asks_what_a_part_with_a_spent_budget_has_left(project: Path) -> None:
@@ -240,7 +241,7 @@ def test_the_stage_asks_what_a_part_with_a_spent_budget_has_left(project: Path) 
         set_params(project, **openai, max_calls=3)
         with pytest.raises(BudgetSpentError):
             answer_part("2/2")
-        (half,) = Path(".pathfinder/label").glob("*/part-2-of-2.jsonl")
+        (half,) = Path(".pathfinder/label").glob("*-2-of-2/journal.jsonl")
         assert half.read_bytes().count(b"\n") == 3
         half.write_bytes(half.read_bytes()[:-5])  # a kill while it was written
         set_params(project, **openai)
@@ -257,7 +258,7 @@ def test_the_answers_of_another_judge_are_not_used(project: Path) -> None:
         set_params(project, engine="openai", base_urls=[server.url])
         label()
         assert server.calls == read_json(Path("metrics/label.json"))["calls"] > 0
-    assert len(list(Path(".pathfinder/label").iterdir())) == 2
+    assert [path.name.endswith("-1-of-1") for path in sorted(Path(".pathfinder/label").iterdir())].count(True) == 1
 
 
 def test_a_judge_in_process_answers_no_part(project: Path) -> None:

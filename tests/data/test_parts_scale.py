@@ -1,0 +1,81 @@
+"""Compare one process with three parts and their merging: conversion, and the search for near duplicates.
+
+Run: PATHFINDER_SCALE=1000000 pytest -m benchmarks -s tests/data/test_parts_scale.py
+
+The input is that of ``test_scale.py``. Every process has one core, as if each part had a machine of its own; the parts
+of a stage run one after the other. Memory is the kernel's peak (``VmHWM``) of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core.io import sha256_file, write_json
+from tests.data.test_scale import Figures, write_input, write_labels
+from tests.support.stage_inputs import write_params
+
+pytestmark = pytest.mark.benchmarks
+_SIZE = int(os.environ.get("PATHFINDER_SCALE", "50000"))
+_PARTS = 3
+_WRAPPED = """
+import os, pathlib, runpy, sys, time
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+target, name, *sys.argv[1:] = sys.argv[1:]
+start = time.perf_counter()
+runpy.run_module(name, run_name="__main__", alter_sys=True)
+peak = int(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")).split()[1])
+pathlib.Path(target).write_text(f"{time.perf_counter() - start} {sum(os.times()[:2])} {peak / 2**20}")
+"""
+
+
+def measured(root: Path, folder: Path, *words: str) -> Figures:
+    """Wall seconds, CPU seconds and peak GiB of ``python -m words`` in ``folder`` on one core."""
+    figures = folder / "figures"
+    command = [sys.executable, "-c", _WRAPPED, str(figures), *words]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=folder, env=environment, check=True, stderr=subprocess.DEVNULL)
+    wall, cpu, peak = map(float, figures.read_text().split())
+    return wall, cpu, peak
+
+
+def compared(root: Path, folder: Path, stage: str, outs: list[str]) -> None:
+    """Run a stage in one process and in parts, print their figures, and compare the outs."""
+
+    def digests() -> dict[str, str]:
+        files = [file for out in outs for path in [folder / out] for file in [path, *path.rglob("*")] if file.is_file()]
+        return {str(file): sha256_file(file) for file in files}
+
+    one = measured(root, folder, f"stages.{stage}")
+    whole = digests()
+    assert whole
+    parts = [measured(root, folder, f"stages.{stage}", "--part", f"{n}/{_PARTS}") for n in range(1, _PARTS + 1)]
+    stored = sum(file.stat().st_size for file in (folder / f".pathfinder/parts/{stage}").rglob("*") if file.is_file())
+    merge = measured(root, folder, f"stages.{stage}")
+    for name, figures in (
+        ("one process", one),
+        *((f"part {n}", f) for n, f in enumerate(parts, 1)),
+        ("merging", merge),
+    ):
+        print("  {:8}{:12}{:8.1f} s {:8.1f} CPU s {:6.2f} GiB".format(stage, name, *figures), flush=True)
+    print(f"  {stage:8}{'stored':12}{stored / 2**20:8.1f} MiB", flush=True)
+    assert digests() == whole
+
+
+def test_three_parts(root: Path, mirror: Path, tmp_path: Path) -> None:
+    write_params(tmp_path, search={"sets": ["math"]})
+    count = write_input(mirror, tmp_path, _SIZE)
+    size = (tmp_path / "artifacts/raw/prm800k/phase1_train.jsonl").stat().st_size
+    print(f"\n{count:,} completions, {size / 2**20:.0f} MiB", flush=True)
+    compared(root, tmp_path, "prepare", ["artifacts/steps", "metrics/prepare.json"])
+    write_labels(tmp_path)
+    measured(root, tmp_path, "stages.filter")
+    write_json(tmp_path / "metrics/validate.json", {"success": True})
+    outs = ["artifacts/train", "artifacts/overlap", "artifacts/decisions.parquet", "metrics/build.json"]
+    compared(root, tmp_path, "build", outs)
+    shutil.rmtree(tmp_path)
