@@ -1,0 +1,42 @@
+"""docs/team.md names files, targets and settings that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs/team.md").read_text(encoding="utf-8")
+INDENTED = "\n".join(line for line in PAGE.splitlines() if line.startswith("    "))
+
+
+def test_every_file_of_the_page_exists() -> None:
+    named = set(re.findall(r"\b(?:infra|\.devcontainer)/[\w./-]*\w", PAGE)) - {"infra/compose/.env"}
+    assert len(named) >= 10
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
+
+
+def test_the_table_of_services_is_that_of_compose() -> None:
+    services = yaml.safe_load((ROOT / "infra/compose/compose.yaml").read_text())["services"]
+    table = re.search(r"\| service \|.*?\n\n", PAGE, re.DOTALL)
+    assert table is not None
+    assert set(re.findall(r"`([a-z]+)`", table[0])) - {"pathfinder"} == set(services)
+
+
+def test_the_images_of_the_page_are_targets_and_are_used() -> None:
+    dockerfile = (ROOT / "infra/images/Dockerfile").read_text()
+    built = dict(re.findall(r"--target (\w+) +-t (\S+)", INDENTED))
+    assert [target for target in built if f" AS {target}\n" not in dockerfile] == []
+    services = yaml.safe_load((ROOT / "infra/compose/compose.yaml").read_text())["services"]
+    used = {service["image"] for service in services.values() if "build" in service}
+    assert used == {built["server"], built["cpu"]}
+
+
+def test_the_secrets_of_kubernetes_are_those_that_the_values_name() -> None:
+    created = set(re.findall(r"create secret generic (\S+)", INDENTED))
+    values = "".join((ROOT / f"infra/kubernetes/{name}-values.yaml").read_text() for name in ("server", "worker"))
+    named = set(re.findall(r"existingSecret: ([\w-]+)", values)) | {"prefect-database", "pathfinder-run"}
+    assert created == named
+    assert "secret: {create: false, name: prefect-database}" in values
