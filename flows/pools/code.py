@@ -25,7 +25,13 @@ def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
     if not head:
         raise DataError(f"{root}: no git commit; stages on other machines need committed code")
     read = {MAIN.as_posix(), FILE.as_posix(), *(dep for name in stages for dep in graph.stages[name].deps)}
-    if changed := [path for path in _changed(root) if path.endswith(".dvc") or any(overlap(path, dep) for dep in read)]:
+    outs = {out for stage in graph.stages.values() for out in stage.all_outs}
+    changed = [
+        path
+        for path in _changed(root)
+        if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
+    ]
+    if changed:
         more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         raise DataError(
             f"{', '.join(changed[:_NAMED])}{more}: not committed; stages on other machines run committed code: commit "
@@ -40,6 +46,10 @@ def changed_params(root: Path) -> str:
     """The text of params.yaml if it is not that of the commit, otherwise nothing."""
     text = (root / PARAMS_FILE).read_text(encoding="utf-8") if (root / PARAMS_FILE).exists() else ""
     return "" if text == git("show", f"HEAD:./{PARAMS_FILE}", root=root) else text
+
+
+def _is_in(path: str, paths: Iterable[str]) -> bool:
+    return any(overlap(path, other) for other in paths)
 
 
 def _changed(root: Path) -> list[str]:

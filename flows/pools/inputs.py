@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import yaml
 from flows.committed import drop
 from flows.dvc import Dvc
 from flows.graph import Graph
-from pathfinder.core.io import DataError, write_text
+from pathfinder.core.io import DataError, atomic_file, write_text
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import MAIN_LOCK, overlap, read_pointer
 from pathfinder.lineage.remote.guard import fetch_outs, fetch_pointer
+from pathfinder.lineage.stores import object_file, stores
 from pathfinder.provenance.pipeline import read_pipeline
 
 Outs = list[dict[str, Any]]
@@ -47,12 +49,21 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     write_text(root / MAIN_LOCK, yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
     outs = {str(out["path"]): str(out["md5"]) for found in inputs.values() for out in found}
     count = fetch_outs(root, outs, deps) if outs else 0
+    folders = [out for out, md5 in outs.items() if md5.endswith(".dir")]
     # Of a folder only the part that the stage reads.
-    parts = [dep if dep.startswith(f"{out}/") else out for out in outs for dep in deps if overlap(out, dep)]
+    parts = [dep if dep.startswith(f"{out}/") else out for out in folders for dep in deps if overlap(out, dep)]
     targets = sorted({*parts, *(pointer.name for pointer in pointers)})
     if targets:
         dvc.checkout(*targets, force=True)
+    for path in outs.keys() - folders:  # DVC leaves files alone that git has
+        with atomic_file(root / path) as temporary:
+            shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
     return count
+
+
+def cache_of(root: Path) -> Path:
+    """DVC's cache of a project."""
+    return next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
 
 
 def _locked(root: Path) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from flows.dvc import State
+from flows.pools.inputs import cache_of
 from pathfinder.core.io import DataError, write_bytes
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from pathfinder.lineage.publication import publication
 from pathfinder.lineage.remote.guard import fetch_outs
-from pathfinder.lineage.stores import FOLDER, run_cache_entries, stores
+from pathfinder.lineage.stores import FOLDER, run_cache_entries
 from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import validated
@@ -91,7 +92,7 @@ def receive(root: Path, name: str, made: Made, store: Store) -> None:
     for key, sha256 in made.runs.items():
         if not _RUN.fullmatch(key):
             raise DataError(f"{name}: the worker named {key!r}, which is no entry of a run cache")
-        write_bytes(_cache(root) / key, _read(store, key, sha256))
+        write_bytes(cache_of(root) / key, _read(store, key, sha256))
     fetch_outs(root, made.outs)
     files = {key.rpartition("/")[2]: _read(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()}
     for file, content in files.items():
@@ -114,17 +115,13 @@ def compare(root: Path, name: str, made: Made) -> None:
 
 def _run_cache_entry(root: Path, stage: Locked) -> tuple[Path, Path]:
     """DVC's cache, and the entry of its run cache that states the same as dvc.lock."""
-    cache, digests = _cache(root), {*stage.outs.values(), *stage.deps.values()}
+    cache, digests = cache_of(root), {*stage.outs.values(), *stage.deps.values()}
     for path in run_cache_entries(cache):
         if all(md5 in path.read_text(encoding="utf-8") for md5 in digests):
             run = locked_stage(stage.name, validated(LockEntry, read_yaml(path), path.name), path.name)
             if (run.cmd, run.deps, run.params, run.outs) == (stage.cmd, stage.deps, stage.params, stage.outs):
                 return cache, path
     raise DataError(f"{stage.name}: DVC keeps no run of it, so it cannot run on other machines; set `pool: here`")
-
-
-def _cache(root: Path) -> Path:
-    return next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
 
 
 def _read(store: Store, key: str, sha256: str) -> bytes:
