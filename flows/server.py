@@ -28,6 +28,7 @@ HOME = Path(".pathfinder/prefect")
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 HEARTBEAT_S = 30
 
 
@@ -51,6 +52,8 @@ def environment(root: Path, url: str) -> dict[str, str]:
     return {
         "PREFECT_HOME": str(folder),
         DATABASE: os.environ.get(DATABASE) or f"sqlite+aiosqlite:///{folder}/prefect.db",
+        # Leases in memory would end with the server, and their slots would stay taken.
+        LEASES: os.environ.get(LEASES) or "prefect.server.concurrency.lease_storage.filesystem",
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
         "PREFECT_API_URL": url,

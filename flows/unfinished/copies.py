@@ -1,0 +1,209 @@
+"""Copies of unfinished work in a remote: signed, in pieces that their sha256 names, and never half complete.
+
+``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
+is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
+only its own: the work of another configuration is never used. A growing journal sends its last piece again, no others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from pydantic import Field
+
+from pathfinder.core.io import DataError, parse_json
+from pathfinder.lineage.evidence import trusted_keys
+from pathfinder.provenance.schema import Form, validated
+from pathfinder.provenance.signing import Envelope, sign, verify
+from pathfinder.sources.remote import Store, open_store
+
+HOME = "unfinished"
+STATE = "state.json"
+TYPE = "application/vnd.pathfinder-prm.unfinished+json"
+PIECE = 16 << 20
+_SKIPPED = ("examples",)  # tokenised examples of a training, which it makes again
+
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class File(Form):
+    """The bytes of a file and the sha256 of each of its pieces."""
+
+    size: int
+    pieces: list[Sha256]
+
+
+class State(Form):
+    """The files of one folder by relative path, and the stages that may have written them."""
+
+    folder: str
+    stages: list[str]
+    files: dict[str, File]
+
+    def pieces(self) -> set[str]:
+        """The names of all pieces."""
+        return {piece for file in self.files.values() for piece in file.pieces}
+
+
+@dataclass
+class Copies:
+    """The copies in one remote for one project; every method raises as a store does."""
+
+    root: Path
+    store: Store
+    _sent: dict[str, State] = field(default_factory=dict)
+    _known: dict[Path, tuple[int, File]] = field(default_factory=dict)
+
+    @classmethod
+    def at(cls, root: Path, address: str) -> Copies:
+        """The copies in the remote at an address."""
+        return cls(root, open_store(f"{address.rstrip('/')}/{HOME}"))
+
+    def send(self, folder: Path, stage: str) -> int:
+        """Send what the remote lacks of a folder that a stage works in; returns the number of pieces sent."""
+        name = folder.relative_to(self.root / ".pathfinder").as_posix()
+        before = self._sent.get(name) or self._read(name)
+        files = {path.relative_to(folder).as_posix(): file for path in _files(folder) if (file := self._file(path))}
+        state = State(folder=name, stages=sorted({stage, *(before.stages if before else ())}), files=files)
+        if state == before:
+            self._sent[name] = state
+            return 0
+        there = {PurePosixPath(key).name for key in self.store.keys(f"{name}/pieces/")}
+        sent = 0
+        for path, file in state.files.items():
+            for number, piece in enumerate(file.pieces):
+                if piece not in there:
+                    content = _piece(folder / path, number, file.size)
+                    if hashlib.sha256(content).hexdigest() != piece:
+                        return sent  # the file has changed or is gone: the next call sees what it is now
+                    self.store.put(f"{name}/pieces/{piece}", content)
+                    there.add(piece)
+                    sent += 1
+        envelope = sign(json.dumps(state.model_dump(), sort_keys=True).encode(), TYPE)
+        self.store.put(f"{name}/{STATE}", json.dumps(envelope).encode())
+        for piece in before.pieces() - state.pieces() if before else ():
+            self.store.delete(f"{name}/pieces/{piece}")
+        self._sent[name] = state
+        return sent
+
+    def fetch(self, kind: str, stage: str) -> Iterator[str]:
+        """Fetch the files of this stage that are absent, and journals that continue the local ones; yields paths.
+
+        Raises ``DataError`` if a state is not signed by a trusted key or a piece does not have its digest.
+        """
+        for key in self.store.keys(f"{kind}/"):
+            if not key.endswith(f"/{STATE}"):
+                continue
+            name = key.removesuffix(f"/{STATE}")
+            state = self._read(name)
+            if state is None or stage not in state.stages:
+                continue
+            self._sent[name] = state
+            for path, file in state.files.items():
+                target = self._target(name, path)
+                if self._fetch_file(name, target, file):
+                    yield target.relative_to(self.root).as_posix()
+
+    def finished(self) -> list[str]:
+        """The folders that were sent or fetched and that the stage has deleted since: their work is done."""
+        return [name for name in self._sent if not (self.root / ".pathfinder" / name).exists()]
+
+    def drop(self, name: str) -> None:
+        """Delete the copy of a folder, the state first."""
+        self.store.delete(f"{name}/{STATE}")
+        for key in self.store.keys(f"{name}/pieces/"):
+            self.store.delete(key)
+        self._sent.pop(name, None)
+
+    def _fetch_file(self, name: str, target: Path, file: File) -> bool:
+        has = target.stat().st_size if target.is_file() else None
+        if has is not None and (target.suffix != ".jsonl" or has >= file.size):
+            return False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.part")
+        try:
+            with temporary.open("wb") as handle:
+                for piece in file.pieces:
+                    content = self.store.read(f"{name}/pieces/{piece}")
+                    if hashlib.sha256(content).hexdigest() != piece:
+                        raise DataError(f"{self.store.url}/{name}/pieces/{piece}: its bytes have another sha256")
+                    handle.write(content)
+            if has is not None and not _continues(temporary, target):
+                return False
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return True
+
+    def _target(self, name: str, path: str) -> Path:
+        base = self.root / ".pathfinder" / name
+        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise DataError(f"{self.store.url}/{name}/{STATE}: {path!r} leaves its folder")
+        return base / path
+
+    def _read(self, name: str) -> State | None:
+        """The signed state of a folder; ``None`` if the remote has none."""
+        key = f"{name}/{STATE}"
+        if key not in self.store.keys(key):
+            return None
+        where = f"{self.store.url}/{key}"
+        content = self.store.read(key)
+        payload, signers = verify(validated(Envelope, parse_json(content, where), where), self._keys(), where)
+        if not signers:
+            raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
+        state = validated(State, parse_json(payload, where), where)
+        if state.folder != name:
+            raise DataError(f"{where}: is that of {state.folder}")
+        return state
+
+    def _keys(self) -> Mapping[str, bytes]:
+        return trusted_keys(self.root)
+
+    def _file(self, path: Path) -> File | None:
+        """The pieces of a file; an unchanged one is not read again. ``None`` if it is gone or empty."""
+        try:
+            found = path.stat()
+            if path in self._known and (found.st_mtime_ns, found.st_size) == (
+                self._known[path][0],
+                self._known[path][1].size,
+            ):
+                return self._known[path][1]
+            numbers = range(-(-found.st_size // PIECE))
+            pieces = [hashlib.sha256(_piece(path, number, found.st_size)).hexdigest() for number in numbers]
+        except FileNotFoundError:
+            return None
+        if pieces:
+            self._known[path] = (found.st_mtime_ns, File(size=found.st_size, pieces=pieces))
+            return self._known[path][1]
+        return None
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """The files of a folder that are worth a copy; temporary ones begin with a dot."""
+    for path in sorted(folder.rglob("*")):
+        parts = path.relative_to(folder).parts
+        if path.is_file() and parts[0] not in _SKIPPED and not any(part.startswith(".") for part in parts):
+            yield path
+
+
+def _piece(path: Path, number: int, size: int) -> bytes:
+    """A piece of the first ``size`` bytes of a file; empty if the file is gone."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as handle:
+        handle.seek(number * PIECE)
+        return handle.read(min(PIECE, size - number * PIECE))
+    return b""
+
+
+def _continues(longer: Path, shorter: Path) -> bool:
+    """Whether a journal begins with all whole lines of another one and has more."""
+    with longer.open("rb") as one, shorter.open("rb") as other:
+        for line in other:
+            if line.endswith(b"\n") and one.readline() != line:
+                return False
+        return bool(one.read(1))

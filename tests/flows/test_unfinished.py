@@ -1,0 +1,213 @@
+"""Unfinished work follows a run through the remote: only what is new is sent, and nothing that is not sound is used."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.storage import REMOTE
+from flows.unfinished import copies
+from flows.unfinished.carried import carried
+from flows.unfinished.copies import Copies
+from pathfinder.core.io import DataError, read_json
+from pathfinder.provenance.signing import KEY_FILE, sign
+from pathfinder.sources.remote import open_store
+from tests.flows.watch import soon
+from tests.stages.test_label import set_params
+from tests.support.judge_process import counts, judge_process
+from tests.support.stage_inputs import ROOT, write_raw
+
+WORK = Path(".pathfinder/label/0a1b")
+CARRY = """\
+import subprocess, sys
+from pathlib import Path
+from flows.unfinished import carried
+carried.EVERY_S, carried._SHARE = 0.3, 0.0
+with carried.carried(Path.cwd(), "label", lambda line: print(line, flush=True)):
+    sys.exit(subprocess.run([sys.executable, "-m", "stages.label"]).returncode)
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(copies, "PIECE", 8)
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "keys/signing.pem"))
+
+
+def clone(tmp_path: Path, name: str) -> Copies:
+    root = tmp_path / name
+    root.mkdir()
+    return Copies.at(root, str(tmp_path / "remote"))
+
+
+def write(copy: Copies, path: str, content: str) -> None:
+    file = copy.root / WORK / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+
+
+def fetched(copy: Copies, stage: str = "label") -> list[str]:
+    return [Path(path).relative_to(WORK).as_posix() for path in copy.fetch("label", stage)]
+
+
+def test_a_growing_journal_sends_its_last_piece_and_another_clone_continues_it(tmp_path: Path) -> None:
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    write(one, "journal.jsonl", "answer 1\nanswer 2\n")
+    write(one, "examples/ids.npy", "made again")
+    write(one, ".journal.part", "unfinished")
+    assert one.send(one.root / WORK, "label") == 3
+    assert one.send(one.root / WORK, "label") == 0
+    write(one, "journal.jsonl", "answer 1\nanswer 2\nanswer 3\n")
+    assert one.send(one.root / WORK, "label") == 2
+    assert len(one.store.keys("label/0a1b/pieces/")) == 4, "the piece that was replaced is deleted"
+    assert fetched(other, "train@full") == []
+    assert fetched(other) == ["journal.jsonl"]
+    assert (other.root / WORK / "journal.jsonl").read_text() == "answer 1\nanswer 2\nanswer 3\n"
+    assert fetched(other) == []
+    write(other, "journal.jsonl", "answer 1\nanswer 2\nanswer 3\nanswer 4\n")
+    other.send(other.root / WORK, "label")
+    write(one, "journal.jsonl", "answer 1\nanswer 2\nans")  # torn by a kill
+    assert fetched(one) == ["journal.jsonl"]
+    assert (one.root / WORK / "journal.jsonl").read_text().endswith("answer 4\n")
+
+
+def test_a_journal_with_other_answers_stays(tmp_path: Path) -> None:
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    write(one, "journal.jsonl", "answer 1\nanswer 2\nanswer 3\n")
+    one.send(one.root / WORK, "label")
+    write(other, "journal.jsonl", "answer 1\nanswer X\n")
+    assert fetched(other) == []
+    assert (other.root / WORK / "journal.jsonl").read_text() == "answer 1\nanswer X\n"
+    assert [path.name for path in (other.root / WORK).iterdir()] == ["journal.jsonl"]
+
+
+def test_what_is_done_is_deleted_from_the_remote(tmp_path: Path) -> None:
+    one = clone(tmp_path, "one")
+    write(one, "checkpoint-5/part-0-of-1.safetensors", "weights")
+    one.send(one.root / WORK, "train@full")
+    assert one.finished() == []
+    shutil.rmtree(one.root / WORK)
+    assert one.finished() == ["label/0a1b"]
+    one.drop("label/0a1b")
+    assert (one.finished(), one.store.keys()) == ([], [])
+
+
+def test_a_piece_with_other_bytes_is_refused(tmp_path: Path) -> None:
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    write(one, "journal.jsonl", "answer 1\n")
+    one.send(one.root / WORK, "label")
+    key = one.store.keys("label/0a1b/pieces/")[0]
+    one.store.put(key, b"answer 0")
+    with pytest.raises(DataError, match="its bytes have another sha256"):
+        fetched(other)
+    assert not list((other.root / WORK).iterdir())
+
+
+def test_a_state_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    write(one, "journal.jsonl", "answer 1\n")
+    one.send(one.root / WORK, "label")
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "other.pem"))
+    with pytest.raises(DataError, match="not signed by a key that is trusted here"):
+        fetched(other)
+
+
+@pytest.mark.parametrize("path", ["../../../x", "/x"])
+def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
+    one = clone(tmp_path, "one")
+    state = copies.State(folder="label/0a1b", stages=["label"], files={path: copies.File(size=0, pieces=[])})
+    envelope = sign(json.dumps(state.model_dump()).encode(), copies.TYPE)
+    one.store.put("label/0a1b/state.json", json.dumps(envelope).encode())
+    with pytest.raises(DataError, match="leaves its folder"):
+        fetched(one)
+
+
+def test_a_remote_that_refuses_does_not_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[str] = []
+    monkeypatch.setenv(REMOTE, str(tmp_path / "remote"))
+    with carried(tmp_path, "label", lines.append):
+        (tmp_path / WORK).mkdir(parents=True)
+        (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
+        (tmp_path / "remote").touch()  # a file where the folder should be
+    assert [line.partition(": ")[0] for line in lines] == ["unfinished work could not be sent to the remote"]
+
+
+def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for stage, remote in (("label", ""), ("filter", str(tmp_path / "remote"))):
+        monkeypatch.setenv(REMOTE, remote)
+        with carried(tmp_path, stage):
+            (tmp_path / WORK).mkdir(parents=True, exist_ok=True)
+            (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
+    assert not (tmp_path / "remote").exists()
+
+
+@contextlib.contextmanager
+def labelling(folder: Path, remote: Path) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), REMOTE: str(remote)}
+    command = [sys.executable, "-c", CARRY]
+    with subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        yield process
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in [*(folder / "artifacts/labels").iterdir()]}
+
+
+def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_again(
+    tmp_path: Path, short_waits: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # pieces of the real size
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "signing.pem"))
+    first, remote = tmp_path / "first", tmp_path / "remote"
+    first.mkdir()
+    monkeypatch.chdir(first)
+    set_params(first)
+    write_raw(first, lines=20)
+    from stages.prepare import main as prepare
+
+    prepare()
+    (first / "artifacts/raw/models/judge").mkdir(parents=True)
+    (first / "artifacts/raw/models/judge/weights").write_text("1")
+    journal = open_store(str(remote / "unfinished"))
+    with judge_process(str(ROOT), seconds=0.1) as url:
+        set_params(first, engine="openai", base_urls=[f"{url}/v1"], concurrency=2, mistral_per_rating=1000)
+        second = shutil.copytree(first, tmp_path / "second")
+        with labelling(first, remote) as process:
+            assert soon(lambda: journal.keys("label/") and counts(url)[0] > 15, 120)
+            os.killpg(process.pid, signal.SIGKILL)
+        assert not (first / "artifacts/labels").exists()
+        reached = Copies.at(tmp_path / "check", str(remote))
+        (path,) = list(reached.fetch("label", "label"))
+        held = (tmp_path / "check" / path).read_bytes().count(b"\n")
+        before = counts(url)[0]
+        with labelling(second, remote) as process:
+            output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+        assert f"resumes with {path} from the remote" in output
+        paid = read_json(second / "metrics/label.json")["calls"]
+        assert held > 5
+        assert counts(url)[0] - before == paid - held, "no answer that the journal held is asked for again"
+        with labelling(first, tmp_path / "elsewhere") as process:  # the first clone's own journal, another remote
+            output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    print(f"\n{held} of {paid} answers came with the journal")
+    assert results(first) == results(second)
