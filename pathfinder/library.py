@@ -9,7 +9,7 @@ from typing import Literal, Self
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
-from pathfinder.models.model import stored_dtype
+from pathfinder.models.folders import stored_dtype
 from pathfinder.prm.results import ScoredSolution, scored_solution
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import model_folder

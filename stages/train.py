@@ -27,7 +27,7 @@ from pathfinder.core.hub import read_hub_model
 from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
-from pathfinder.models import cards, footprint, launch, model, tokens
+from pathfinder.models import cards, folders, footprint, launch, model, tokens
 from pathfinder.provenance.identity import code_digest
 from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
@@ -76,7 +76,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
     processes = PartialState(cpu=model.device() == "cpu")  # joins the group of the launcher, if there is one
     is_first = processes.is_main_process
-    base = model.resolve(BASE)
+    base = folders.resolve(BASE)
     progress = PROGRESS / _identity(run, settings, [share, mix_seed])
     tokenizer = tokens.load_tokenizer(base)
     prompter = Prompter(tokenizer, VARIANTS[run.variant])

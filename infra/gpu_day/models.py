@@ -11,7 +11,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from infra.gpu_day.day import Day
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.models.model import resolve
+from pathfinder.models.folders import resolve
 from pathfinder.models.shapes import KNOWN, Shape
 from pathfinder.models.tokens import add_label_tokens, load_tokenizer
 from pathfinder.tree.passes import Prompter, Query

@@ -9,16 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
-import torch
-from transformers import PreTrainedTokenizerFast
 
-from pathfinder.baselines.backbone import Shards
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.models.tokens import Ids, neutralise, special_strings
+
+if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
+    import torch
+    from transformers import PreTrainedTokenizerFast
+
+    from pathfinder.baselines.backbone import Shards
 
 Convention = Literal["authors", "benchmark"]
 """Whose way of using a system: its authors', or that of a benchmark's evaluator."""
@@ -107,7 +110,7 @@ class Text:
         return Encoded(np.asarray(found.ids, dtype=np.int32), tuple(reads))
 
 
-Head = Callable[[torch.Tensor], torch.Tensor]
+Head = Callable[["torch.Tensor"], "torch.Tensor"]
 """Hidden states at readings (readings, hidden size) -> scores (readings,) in [0, 1], higher is better."""
 
 

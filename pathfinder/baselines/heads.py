@@ -7,12 +7,14 @@ returns scores (readings,) in [0, 1].
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
-from torch.nn.functional import linear
+from typing import TYPE_CHECKING
 
 from pathfinder.baselines.adapter import Head
-from pathfinder.baselines.backbone import Shards
+
+if TYPE_CHECKING:
+    import torch
+
+    from pathfinder.baselines.backbone import Shards
 
 LM_HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 
@@ -42,6 +44,7 @@ def class_head(layers: Sequence[tuple[torch.Tensor, torch.Tensor | None]], good:
 
     Each of ``layers`` is a weight (out, in) and a bias (out,).
     """
+    from torch.nn.functional import linear
 
     def head(hidden: torch.Tensor) -> torch.Tensor:
         for number, (weight, bias) in enumerate(layers):

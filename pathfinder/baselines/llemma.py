@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import LM_HEAD, scalar_head
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 _BLANK = re.compile(r"\n\s*\n")
 

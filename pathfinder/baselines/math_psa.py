@@ -9,11 +9,14 @@ before the next). The published repository openreasoner/Math-psa contains a LoRA
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 TAG = "\n\n\n\n\n"
 

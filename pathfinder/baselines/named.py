@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathfinder.baselines.opening import open_prm
 from pathfinder.core.steps import PRM
 from pathfinder.models.cards import confined
-from pathfinder.models.model import stored_dtype
+from pathfinder.models.folders import stored_dtype
 from pathfinder.prm.opening import DEFAULTS
 from pathfinder.sources.named_models import model_folder
 from pathfinder.tree.passes import Mode

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import system as system_named
-from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
+from pathfinder.models.imports import uncollected
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder
 from pathfinder.tree.passes import Mode
 
@@ -36,4 +36,6 @@ def open_prm(
         return
     if mode is not Mode.BOTH:
         raise DataError(f"mode {mode} asks for labels, which {system} does not have; use mode {Mode.BOTH}")
+    with uncollected():  # a PRM behind a server needs no torch
+        from pathfinder.baselines.scorer import BaselineScorer
     yield BaselineScorer(folder, system_named(system).methods[AUTHORS], settings.dtype, settings.token_budget)

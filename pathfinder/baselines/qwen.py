@@ -10,12 +10,15 @@ corrected later). The threshold 0.5 is PRMBench's; the cards read the score as a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 MARKER = "<extra_0>"
 PROMPT = "Please reason step by step, and put your final answer within \\boxed{}."

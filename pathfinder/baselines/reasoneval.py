@@ -11,15 +11,18 @@ ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbe
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 _BEGIN = 1
 _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"

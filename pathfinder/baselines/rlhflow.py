@@ -10,12 +10,15 @@ the most likely token, which is the two-token rule at 0.5 whenever that token is
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 
 @dataclass(frozen=True, slots=True)

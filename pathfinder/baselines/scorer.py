@@ -12,9 +12,10 @@ import torch
 from pathfinder.baselines.adapter import Method, Text
 from pathfinder.baselines.backbone import ADAPTER, TOKENIZER, Shards, load_backbone, longest
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
-from pathfinder.models.model import DTYPES, resolve, resolve_part
+from pathfinder.models.folders import resolve, resolve_part
+from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.scoring import chunks, split
+from pathfinder.prm.chunks import chunks, split
 from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
 from pathfinder.tree.tree import build_tree
 

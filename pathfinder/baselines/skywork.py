@@ -11,15 +11,18 @@ of the step before (the first score counts as a rise from 0).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text
-from pathfinder.baselines.backbone import Shards
 from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
+
+if TYPE_CHECKING:
+    from pathfinder.baselines.backbone import Shards
 
 
 @dataclass(frozen=True, slots=True)

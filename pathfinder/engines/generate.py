@@ -21,7 +21,8 @@ from torch import Tensor
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import END_OF_TURN
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.models.model import load_model, resolve
+from pathfinder.models.folders import resolve
+from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer, special_strings
 
 _ROWS = 512

@@ -28,6 +28,7 @@ from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
+from pathfinder.models.imports import uncollected
 
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 
@@ -131,8 +132,8 @@ class LocalJudge:
     """
 
     def __init__(self, folder: Path, params: Label) -> None:
-        from pathfinder.engines.generate import Generator  # imports torch, which the other engines do not need
-
+        with uncollected():  # the other engines need no torch
+            from pathfinder.engines.generate import Generator
         self._generator = Generator(folder)
         self._sampling = Sampling(params.temperature, params.top_p, params.max_tokens)
         self._batch_size, self._longest_prompt = params.batch_size, params.max_model_len - params.max_tokens

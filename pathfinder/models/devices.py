@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,7 +29,9 @@ def gpus(memory: float, count: int = 1) -> Device:
 
 def this_device() -> Device:
     """The GPUs that this process has leased or may use, or the CPU with the memory available in this container."""
-    import torch  # takes seconds; a plan for a given size does not need it
+    if not _has_driver():
+        return Device("cpu", *main_memory())
+    import torch  # takes seconds
 
     if not torch.cuda.is_available():
         return Device("cpu", *main_memory())
@@ -37,6 +40,15 @@ def this_device() -> Device:
     sizes = cards.memory(found) or [torch.cuda.mem_get_info()]
     free, total = min(sizes)
     return Device("cuda", float(free), float(total), max(1, len(found)))
+
+
+def _has_driver() -> bool:
+    """Whether NVIDIA's driver is installed. Without it torch finds no GPU, so torch need not be asked."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
 
 
 def main_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:

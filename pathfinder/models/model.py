@@ -13,9 +13,9 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.io import DataError, read_json
+from pathfinder.core.io import DataError
 from pathfinder.core.prompts import MASK
+from pathfinder.models.folders import resolve
 from pathfinder.models.tokens import add_label_tokens
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show their own progress
@@ -30,39 +30,6 @@ competes for the core, because threads that wait for each other spin."""
 def device() -> Literal["cpu", "cuda"]:
     """The device of models: the GPU, or the CPU if there is no GPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def resolve(folder: Path) -> Path:
-    """The folder with the model's files: ``folder``, or its commit in the Hub's cache if ``folder`` points there.
-
-    Needs no network. Raises ``DataError`` if it is not a model folder, or the cache lacks a file.
-    """
-    model = read_hub_model(folder)
-    if model is not None:
-        return cached_folder(folder, model)
-    if not (folder / "config.json").exists():
-        raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
-    return folder
-
-
-def resolve_part(folder: Path, name: str) -> Path | None:
-    """The folder of a part of a model, such as ``lora`` or ``tokenizer``; ``None`` if the model has no such part.
-
-    The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself point
-    to another repository (docs/baselines.md). Raises ``DataError`` as ``resolve`` does.
-    """
-    part = folder / name
-    if (model := read_hub_model(part)) is not None:
-        return cached_folder(part, model)
-    inside = part if part.is_dir() else resolve(folder) / name
-    return inside if inside.is_dir() else None
-
-
-def stored_dtype(folder: Path) -> str:
-    """The dtype of the files in ``folder`` by its config.json: "bfloat16" or "float32" (also for float16)."""
-    config = read_json(resolve(folder) / "config.json")
-    stored = (config.get("dtype") or config.get("torch_dtype")) if isinstance(config, dict) else None
-    return "bfloat16" if stored == "bfloat16" else "float32"
 
 
 def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:

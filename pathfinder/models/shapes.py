@@ -8,6 +8,7 @@ from typing import Any
 
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Lora, Source
+from pathfinder.models.folders import resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +113,6 @@ def shape_of(config: dict[str, Any], name: str) -> Shape:
 
 def fetched_shape(folder: Path) -> Shape:
     """The shape of a model folder that a stage is about to load."""
-    from pathfinder.models.model import resolve  # takes seconds
-
     return shape_of(read_json(resolve(folder) / "config.json"), str(folder))
 
 

@@ -13,7 +13,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from pathfinder.core.prompts import MASK
-from pathfinder.models.model import device, resolve
+from pathfinder.models.folders import resolve
+from pathfinder.models.model import device
 from pathfinder.models.slices import Slices, row_range
 from pathfinder.models.tokens import add_label_tokens
 

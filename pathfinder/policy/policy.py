@@ -10,9 +10,9 @@ from typing import Protocol
 from pathfinder.core.io import DataError, digest_of
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
-from pathfinder.engines.generate import Generator
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling
+from pathfinder.models.imports import uncollected
 from pathfinder.models.tokens import neutralise
 
 
@@ -78,6 +78,8 @@ class KeptPolicy:
 def open_policy(settings: Search, folder: Path, urls: Sequence[str]) -> Policy:
     """The policy that the parameters name; ``urls`` are its servers, if it has any."""
     if settings.engine == "transformers":
+        with uncollected():  # a policy behind a server needs no torch
+            from pathfinder.engines.generate import Generator
         return Generator(folder)
     return ServerPolicy(urls, concurrency=settings.batch_size * settings.n)
 

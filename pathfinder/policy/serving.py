@@ -16,7 +16,7 @@ from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Search
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
 from pathfinder.models import cards
-from pathfinder.models.model import resolve
+from pathfinder.models.folders import resolve
 
 POLICY = Path("artifacts/raw/models/policy")
 _LOGS = Path(".pathfinder/vllm/policy")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pathfinder.core.io import read_json
 from pathfinder.core.params import Score
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
-from pathfinder.models.model import resolve
-from pathfinder.prm.scoring import Scorer
+from pathfinder.models.folders import resolve
+from pathfinder.models.imports import uncollected
 from pathfinder.tree.passes import Mode
 
 if TYPE_CHECKING:
+    from pathfinder.prm.scoring import Scorer
     from pathfinder.prm.served_scoring import ServedScorer
 
 _LOCAL: dict[str, Any] = {"engine": "local", "processes": 1, "dtype": "float32", "token_budget": 16384}
@@ -39,6 +40,8 @@ def open_pathfinder(
     another one.
     """
     if settings.engine == "local":
+        with uncollected():  # a PRM behind a server needs no torch
+            from pathfinder.prm.scoring import Scorer
         yield Scorer(folder, preset, settings.dtype, settings.token_budget, mode=mode)
         return
     from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load

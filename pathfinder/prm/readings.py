@@ -12,7 +12,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import variant_of
-from pathfinder.models.model import resolve
+from pathfinder.models.folders import resolve
 from pathfinder.models.tokens import load_tokenizer, refuse_without_labels
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
 

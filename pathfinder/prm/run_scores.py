@@ -17,9 +17,9 @@ from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.prm.checkpoints import model_of
+from pathfinder.prm.chunks import chunks
 from pathfinder.prm.opening import cards_needed, open_pathfinder
 from pathfinder.prm.readings import Stop
-from pathfinder.prm.scoring import chunks
 from pathfinder.tree.passes import Mode
 
 StopOf = Callable[[int], Stop]

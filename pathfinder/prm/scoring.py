@@ -13,18 +13,16 @@ from typing import TypeVar
 import torch
 
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
-from pathfinder.models.model import DTYPES, load_model, resolve
+from pathfinder.models.folders import resolve
+from pathfinder.models.model import DTYPES, load_model
+from pathfinder.prm.chunks import chunks, split
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, refuse_other_tokens
 from pathfinder.prm.tree_reader import Prompt, TreeReader
 from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
 from pathfinder.tree.passes import Mode, Query
 
-_CHUNK = 256
-"""Solutions whose prompts are held at once."""
 _SHARED = 4096
 """Token budget of a tree that holds several solutions."""
-OPEN = 64
-"""Solutions whose trunks are kept at once when scoring stops early."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -138,30 +136,3 @@ class Scorer:
         return {
             key: [None if prompt is None else next(scores[key]) for prompt in mine] for key, mine in prompts.items()
         }
-
-
-def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]]:
-    """Indices in the chunks that are scored apart from each other, smaller ones if scoring ``stops`` early.
-
-    One problem's solutions are together, and problems of similar length. A chunk alone is cut into no further chunks.
-    """
-    by_problem: dict[str, list[int]] = {}
-    for index, solution in enumerate(solutions):
-        by_problem.setdefault(solution.problem, []).append(index)
-    length = [len(solution.problem) + sum(map(len, solution.steps)) for solution in solutions]
-    groups = sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0]))
-    parts = split({place: len(group) for place, group in enumerate(groups)}, OPEN if stops else _CHUNK)
-    return [[index for place in part for index in groups[place]] for part in parts]
-
-
-def split(sizes: Mapping[int, int], budget: int) -> list[list[int]]:
-    """The keys in their order, in as few parts as surely fit into the budget; a larger key is a part of its own."""
-    parts: list[list[int]] = []
-    free = 0
-    for key, size in sizes.items():
-        if not parts or size > free:
-            parts.append([])
-            free = budget
-        parts[-1].append(key)
-        free -= size
-    return parts

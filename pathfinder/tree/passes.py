@@ -10,15 +10,18 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
-from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core import prompts
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import Label, Variant
 from pathfinder.models.tokens import ChatFrame, Ids, LabelIds, label_ids, neutralise, special_strings
 from pathfinder.tree.tree import Tree, build_tree
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,7 @@ def test_no_remedy_goes_below_the_longest_record(root: Path) -> None:
 
 def test_what_other_processes_use_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cards of 80 GiB, one of which another process fills."""
+    monkeypatch.setattr(devices, "_has_driver", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr(cards, "held", lambda: [cards.Card("0", "a"), cards.Card("1", "b")])
     monkeypatch.setattr(cards, "memory", lambda _: [(79 * GIB, 80 * GIB), (12 * GIB, 80 * GIB)])
@@ -131,7 +132,7 @@ def test_a_bfloat16_base_halves_the_frozen_weights(root: Path) -> None:
 
 
 def test_cached_trunks_are_counted(root: Path) -> None:
-    from pathfinder.prm.scoring import OPEN
+    from pathfinder.prm.chunks import OPEN
 
     assert needs._OPEN == OPEN
     sources, caches = profile(root, "paper").download.sources, []

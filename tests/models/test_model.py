@@ -8,7 +8,7 @@ import torch
 
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import MASK
-from pathfinder.models import model, tokens
+from pathfinder.models import folders, model, tokens
 from tests.support.models import plain_tokenizer, small_model
 
 
@@ -53,7 +53,7 @@ def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.Mo
     (snapshot / "config.json").write_text("{}")
     (tmp_path / "hub.json").write_text(json.dumps({"repo": "some/model", "revision": revision}))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    assert model.resolve(tmp_path) == snapshot
+    assert folders.resolve(tmp_path) == snapshot
 
 
 def test_a_small_model_runs_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

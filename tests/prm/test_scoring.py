@@ -18,8 +18,9 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.tokens import add_label_tokens
+from pathfinder.prm.chunks import split
 from pathfinder.prm.readings import Stop, refuse_other_tokens
-from pathfinder.prm.scoring import Scorer, split
+from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.layout import TreeBatch
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query

@@ -23,7 +23,8 @@ from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.data.export import special_texts
-from pathfinder.models.model import load_model, resolve, resolve_part
+from pathfinder.models.folders import resolve, resolve_part
+from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.sources.catalogue import Fetched
 from pathfinder.sources.hub import Listing, byte_bar, require_cache_space
