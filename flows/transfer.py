@@ -13,12 +13,14 @@ import fcntl
 import io
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.io import DataError, TransientError, write_text
+from pathfinder.core.io import DataError, TransientError, write_bytes, write_text
 from pathfinder.lineage.history import Locked, read_lock
+from pathfinder.lineage.stores import object_key
+from pathfinder.provenance.hashing import digest_path
 from pathfinder.sources.remote import ENDPOINT, open_store
 
 FOLDER = Path(".dvc/tmp/push")
@@ -49,6 +51,8 @@ class Transfer:
         with dvc_lock(root):
             lock = read_lock(root)
         stages = tuple(lock[name] for name in names if name in lock)
+        for stage in stages:
+            _cache_small_files(root, Path(config["cache"]["dir"]), stage.outs)
         hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
         folder = root / FOLDER
         (folder / ".dvc").mkdir(parents=True, exist_ok=True)
@@ -115,13 +119,25 @@ def _config(root: Path) -> configparser.ConfigParser:
     return config
 
 
+def _cache_small_files(root: Path, cache: Path, outs: Mapping[str, str]) -> None:
+    """Copy outs that git holds to the cache, which lacks them in a clone: a remote is complete only with them."""
+    for path, md5 in outs.items():
+        target, file = cache / object_key(md5), root / path
+        if not target.exists() and file.is_file() and digest_path(file).md5 == md5:
+            write_bytes(target, file.read_bytes())
+            target.chmod(0o444)
+
+
 def _remote(name: str) -> str:
     return f"'remote \"{name}\"'"
 
 
 @contextlib.contextmanager
 def dvc_lock(root: Path) -> Iterator[None]:
-    """Hold DVC's lock, so that the block never reads a file that DVC writes in several steps."""
+    """Hold DVC's lock, so that the block never reads a file that DVC writes in several steps.
+
+    Raises ``TransientError`` if another command holds it for minutes.
+    """
     path = root / LOCK
     path.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + _LOCK_WAIT_S

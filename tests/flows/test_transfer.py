@@ -91,6 +91,17 @@ def test_a_push_sends_the_outputs_and_then_only_what_is_new(finished: Project, m
     assert Transfer.prepare(finished.root, ["total"]).send_run_cache() == []
 
 
+def test_a_file_that_only_git_and_the_workspace_hold_is_sent(
+    finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REMOTE, str(tmp_path / "other"))
+    configure(finished.root)
+    md5 = md5_file(finished.root / "metrics/even.json")
+    (finished.root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]).unlink(missing_ok=True)
+    Dvc(finished.root).push("square@even")
+    assert md5_file(tmp_path / "other/files/md5" / md5[:2] / md5[2:]) == md5
+
+
 def test_outputs_that_are_nowhere_are_an_error(
     finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,9 +110,11 @@ def test_outputs_that_are_nowhere_are_an_error(
     md5 = md5_file(finished.root / "out/total.txt")
     cached = finished.root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]
     cached.rename(tmp_path / "kept")
+    (finished.root / "out/total.txt").rename(tmp_path / "moved")
     with pytest.raises(DvcError, match=f"neither the cache nor the remote has md5: {md5}"):
         Dvc(finished.root).push("total")
     (tmp_path / "kept").rename(cached)
+    (tmp_path / "moved").rename(finished.root / "out/total.txt")
 
 
 def test_a_refused_push_names_the_cause(finished: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
