@@ -13,9 +13,10 @@ import typer
 from typer.core import TyperGroup
 
 from pathfinder.core.io import DataError
-from pathfinder.core.text import errors_without_traceback
+from pathfinder.core.text import errors_without_traceback, has_colour
 from pathfinder.lineage import __main__ as audit
 from pathfinder.lineage.influence.cli import why
+from pathfinder.lineage.verbs.show import AsJson
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
 PIPELINE_VERBS = {
@@ -79,6 +80,14 @@ System = Annotated[str | None, typer.Option(help="The published PRM in the folde
 
 
 @app.command(rich_help_panel=BENCHMARKS)
+def demo(as_json: AsJson = False) -> None:
+    """Score one solution with a math and a consistency error, using the small PRM of this package."""
+    from pathfinder import demo
+
+    typer.echo(json.dumps(demo.as_row(demo.scored())) if as_json else demo.shown())
+
+
+@app.command(rich_help_panel=BENCHMARKS)
 def score(
     file: Annotated[
         str,
@@ -129,7 +138,7 @@ def score(
         for part in score_lines.batched(solutions):
             for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
                 if pretty:
-                    typer.echo(score_lines.render_scores(solution, scores))
+                    typer.echo(score_lines.render_scores(solution, scores, has_colour(sys.stdout)))
                 elif form == "scores":
                     typer.echo(json.dumps(score_lines.score_row(solution, scores), allow_nan=False))
                 else:

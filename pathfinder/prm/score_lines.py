@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-import typer
-
 from pathfinder.core.given import first_character, open_given, rows_in, text_in
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.core.text import printable
+from pathfinder.pages.picture import as_text, picture_of
 from pathfinder.prm.results import scored_solution, split_steps
 
 Form = Literal["processbench", "prmbench"]
@@ -93,18 +92,11 @@ def _reward(score: StepScore) -> float | None:
     return None if math.isnan(score.reward) else score.reward
 
 
-def render_scores(solution: Solution, scores: Sequence[StepScore]) -> str:
-    """One problem in the colours of a terminal, with the probabilities and typed errors of every step.
+def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: bool = False) -> str:
+    """One problem for a terminal: the picture of its typed step scores.
 
     Control characters are shown as escapes, so that no text can control the terminal.
     """
-    lines = [typer.style(printable(solution.problem), dim=True), ""]
     if not scores:
-        return "\n".join([*lines, typer.style("longer than the model's context: no scores", fg=typer.colors.RED)])
-    for number, step in enumerate(scored_solution(solution, scores).steps, start=1):
-        shown = {**step.labels} if step.reward is None else {**step.labels, "reward": step.reward}
-        figures = ", ".join(f"{name.replace('_', '-')} {p:.2f}" for name, p in shown.items())
-        colour = typer.colors.GREEN if step.correct else typer.colors.RED
-        verdict = typer.style(", ".join(step.findings) or "ok", fg=colour)
-        lines += [f"{number:3d}  {printable(step.text)}", f"     {verdict}  ({figures})"]
-    return "\n".join(lines)
+        return f"{printable(solution.problem)}\n\nlonger than the model's context: no scores"
+    return as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)

@@ -21,7 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
-from pathfinder.pages.page import PALETTE, template
+from pathfinder.pages.page import PALETTE, PICTURE_STYLE, template
+from pathfinder.pages.picture import LEGEND, NAMES
 from pathfinder.prm.batching import Batcher, FullError
 from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
@@ -163,7 +164,8 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
     async def page() -> HTMLResponse:
         nonce = secrets.token_urlsafe(16)
         parts = ("default-src 'none'", "style-src 'unsafe-inline'", f"script-src 'nonce-{nonce}'", "connect-src 'self'")
-        content, policy = template("try.html").render(palette=PALETTE, model=model, nonce=nonce), "; ".join(parts)
+        given = {"palette": PALETTE, "picture_style": PICTURE_STYLE, "legend": LEGEND, "names": NAMES}
+        content, policy = template("try.html").render(given, model=model, nonce=nonce), "; ".join(parts)
         return HTMLResponse(content, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 
     return app

@@ -1,27 +1,26 @@
-"""The README's picture holds what the model said, and nothing of a text as markup."""
+"""The shipped model is the trained one in half the size."""
 
 from __future__ import annotations
 
-from xml.etree import ElementTree
+from pathlib import Path
 
-from infra.picture import PROBLEM, STEPS, draw
-from pathfinder.prm.results import ScoredSolution, ScoredStep
+import pytest
 
-
-def test_scores_errors_and_hostile_text_are_drawn() -> None:
-    steps = (
-        ScoredStep("fine", {"math": 0.9, "consistency": 0.8}, 0.7),
-        ScoredStep("<script>&", {"math": 0.1, "consistency": 0.2}, 0.03),
-        ScoredStep("doubted", {"math": 0.9, "consistency": 0.9}, 0.3),
-        ScoredStep("single", {"error_free": 0.9}, 0.9),
-    )
-    drawn = draw(ScoredSolution("a\n<b>", steps))
-    elements = ElementTree.fromstring(drawn).iter()  # noqa: S314  # our own drawing
-    texts = [element.text for element in elements if element.tag.endswith("text")]
-    assert "a <b>" in texts
-    assert "<script>&" in texts
-    assert {"0.90", "0.03", "math error, consistency error (first)", "low reward", "–"} <= set(texts)
+from infra.picture import rounded
+from pathfinder import PRM
+from pathfinder.demo import MODEL, PROBLEM, STEPS
+from tests.prm.test_scoring import save_prm
 
 
-def test_the_solution_has_one_step_per_part_of_the_problem() -> None:
-    assert len(STEPS) == PROBLEM.count(")") + 1
+def test_a_rounded_model_has_half_the_bytes_and_nearly_the_scores(tmp_path: Path) -> None:
+    source, target = tmp_path / "model", tmp_path / "small"
+    save_prm(source)
+    for name in ("chat_template.jinja",):
+        (source / name).touch()
+    target.mkdir()
+    rounded(source, target)
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (source, target)]
+    assert sizes[1] < 0.6 * sizes[0]
+    scores = [PRM.load(folder, dtype="float32").score(PROBLEM, STEPS).rewards for folder in (source, target)]
+    assert scores[1] == pytest.approx(scores[0], abs=0.02)
+    assert {path.name for path in MODEL.iterdir()} == {path.name for path in target.iterdir()} | {"README.md"}

@@ -1,0 +1,53 @@
+"""A first look: one solution with a math and a consistency error, scored by the small PRM of this package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core.text import has_colour
+from pathfinder.library import PRM
+from pathfinder.pages.picture import LEGEND, as_text, picture_of
+from pathfinder.prm.results import ScoredSolution
+
+MODEL = Path(__file__).parent / "demo_model"
+PROBLEM = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\n3) Eve sells 2.\nHow many apples does Eve have?"
+STEPS = (
+    "1) finds 6, so 7 + 6 = 13 apples.",
+    "2) uses 5, so 13 - 5 = 9 apples.",
+    "3) sells 2, so 9 - 2 = 7 pens.",
+    r"The answer is \boxed{7}.",
+)
+_NEXT = """{legend}
+
+This tiny model knows only such stories. To go on:
+  pathfinder serve {model}
+      opens a page where you paste a solution
+  pathfinder score FILE --pretty --model {model}
+      draws the same picture of your own stories
+  make run
+      trains the PRMs in about ten minutes and writes reports/report.html"""
+
+
+def scored() -> ScoredSolution:
+    """The solution with its scores."""
+    return PRM.load(MODEL, dtype="float32", device="cpu").score(PROBLEM, STEPS)
+
+
+def as_row(solution: ScoredSolution) -> dict[str, Any]:
+    """The scored solution as a JSON value."""
+    steps = [
+        {"text": step.text, **step.labels, "reward": step.reward, "errors": step.findings, "correct": step.correct}
+        for step in solution.steps
+    ]
+    return {"problem": solution.problem, "steps": steps, "first_error": solution.first_error}
+
+
+def shown() -> str:
+    """The picture and how to go on, in the colours of a terminal if standard output is one."""
+    solution = scored()
+    picture = as_text(picture_of(solution.problem, solution.steps), has_colour(sys.stdout))
+    here = Path.cwd()
+    model = MODEL.relative_to(here) if MODEL.is_relative_to(here) else MODEL
+    return f"{picture}\n\n{_NEXT.format(legend=LEGEND, model=model)}"

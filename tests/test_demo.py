@@ -1,0 +1,39 @@
+"""`pathfinder demo`: a small shipped PRM finds both errors; nothing else has to exist."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from pathfinder.cli import app
+from pathfinder.demo import MODEL, scored
+
+
+def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
+    assert sum(path.stat().st_size for path in MODEL.iterdir()) < 2_000_000
+    solution = scored()
+    assert [step.findings for step in solution.steps] == [(), ("math error",), ("consistency error",), ()]
+    assert solution.first_error == 1
+
+
+def test_it_runs_in_an_empty_folder_and_says_how_to_go_on(tmp_path: Path) -> None:
+    code = "import sys; from pathfinder.cli import main; sys.argv = ['pathfinder', 'demo']; main()"
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 30, "seconds of the processor"
+    assert "\x1b" not in done.stdout, "colours are for a terminal"
+    assert list(tmp_path.iterdir()) == []
+    assert "first error, math error" in done.stdout
+    assert f"pathfinder serve {MODEL}" in done.stdout
+    assert done.stderr == ""
+
+
+def test_the_same_as_json() -> None:
+    done = CliRunner().invoke(app, ["demo", "--json"])
+    assert [step["correct"] for step in json.loads(done.output)["steps"]] == [True, False, False, True]
