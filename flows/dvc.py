@@ -60,7 +60,7 @@ class DvcError(PathfinderError, RuntimeError):
         self.transient = any(_TRANSIENT.search(line) for line in errors)
         blockers = [line for line in lines if _BLOCKER.match(line)]
         reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or f"exit code {code}"
-        super().__init__(f"`dvc {' '.join(command)}` failed: {reason}")
+        super().__init__(f"`{' '.join(command)}` failed: {reason}")
 
 
 class TimeLimitError(PathfinderError, RuntimeError):
@@ -132,6 +132,11 @@ class Dvc:
             raise
         return found.state or "restored"
 
+    def part(self, cmd: str, part: str, on_line: OnLine | None = None, limit_s: float | None = None) -> None:
+        """Run the command of a stage, ``python -m MODULE …``, for one part of its work; raises like ``reproduce``."""
+        _, _, module, *words = cmd.split()
+        self._run([*words, "--part", part], on_line, limit_s=limit_s, module=module)
+
     def push(self, *stages: str) -> None:
         """Upload the outputs of stages, and their entries of the run cache, to the remote.
 
@@ -142,7 +147,7 @@ class Dvc:
             transfer = Transfer.prepare(self.root, stages)
             printed = self._run(transfer.command(), root=transfer.folder)
             if missing := [line for line in printed if line.startswith("md5: ")]:
-                raise DvcError(["push"], 1, f"ERROR: neither the cache nor the remote has {', '.join(missing)}")
+                raise DvcError(["dvc", "push"], 1, f"ERROR: neither the cache nor the remote has {', '.join(missing)}")
             transfer.send_run_cache()
 
     def checkout(self, *targets: str, force: bool = False) -> None:
@@ -172,15 +177,16 @@ class Dvc:
         root: Path | None = None,
         limit_s: float | None = None,
         variables: Mapping[str, str] | None = None,
+        module: str = "dvc",
     ) -> Sequence[str]:
-        """Run a command; returns the last lines that it and its stage printed."""
+        """Run a command of DVC or of another module; returns the last lines that it and its stage printed."""
         mark = processes.new_mark(self.root)
         with self._lock:
             if self._stopping:
                 raise Cancelled("the run is ending")
-            command = ["--wait-for-lock", *arguments]
+            command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
-            process = processes.start("dvc", command, root or self.root, environment, subprocess.PIPE)
+            process = processes.start(module, command, root or self.root, environment, subprocess.PIPE)
             self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         expired = threading.Event()
@@ -209,15 +215,15 @@ class Dvc:
             with self._lock:
                 self._running.discard(process)
         if self._stopping:
-            raise Cancelled(f"`dvc {' '.join(arguments)}` was ended")
+            raise Cancelled(f"`{module} {' '.join(arguments)}` was ended")
         if expired.is_set():
             timer.join()
             raise TimeLimitError(
-                f"`dvc {' '.join(arguments)}` reached its time limit of {limit_s or 0:.0f} s and was ended with all "
-                "its processes; infra/resources.yaml has the limits"
+                f"`{module} {' '.join(arguments)}` reached its time limit of {limit_s or 0:.0f} s and was ended with "
+                "all its processes; infra/resources.yaml has the limits"
             )
         if code != 0:
-            raise DvcError(arguments, code, "\n".join(tail))
+            raise DvcError([module, *arguments], code, "\n".join(tail))
         return tail
 
 

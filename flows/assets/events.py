@@ -57,9 +57,10 @@ class Assets:
             return
         for name in names:
             if name in locked:
-                self._context(name, locked, state).emit_events(Completed())
+                self.context(name, locked, state).emit_events(Completed())
 
-    def _context(self, name: str, locked: Mapping[str, Locked], state: str) -> AssetContext:
+    def context(self, name: str, locked: Mapping[str, Locked], state: str) -> AssetContext:
+        """The context that emits the events of one stage."""
         stage = locked[name]
         made = {self._asset(path, md5): self._about(stage, path, md5, state) for path, md5 in stage.outs.items()}
         return AssetContext(

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -47,6 +48,8 @@ from pathfinder.sources.remote import open_store
 FLOW = "stage"
 _POLL_S = 1.0
 _LOGS = 200
+_LOGGER = "prefect.flow_runs"
+"""The logger of a flow; Prefect's workers and pull steps have others."""
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -115,6 +118,33 @@ class Away:
         self.ran.add(name)
         return made.state
 
+    def run_parts(self, name: str, force: bool, on_line: OnLine) -> State | None:
+        """Have the parts of a stage computed by its pool, at once; the stage itself does what they leave undone.
+
+        Returns the state if the cache has the result, so that no part is needed; otherwise ``None``. Raises
+        ``Cancelled``.
+        """
+        if not force:
+            with dvc_lock(self.root):
+                drop_absent(self.root, {name})
+            if (state := self.dvc.restore(name)) is not None:
+                return state
+        if mine := sorted(self.graph.upstream[name] - self.ran):
+            self.dvc.push(*mine)
+        count = self.needs[name].parts
+        with ThreadPoolExecutor(count) as threads:
+            runs = [self._start(name, force, f"{number}/{count}") for number in range(1, count + 1)]
+            ends = [threads.submit(self._follow, name, run, on_line) for run in runs]
+        for number, end in enumerate(ends, 1):
+            try:
+                state_of_run = end.result().state or Pending()
+                said = "" if state_of_run.is_completed() else str(state_of_run.message or state_of_run.name)
+            except WorkerLost as error:
+                said = str(error)
+            if said:
+                on_line(f"part {number}/{count} is missing, so the stage does its work: {printable(said)}")
+        return None
+
     def stop(self) -> None:
         """Cancel the runs of workers that this run waits for."""
         self._stopping.set()
@@ -123,7 +153,7 @@ class Away:
             for run in sorted(self._running):
                 _cancel(client, run, "the run that waits for it was ended")
 
-    def _start(self, name: str, force: bool) -> FlowRun:
+    def _start(self, name: str, force: bool, part: str = "") -> FlowRun:
         with dvc_lock(self.root):
             inputs = needed(self.root, self.graph, name)
         parameters = {
@@ -134,6 +164,7 @@ class Away:
             "force": force,
             "remote": self.address,
             "parent": flow_run.get_id() or "",
+            "part": part,
         }
         need = self.needs[name]
         started: Any = run_deployment(
@@ -213,7 +244,7 @@ class _Lines:
         for offset in range(0, 1 << 30, _LOGS):
             found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
             for line in found:
-                if line.id not in self._seen:
+                if line.id not in self._seen and line.name == _LOGGER:
                     self._seen.add(line.id)
                     self._on_line(printable(line.message))
             if len(found) < _LOGS:

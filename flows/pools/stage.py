@@ -28,7 +28,7 @@ from flows.guard.lock import held
 from flows.pools import made
 from flows.pools.inputs import Outs, place
 from flows.pools.retries import class_of
-from flows.pools.run import run_stage
+from flows.pools.run import run_part, run_stage
 from flows.pools.table import needs
 from flows.terminal import Terminal
 from pathfinder.core.io import DataError, PathfinderError, write_text
@@ -42,9 +42,10 @@ _MOST_CLONES = 64
 
 
 def run_name() -> str:
-    """The name of the run of a stage: the stage and the commit."""
+    """The name of the run of a stage: the stage, its part and the commit."""
     parameters = flow_run.get_parameters()
-    return f"{parameters.get('name')} at {str(parameters.get('commit'))[:8]}"
+    part = f" part {parameters['part']}" if parameters.get("part") else ""
+    return f"{parameters.get('name')}{part} at {str(parameters.get('commit'))[:8]}"
 
 
 @flow(name="stage", flow_run_name=run_name, persist_result=False)
@@ -56,6 +57,7 @@ def stage(
     force: bool = False,
     remote: str = "",
     parent: str = "",
+    part: str = "",
 ) -> State[Any]:
     """Run one stage of a commit with inputs from the remote, push what it makes, and hand its digests back.
 
@@ -69,6 +71,7 @@ def stage(
         force: Run the stage even if its result for these inputs is known.
         remote: Where the flow stores results; the worker must use the same place.
         parent: The flow run that waits for the stage.
+        part: Only this part of the stage's work, for example 2/3; the flow that waits runs the stage itself.
     """
     terminal, logger = Terminal(), get_run_logger()
 
@@ -87,6 +90,9 @@ def stage(
             try:
                 objects = place(dvc, name, inputs or {})
                 say(f"{objects} objects of inputs are in place")
+                if part:
+                    run_part(dvc, name, part, say, needs(folder, [name])[name])
+                    return Completed(message=f"part {part} of {name} computed on {platform.node()}")
                 state = run_stage(dvc, name, force, say, needs(folder, [name])[name])
                 dvc.push(name)
             finally:

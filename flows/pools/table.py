@@ -19,7 +19,7 @@ FILE = Path("infra/resources.yaml")
 HERE = "here"
 """The pool of stages that run in the folder of the flow."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_COLUMNS = ("pool", "gpus", "memory", "time", "wait", "retries", "slots")
+_COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots")
 _TIMES = ("time", "wait")
 Count = Annotated[int, Field(ge=0)]
 
@@ -38,6 +38,7 @@ class Line(Section):
     stage: str
     profile: str = "*"
     pool: str | None = None
+    parts: Annotated[int, Field(ge=1)] | None = None
     gpus: Count | None = None
     memory: str | None = None
     time: str | None = None
@@ -61,10 +62,12 @@ class Resources(Section):
 class Needs:
     """What one stage needs: its pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
 
+    With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
     ``wait_s`` is how long it waits for a pool that has no worker.
     """
 
     pool: str = HERE
+    parts: int = 1
     gpus: int = 0
     memory: str = ""
     time_s: float | None = None

@@ -1,0 +1,78 @@
+"""What the asset events say; test_reproduce.py tests that they reach a server."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from flows.assets.events import Assets, key_of, rows_of
+from flows.graph import load_graph
+from pathfinder.lineage.history import MAIN_LOCK, read_records, read_stages
+from pathfinder.provenance.hashing import digest_path
+from tests.support.miniature import miniature
+
+
+def test_rows_are_those_of_tables(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [1, 2, 3]}).write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "b.jsonl").write_text('{"a": "\\u2028"}\n{}\n')
+    (tmp_path / "broken.parquet").write_text("no table")
+    (tmp_path / "notes.txt").write_text("1\n2\n")
+    assert dict(rows_of(tmp_path)) == {"a.parquet": 3, "deep/b.jsonl": 2}
+    assert dict(rows_of(tmp_path / "a.parquet")) == {"a.parquet": 3}
+    assert dict(rows_of(tmp_path / "missing.jsonl")) == {}
+
+
+@pytest.mark.parametrize("path, key", [("a/b-c_1@2.txt", "a/b-c_1@2.txt"), ("ä b?[1]|%", "__b__1___")])
+def test_keys_have_only_characters_that_prefect_allows(path: str, key: str) -> None:
+    from prefect.assets import Asset
+
+    assert key_of(path) == f"dvc://pathfinder-prm/{key}" == Asset(key=key_of(path)).key
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return miniature(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "project"))
+
+
+@pytest.fixture
+def assets(project: Path) -> Assets:
+    return Assets(project, load_graph(project), "s3://bucket/prefix/")
+
+
+def test_a_context_names_digests_objects_upstream_and_the_record(assets: Assets, project: Path) -> None:
+    locked = read_stages(project / MAIN_LOCK, MAIN_LOCK)
+    context = assets.context("train@full", locked, "restored")
+    made = {asset.key: asset for asset in context.downstream_assets}
+    model = "dvc://pathfinder-prm/models/full"
+    assert made.keys() == {model, "dvc://pathfinder-prm/metrics/train/full.json"}
+    about = context.materialization_metadata[model]
+    md5 = digest_path(project / "models/full").md5
+    assert (about["md5"], about["state"], about["files"]) == (md5, "restored", 1)
+    assert about["object"] == f"s3://bucket/prefix/files/md5/{md5[:2]}/{md5[2:]}"
+    assert about["record"] == read_records(project, "train@full")[0].digest
+    assert about["inputs"] == {"artifacts/raw/corpus": digest_path(project / "artifacts/raw/corpus").md5}
+    (upstream,) = context.direct_asset_dependencies  # the whole out of which the stage reads a part
+    assert upstream.key == "dvc://pathfinder-prm/artifacts/raw"
+    assert upstream.properties is not None
+    assert str(upstream.properties.url).endswith(digest_path(project / "artifacts/raw").md5[2:])
+
+
+def test_without_a_record_of_these_digests_none_is_named(assets: Assets, project: Path) -> None:
+    locked = read_stages(project / MAIN_LOCK, MAIN_LOCK)
+    shutil.rmtree(project / ".pathfinder/lineage/train@plain")
+    about = assets.context("train@plain", locked, "ran").materialization_metadata
+    assert all("record" not in each for each in about.values())
+
+
+def test_a_missing_lock_gives_no_events(assets: Assets, project: Path) -> None:
+    (project / MAIN_LOCK).unlink()
+    assets.emit(["download"], "ran")
