@@ -37,6 +37,7 @@ from flows import server, storage
 from flows.assets.events import Assets
 from flows.committed import drop_absent, sort_lock
 from flows.deployment.definition import require_remote
+from flows.deployment.parameters import Jobs, Targets
 from flows.dvc import Cancelled, Dvc, OnLine, require_project
 from flows.dvc import State as DvcState
 from flows.graph import Graph, load_graph
@@ -88,9 +89,7 @@ def run_name() -> str:
     on_failure=[tell],
     on_crashed=[tell],
 )
-def reproduce(
-    targets: Sequence[str] = (), force: bool = False, pull: bool = False, jobs: int = 0
-) -> list[dict[str, Any]]:
+def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jobs: Jobs = 0) -> list[dict[str, Any]]:
     """Bring stages up to date; returns one row per stage.
 
     Args:

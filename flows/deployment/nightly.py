@@ -2,7 +2,7 @@
 
 The clone in ``.pathfinder/nightly/`` stays between nights, with its cache, journals and checkpoints. So the working
 folder is never touched, and an interrupted run resumes. The run branch holds ``dvc.lock``, ``params.yaml`` and
-``results.json``, the metrics in one file. A branch is only ever created, so no run can lose the work of another one.
+``metrics/summary.json``. A branch is only ever created, so no run can lose the work of another one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,20 @@ from pydantic import Field
 from flows import processes
 from flows.deployment.branch import SHORT, Clone
 from flows.deployment.definition import require_remote
-from flows.deployment.results import RESULTS, collect, summary_lines
+from flows.deployment.parameters import Jobs, Override, Profile, Targets
+from flows.deployment.results import summary_files, summary_lines
 from flows.guard.lock import held
 from flows.notices.hooks import tell
-from flows.profiles import names as profile_names
 from flows.storage import REMOTE
 from flows.terminal import Terminal
 from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.io import DataError, PathfinderError, write_json, write_text
+from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import parse_yaml
 from pathfinder.lineage.history import MAIN_LOCK
 from pathfinder.provenance.environment import git
 
 HOME = Path(".pathfinder/nightly")
-_PROFILES = profile_names(Path(__file__).parents[2])
-Profile = Annotated[str, Field(json_schema_extra={"enum": ["", *_PROFILES]})]
 
 
 class NightlyFailed(PathfinderError, RuntimeError):
@@ -55,14 +53,14 @@ def run_name() -> str:
 
 @flow(name="nightly", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
 def nightly(
-    branch: str = "main",
+    branch: Annotated[str, Field(min_length=1)] = "main",
     repository: str = "",
-    targets: Sequence[str] = (),
+    targets: Targets = (),
     profile: Profile = "",
-    overrides: Sequence[str] = (),
+    overrides: Sequence[Override] = (),
     force: bool = False,
     pull: bool = False,
-    jobs: int = 0,
+    jobs: Jobs = 0,
 ) -> State[Any]:
     """Run a branch's head in a clone and commit dvc.lock, parameters and metrics to a new run branch.
 
@@ -87,12 +85,11 @@ def nightly(
     home = root / HOME
     home.mkdir(parents=True, exist_ok=True)
     with held(home):
-        clone = Clone.update(home / "clone", repository or _origin(root), branch)
+        clone = Clone.update(home / "clone", repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
         _change_params(clone.folder, profile, overrides)
         _run(root, clone.folder, targets, force, pull, jobs, say)
-        write_json(clone.folder / RESULTS, collect(clone.folder))
-        changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), RESULTS))
+        changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), *summary_files(clone.folder)))
         if not changed:
             say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
             return Completed(message="nothing has changed; no branch was made")
@@ -111,7 +108,7 @@ def nightly(
         return Completed(message=f"results are in branch {made}")
 
 
-def _origin(root: Path) -> str:
+def origin_of(root: Path) -> str:
     """The address of the folder's origin, or the folder itself."""
     return (git("remote", "get-url", "origin", root=root) or "").strip() or str(root)
 

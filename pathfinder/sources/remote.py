@@ -38,13 +38,14 @@ class Listed:
     """What a store's listing says about one object: its key and bytes.
 
     ``md5`` is the server's entity tag if it is one, otherwise empty: objects uploaded in parts have another tag.
-    ``stamp`` changes when the object is written again.
+    ``stamp`` changes when the object is written again; ``modified`` is the time of that in seconds since 1970.
     """
 
     key: str
     size: int
     md5: str
     stamp: str
+    modified: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,13 @@ class _FolderStore:
         files = sorted(path for path in below.rglob("*") if path.is_file() and path.suffix != ".part")
         named = ((path.relative_to(self.folder).as_posix(), path.stat()) for path in files)
         found = [
-            Listed(key, state.st_size, "", f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}")
+            Listed(
+                key,
+                state.st_size,
+                "",
+                f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}",
+                max(state.st_mtime, state.st_ctime),
+            )
             for key, state in named
             if key.startswith(prefix)
         ]
@@ -154,6 +161,7 @@ class _S3Store:
                 int(item["Size"]),
                 tag if _MD5.fullmatch(tag := str(item.get("ETag", "")).strip('"')) else "",
                 f"{item.get('ETag')} {item.get('LastModified')}",
+                item["LastModified"].timestamp(),
             )
             for item in items
         ]

@@ -37,6 +37,8 @@ for words in json.loads(sys.argv[1]):
         if end.code:
             raise
 """
+KINDS = ("nightly", "reproduce", "audit", "garbage", "promote")
+STAGE_POOLS = ("cpu", "gpu", "judge")
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 
@@ -91,7 +93,7 @@ def with_flow(project: Project) -> Project:
     shutil.copytree(ROOT / "flows", project.root / "flows", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(ROOT / "infra/profiles", project.root / "infra/profiles")
     shutil.copy(ROOT / "prefect.yaml", project.root)
-    (project.root / ".gitignore").write_text("__pycache__/\n/out/\n/metrics/\n/.pathfinder/\n/ran.txt\n")
+    (project.root / ".gitignore").write_text("__pycache__/\n/out/\n/.pathfinder/\n/ran.txt\n")
     (project.root / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
     git(project.root, "checkout", "-q", "-b", "main")
     git(project.root, "add", ".")
@@ -152,8 +154,8 @@ def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_
     (branch,) = [line.strip() for line in git(root, "branch", "--list", "runs/*").splitlines()]
     assert branch.endswith(git(root, "rev-parse", "HEAD")[:8])
     assert git(root, "log", "-1", "--format=%(trailers:key=Flow-Run,valueonly)", branch).strip() == first["id"]
-    assert "metrics/odd.json: count 5" in git(root, "log", "-1", "--format=%B", branch)
-    assert '"deep.sum": 165' in git(root, "show", f"{branch}:results.json")
+    assert "deep.sum 165" in git(root, "log", "-1", "--format=%B", branch)
+    assert '"sum": 165' in git(root, "show", f"{branch}:metrics/odd.json")
     assert "square@odd" in git(root, "show", f"{branch}:dvc.lock")
     assert not (root / "dvc.lock").exists(), "the working folder is not touched"
     assert list(deployed.remote.glob("runs/*/*/*")), "the deployment, not the worker's shell, names the remote"
@@ -180,7 +182,7 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     *once, worker = commands
     assert (once[-1], worker[:2]) == (["--no-prompt", "deploy", "--all"], ["worker", "start"])
     project.run("-c", PREFECT, json.dumps(once))
-    kinds = {kind: deployed.named(kind) for kind in ("nightly", "reproduce", "audit")}
+    kinds = {kind: deployed.named(kind) for kind in (*KINDS, *STAGE_POOLS)}
     schemas = {kind: found["parameter_openapi_schema"]["properties"] for kind, found in kinds.items()}
     assert all(item.get("description") for schema in schemas.values() for item in schema.values()), schemas
     assert "quickstart" in schemas["nightly"]["profile"]["enum"]
@@ -192,7 +194,8 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     assert list(remote.glob("runs/*/*/*"))
     for found in kinds.values():
         httpx.delete(f"{deployed.url}/deployments/{found['id']}", timeout=60).raise_for_status()
-    httpx.delete(f"{deployed.url}/work_pools/pathfinder", timeout=60).raise_for_status()
+    for pool in ("pathfinder", *(f"pathfinder-{kind}" for kind in STAGE_POOLS)):
+        httpx.delete(f"{deployed.url}/work_pools/{pool}", timeout=60).raise_for_status()
 
 
 def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[], Project]) -> None:
@@ -206,7 +209,7 @@ def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[]
     other.run(*DOWN)
     own = clone_id(deployed.project.root)
     assert {item["name"] for item in deployed.post("deployments/filter")} == {
-        f"{kind}-{own}" for kind in ("nightly", "reproduce", "audit")
+        f"{kind}-{own}" for kind in KINDS
     }
     pools = {pool["name"]: pool["concurrency_limit"] for pool in deployed.post("work_pools/filter")}
     assert pools["team"] == 7

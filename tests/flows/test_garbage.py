@@ -1,0 +1,164 @@
+"""Garbage: only what no commit, folder, young object or published run names is deleted, with real git and real DVC."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from flows import storage
+from flows.deployment import garbage, kept
+from flows.deployment.garbage import describe, find, names_of, places_of, sweep_up
+from flows.deployment.mirror import Mirror
+from pathfinder.core.io import DataError
+from pathfinder.lineage.stores import object_file
+from tests.flows.conftest import CONFIG
+from tests.flows.test_branch import git
+from tests.support.miniature import dvc
+
+DAY_S = 24 * 3600.0
+
+
+PIPELINE = """\
+stages:
+  make:
+    cmd: mkdir -p out && cp params.yaml out/one.txt && echo same > out/two.txt && echo "{}" > figures.json
+    params: [count]
+    deps: [given.txt]
+    outs: [out]
+    metrics: [figures.json]
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with four runs: on main, on a branch that is not merged, tagged, and committed nowhere.
+
+    The remote has all of them: a remote in a folder has the form of the cache.
+    """
+    root = tmp_path_factory.mktemp("garbage") / "project"
+    (root / ".dvc").mkdir(parents=True)
+    (root / ".dvc/config").write_text(CONFIG)
+    (root / ".dvc/.gitignore").write_text("/cache\n/tmp\n/config.local\n")
+    (root / "dvc.yaml").write_text(PIPELINE)
+    (root / ".gitignore").write_text("/.pathfinder\n")
+    (root / "given.txt").touch()
+    git(root.parent, "init", "-q", "-b", "main", "project")
+    for count, *then in (
+        (1, "commit"),
+        (2, "checkout -b other", "commit"),
+        (3, "checkout --detach", "commit", "tag v1"),
+        (4,),
+    ):
+        if count > 1:
+            git(root, "checkout", "-q", "main")
+        (root / "params.yaml").write_text(f"count: {count}\n")
+        dvc(root, "repro", "-q")
+        for command in then:
+            word, *more = command.split()
+            if word == "commit":
+                git(root, "add", "-A")
+                more = ["-q", "-m", f"Run {count}"]
+            git(root, word, *more)
+    git(root, "checkout", "-q", "--force", "main")
+    shutil.copytree(root / ".dvc/cache", root / storage.DEFAULT)
+    git(root, "reflog", "expire", "--expire=now", "--all")
+    return root
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "project"))
+
+
+def swept(root: Path, age_days: float, delete: bool = True) -> list[garbage.Sweep]:
+    """Collect as if the clock were ``age_days`` after the runs, with a grace period of 14 days."""
+    before = time.time() + (age_days - garbage.DAYS) * DAY_S
+    sweeps = find(list(places_of(root)), names_of(root, str(root)), before)
+    if delete:
+        sweep_up(sweeps)
+    return sweeps
+
+
+def test_what_no_reference_names_is_deleted_and_every_commit_can_still_be_pulled(project: Path) -> None:
+    sweeps = swept(project, 15)
+    # Each place loses the listing, the first file and the run-cache entry of the last run.
+    assert [(sweep.place.kind, len(sweep.garbage)) for sweep in sweeps] == [("remote", 3), ("cache", 3)]
+    assert "remote .pathfinder/storage: deleted 3 of " in describe(sweeps[0], deleted=True)
+    shutil.rmtree(project / ".dvc/cache")
+    for count, reference in ((2, "other"), (3, "v1")):
+        git(project, "checkout", "-q", "--force", reference)
+        dvc(project, "pull", "-q", "--force")
+        assert (project / "out/one.txt").read_text() == f"count: {count}\n"
+    assert swept(project, 15)[0].garbage == ()
+
+
+def test_a_dry_run_and_the_grace_period_delete_nothing(project: Path) -> None:
+    count = len(list((project / storage.DEFAULT).rglob("*")))
+    assert all(sweep.garbage for sweep in swept(project, 15, delete=False))
+    assert not any(sweep.garbage for sweep in swept(project, 13))
+    assert len(list((project / storage.DEFAULT).rglob("*"))) == count
+
+
+def test_published_runs_workspaces_and_young_entries_keep_what_they_name(project: Path) -> None:
+    unnamed = [item.key for item in swept(project, 15, delete=False)[0].garbage]
+    objects = [key for key in unnamed if key.startswith("files/")]
+    md5 = "".join(Path(objects[0]).parts[-2:])
+    manifest = project / storage.DEFAULT / "pathfinder/manifests/one.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text(f'{{"outs": {{"models/full": {{"md5": "{md5}"}}}}}}')
+    assert objects[0] not in [item.key for item in swept(project, 15, delete=False)[0].garbage]
+    manifest.unlink()
+    (project / "kept.dvc").write_text(f"outs:\n- md5: {md5}\n  path: kept\n")
+    assert objects[0] not in [item.key for item in swept(project, 15, delete=False)[0].garbage]
+    (project / "kept.dvc").unlink()
+    # A run that starts to push now may find its objects there already: its entry of the run cache protects them.
+    entry = next(key for key in unnamed if key.startswith("runs/"))
+    content = (project / storage.DEFAULT / entry).read_bytes()
+    later = project / ".dvc/cache/runs/ab" / ("a" * 64) / ("b" * 64)
+    later.parent.mkdir(parents=True)
+    later.write_bytes(content)
+    before = later.stat().st_mtime - 0.01
+    sweeps = find(list(places_of(project)), names_of(project, str(project)), before)
+    assert len(sweeps[0].garbage) < len(unnamed)
+    named = {f"files/md5/{md5[:2]}/{md5[2:]}" for md5 in kept.in_text(content)}
+    assert not named & {item.key for sweep in sweeps for item in sweep.garbage}
+
+
+def test_an_edited_listing_or_a_shallow_clone_stops_the_collection(project: Path, tmp_path: Path) -> None:
+    git(tmp_path, "clone", "-q", "--depth", "1", project.as_uri(), "shallow")
+    with pytest.raises(DataError, match="is a shallow clone, so older commits are unknown"):
+        kept.in_history(tmp_path / "shallow")
+    md5 = next(md5 for md5 in sorted(kept.in_folder(project)) if md5.endswith(".dir"))
+    listing = object_file(project / storage.DEFAULT, md5)
+    listing.chmod(0o644)
+    listing.write_text("[]")
+    with pytest.raises(DataError, match=r"was edited, so the files of this folder are unknown and nothing is deleted"):
+        swept(project, 15)
+
+
+def test_merges_and_renamed_locks_name_objects(tmp_path: Path) -> None:
+    root, digests = tmp_path / "repository", [letter * 32 for letter in "abcdef"]
+    root.mkdir()
+    git(root, "init", "-q", "-b", "main")
+
+    def commit(path: str, *md5s: str) -> None:
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_text("".join(f"md5: {md5}.dir\n" for md5 in md5s))
+        git(root, "add", "-A")
+        git(root, "commit", "-qm", path)
+
+    commit("dvc.lock", digests[0])
+    git(root, "checkout", "-q", "-b", "side")
+    commit("dvc.lock", digests[1])
+    git(root, "checkout", "-q", "main")
+    commit("dvc.lock", digests[2])
+    git(root, "merge", "-q", "-s", "ours", "--no-commit", "side")
+    commit("dvc.lock", digests[3])  # in the merge alone
+    commit("sub/dvc.lock", digests[4])
+    git(root, "rm", "-q", "-r", "sub")
+    commit("data.dvc", digests[5])
+    mirror = Mirror.update(tmp_path / "mirror.git", str(root))
+    assert kept.in_history(mirror.folder) == {f"{md5}.dir" for md5 in digests}
