@@ -235,7 +235,10 @@ class Run:
         return [name for name in ready if not self.needs[name].is_here or name in here[:free]]
 
     def _run_stage(self, name: str, force: bool, on_line: OnLine) -> DvcState:
-        if self.needs[name].is_here:
+        has_parts = self.needs[name].parts > 1 and not self.needs[name].is_here
+        if has_parts and (state := self.away.run_parts(name, force, on_line)) is not None:
+            return state
+        if has_parts or self.needs[name].is_here:
             return run_stage(self.dvc, name, force, on_line, self.needs[name])
         return self.away.run(name, force, on_line)
 
