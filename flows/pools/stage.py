@@ -25,6 +25,7 @@ from flows.deployment.branch import Clone
 from flows.deployment.definition import require_remote
 from flows.dvc import Dvc
 from flows.guard.lock import held
+from flows.notices.hooks import tell
 from flows.pools import made
 from flows.pools.inputs import Outs, place
 from flows.pools.retries import class_of
@@ -48,7 +49,7 @@ def run_name() -> str:
     return f"{parameters.get('name')}{part} at {str(parameters.get('commit'))[:8]}"
 
 
-@flow(name="stage", flow_run_name=run_name, persist_result=False)
+@flow(name="stage", flow_run_name=run_name, persist_result=False, on_crashed=[tell])
 def stage(
     name: Annotated[str, Field(description="The stage, as `pathfinder plan` names it")],
     commit: Annotated[str, Field(pattern="^[0-9a-f]{40}$|^[0-9a-f]{64}$")],
