@@ -4,6 +4,7 @@
 #
 # BUILD=cuda installs PyTorch's CUDA build from the package index, BUILD=cpu the CPU build. Without BUILD, make keeps the
 # build that .venv has, or installs the CPU build into a new .venv.
+# VERBOSE=1 makes `make run` print every line and the table of all stages, also on a terminal.
 # LEVEL names what `make world` makes: a level of infra/pretraining/params.yaml.
 # TORCH_INDEX is where the CPU build comes from when pip is not configured to find it.
 
@@ -117,7 +118,7 @@ data: data.dvc | $(STAMP)  ## restore the shipped world and its models from infr
 
 run: $(STAMP) data  ## run the pipeline of the active profile and print the results
 	@$(CARD_UNUSED)
-	@pathfinder run
+	@pathfinder run $(if $(VERBOSE),--verbose)
 
 world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 70 minutes, resumable
 	@trap 'rm -f infra/pretraining/.dvcignore' EXIT; echo '!dvc.yaml' > infra/pretraining/.dvcignore; \

@@ -25,10 +25,15 @@ def run(
     keep_lock: Annotated[
         bool, typer.Option("--keep-lock", help="Put the committed dvc.lock back if the results differ from it.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Print every line and the table of all stages, also on a terminal.")
+    ] = False,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import committed, reproduce
+    from flows.terminal import Terminal
 
+    Terminal.is_verbose = verbose
     reproduce.main(targets or (), force, pull, jobs)
     for line in committed.explain(Path.cwd(), keep_lock):
         typer.echo(line)
@@ -38,6 +43,8 @@ def run(
         from pathfinder.reporting.results import results_table
 
         typer.echo(results_table(PUBLISHED if load_params().comparisons else TABLES), nl=False)
+    for line in Terminal.closing:
+        typer.echo(line)
 
 
 @app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)

@@ -172,6 +172,7 @@ class Run:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
         self._assets.emit(sorted(self.selected - stale), "up to date")
         self.away.check(stale)
+        self.terminal.expect(len(stale))
         ranks = self.graph.ranks()
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
@@ -282,7 +283,7 @@ def _stage_task(
 ) -> Task[..., Outcome]:
     def stage(name: str, force: bool) -> Outcome:
         start, logger = time.monotonic(), get_run_logger()
-        with stage_log(root, name) as log:
+        with stage_log(root, name) as log, terminal.running(name):
 
             def on_line(line: str) -> None:
                 terminal.print(name, line)

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from pathfinder.core.text import printable
 from pathfinder.pages.page import markdown_table
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")
 _STATES = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
+_SLOWEST = 5
 _RESULTS = ("reports/report.html", "reports/report.md", "reports/tables.json", "metrics")
 
 
@@ -41,31 +46,118 @@ class Outcome:
         return {**asdict(self), "seconds": round(self.seconds, 1), "outs": ", ".join(self.outs)}
 
 
+@dataclass(slots=True)
+class _Running:
+    """A stage that runs: when it started (monotonic seconds), and the last line that it printed."""
+
+    start: float
+    line: str = ""
+
+
 class Terminal:
-    """Prints whole lines, so that the output of concurrent stages does not mix, and never interprets markup in them."""
+    """Prints whole lines, so that the output of concurrent stages does not mix, and never interprets markup in them.
+
+    On a terminal each stage in ``running`` has one live line with its clock and its last output, and a last line counts
+    the stages. Elsewhere, and with ``is_verbose``, every line is printed.
+    """
+
+    is_verbose: ClassVar[bool] = False
+    """Set by ``pathfinder run --verbose``."""
+    closing: ClassVar[list[str]] = []
+    """What the command prints after the results: the slowest stages of its run."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
+        self._running: dict[str, _Running] = {}
+        self._start, self._total, self._done = time.monotonic(), 0, 0
+        self._live: Live | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether running stages have live lines."""
+        return self._console.is_terminal and not self.is_verbose
+
+    def expect(self, total: int) -> None:
+        """Count ``total`` stages from now on."""
+        self._start, self._total, self._done = time.monotonic(), total, 0
+
+    @contextlib.contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Show a stage while the block runs, and its seconds when the block ends without an error."""
+        if not self.is_live:
+            yield
+            return
+        started = time.monotonic()
+        with self._lock:
+            self._running[name] = _Running(started)
+            if self._live is None:
+                self._live = Live(get_renderable=self._lines, console=self._console, transient=True)
+                self._live.start()
+        try:
+            yield
+            self._done += 1
+            self._console.print(_prefixed(name, f"{time.monotonic() - started:.1f} s"))
+        finally:
+            with self._lock:
+                del self._running[name]
+                if not self._running and self._live is not None:
+                    self._live.stop()
+                    self._live = None
 
     def print(self, source: str, line: str, bad: bool = False) -> None:
-        """Print one line after the name of its source."""
-        colour = "red" if bad else _COLOURS[zlib.crc32(source.encode()) % len(_COLOURS)]
-        self._console.print(Text.assemble((f"[{source}] ", colour), (line, "red" if bad else "")))
+        """Print one line after the name of its source; of a running stage with a live line, only bad ones are kept."""
+        if not bad and (stage := self._running.get(source)) is not None:
+            stage.line = printable(line)
+            return
+        self._console.print(_prefixed(source, line, bad))
 
     def summary(self, outcomes: Iterable[Outcome]) -> None:
-        """Print the table at the end of a run."""
+        """Print the table at the end of a run: with live lines only the stages that did not succeed."""
+        found = list(outcomes)
+        slow = sorted((one for one in found if one.seconds), key=lambda one: -one.seconds)[:_SLOWEST]
+        parts = ", ".join(f"{one.name} {one.seconds:.0f} s" for one in slow)
+        type(self).closing = [f"slowest stages: {parts}"] if self.is_live and parts else []
+        shown = [one for one in found if not (self.is_live and one.succeeded)]
+        if not shown:
+            return
         table = Table("stage", "state", "seconds", "outputs or reason")
         table.columns[2].justify = "right"
-        for outcome in outcomes:
+        for outcome in shown:
             seconds = f"{outcome.seconds:.1f}" if outcome.seconds else ""
             state = Text(outcome.state, _STATES.get(outcome.state, ""))
             table.add_row(Text(outcome.name), state, seconds, Text(outcome.reason or ", ".join(outcome.outs)))
         self._console.print(table, soft_wrap=False)
 
+    def _lines(self) -> Table:
+        """One line per running stage, then how many have ended and the time since the beginning."""
+        now = time.monotonic()
+        table = Table.grid(padding=(0, 1))
+        for width in (None, None, 1):
+            table.add_column(no_wrap=True, overflow="ellipsis", ratio=width)
+        table.expand = True
+        for name, stage in list(self._running.items()):
+            table.add_row(Text(name, _colour(name)), _clock(now - stage.start), Text(stage.line))
+        table.add_row(Text("total"), _clock(now - self._start), Text(f"{self._done} of {self._total} stages"))
+        return table
+
     def where(self, root: Path) -> None:
         """Print the paths of the results."""
         if found := [path for path in _RESULTS if (root / path).exists()]:
             self.print("pathfinder", f"results: {', '.join(found)}")
+
+
+def _prefixed(source: str, line: str, bad: bool = False) -> Text:
+    return Text.assemble((f"[{source}] ", "red" if bad else _colour(source)), (line, "red" if bad else ""))
+
+
+def _colour(source: str) -> str:
+    return _COLOURS[zlib.crc32(source.encode()) % len(_COLOURS)]
+
+
+def _clock(seconds: float) -> str:
+    """Minutes and seconds, as 3:07."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
 
 
 def log_path(stage: str) -> Path:

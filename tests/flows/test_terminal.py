@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
@@ -68,3 +70,65 @@ def test_metrics_are_a_markdown_table_with_dotted_names(tmp_path: Path) -> None:
     ]
     path.write_text("not JSON")
     assert metrics_table(path).splitlines()[-1] == "| --- | --- |"
+
+
+def on_terminal() -> tuple[io.StringIO, Terminal]:
+    buffer = io.StringIO()
+    return buffer, Terminal(Console(file=buffer, force_terminal=True, width=60, soft_wrap=True, highlight=False))
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text)
+
+
+def test_a_running_stage_has_one_live_line_and_only_bad_lines_stay() -> None:
+    buffer, terminal = on_terminal()
+    terminal.expect(3)
+    with terminal.running("train@full"):
+        terminal.print("train@full", "step 1\x1b[2J")
+        terminal.print("train@full", "step 2")
+        terminal.print("storage", "one line")
+        grid = Console(width=60, file=io.StringIO(), record=True)
+        grid.print(terminal._lines())
+        assert [line.split() for line in grid.export_text().splitlines()] == [
+            ["train@full", "0:00", "step", "2"],
+            ["total", "0:00", "0", "of", "3", "stages"],
+        ]
+        terminal.print("train@full", "broken", bad=True)
+    terminal.print("train@full", "afterwards")
+    kept = plain(buffer.getvalue())
+    assert "\x1b[2J" not in buffer.getvalue(), "no text may control the terminal"
+    assert kept.count("[storage] one line") == kept.count("[train@full] broken") == kept.count("afterwards") == 1
+    assert "step 1" not in kept
+    assert re.search(r"\[train@full\] \d\.\d s", kept)
+    assert buffer.getvalue().rstrip().endswith("afterwards")
+
+
+def test_a_stage_that_fails_leaves_no_live_line_behind() -> None:
+    buffer, terminal = on_terminal()
+    with pytest.raises(KeyboardInterrupt), terminal.running("a"):
+        raise KeyboardInterrupt
+    assert "[a]" not in plain(buffer.getvalue())
+    assert buffer.getvalue().endswith("\x1b[?25h") or "\x1b[?25h" in buffer.getvalue(), "the cursor is shown again"
+
+
+def test_a_terminal_has_the_table_only_for_failures_or_if_verbose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Terminal, "closing", [])
+    outcomes = [
+        Outcome("a", "ran", 1.26, ("out/a",)),
+        Outcome("b", "ran", 61.0, ()),
+        Outcome("c", "up to date", 0.0, ()),
+    ]
+    buffer, terminal = on_terminal()
+    terminal.summary(outcomes)
+    assert buffer.getvalue() == ""
+    assert Terminal.closing == ["slowest stages: b 61 s, a 1 s"]
+    terminal.summary([*outcomes, Outcome("d", "failed", 0.0, (), "broken")])
+    assert "broken" in buffer.getvalue()
+    assert "out/a" not in buffer.getvalue()
+    monkeypatch.setattr(Terminal, "is_verbose", True)
+    terminal.summary(outcomes)
+    assert "out/a" in buffer.getvalue()
+    with terminal.running("a"):
+        terminal.print("a", "a line")
+    assert "[a] a line" in plain(buffer.getvalue())
