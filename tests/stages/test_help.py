@@ -1,0 +1,39 @@
+"""Every stage explains itself and refuses unknown arguments, before it reads or writes anything."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+
+import pytest
+
+STAGES = sorted(path.stem for path in Path(__file__).resolve().parents[2].glob("stages/[a-z]*.py"))
+
+
+def test_the_stages_were_found() -> None:
+    assert len(STAGES) > 15
+
+
+@pytest.mark.parametrize("name", STAGES)
+@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), (["--no-such-option"], 2)])
+def test_help_and_a_wrong_argument_touch_nothing(
+    name: str,
+    words: list[str],
+    status: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    module = importlib.import_module(f"stages.{name}")
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    with pytest.raises(SystemExit) as stopped:
+        module.main(words)
+    assert stopped.value.code == status
+    assert list(tmp_path.iterdir()) == []
+    assert dict(os.environ) == before
+    shown = capsys.readouterr()
+    assert f"usage: python -m stages.{name}" in (shown.out if status == 0 else shown.err)
+    if status == 0:
+        assert (module.__doc__ or "").splitlines()[0] in shown.out
