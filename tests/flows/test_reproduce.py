@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import re
 import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pytest
 
@@ -46,6 +51,25 @@ def served(first: First) -> Iterator[Project]:
 def query(project: Project, sql: str) -> list[tuple[object, ...]]:
     with contextlib.closing(sqlite3.connect(project.root / ".pathfinder/prefect/prefect.db")) as database:
         return database.execute(sql).fetchall()
+
+
+def materialized(project: Project) -> list[dict[str, Any]]:
+    """The payloads of the events about outputs, oldest first, with the key of the asset and of those upstream."""
+    sql = "select resource_id, payload, related from events where event = 'prefect.asset.materialization.succeeded'"
+    found = []
+    for key, payload, related in query(project, f"{sql} order by occurred"):
+        from_ = {entry["prefect.resource.id"] for entry in json.loads(str(related)) if role(entry) == "asset"}
+        kinds = {role(entry) for entry in json.loads(str(related))}
+        found.append({**json.loads(str(payload)), "key": key, "from": from_, "kinds": kinds})
+    return found
+
+
+def role(entry: dict[str, str]) -> str:
+    return entry["prefect.resource.role"]
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def count(project: Project, number: int) -> None:
@@ -88,6 +112,33 @@ def test_the_server_keeps_logs_states_and_metrics(first: First) -> None:
     artifacts = {str(key): str(data) for key, data in found}
     assert "| deep.sum | 165 |" in artifacts["metrics-odd"]
     assert "stages" in artifacts
+
+
+def test_the_events_tell_what_each_stage_made_and_from_what(first: First) -> None:
+    root = first.project.root
+    found = {event["path"]: event for event in materialized(first.project)}
+    assert found.keys() == {
+        "out/numbers.txt",
+        *(f"out/{kind}.txt" for kind in ("even", "odd", "total")),
+        *(f"metrics/{kind}.json" for kind in ("even", "odd")),
+    }
+    for path, event in found.items():
+        assert (event["key"], event["md5"]) == (f"dvc://pathfinder-prm/{path}", md5(root / path))
+        assert event["size"] == (root / path).stat().st_size
+        assert event["kinds"] >= {"flow-run", "task-run", "asset-materialized-by"}
+        assert (root / ".pathfinder/storage").as_uri() in event["object"]
+        assert Path(unquote(urlparse(event["object"]).path)).read_bytes() == (root / path).read_bytes()
+    assert {event["state"] for event in found.values()} == {"ran"}
+    total, even = found["out/total.txt"], found["out/even.txt"]
+    key = "dvc://pathfinder-prm/{}".format
+    assert total["from"] == {key("make.py"), key("out/even.txt"), key("out/odd.txt")}
+    assert even["from"] == {key("make.py"), key("out/numbers.txt")}
+    assert even["inputs"]["out/numbers.txt"] == found["out/numbers.txt"]["md5"]
+    assert even["stage"] == "square@even"
+    referenced = query(
+        first.project, "select distinct resource_id from events where event = 'prefect.asset.referenced'"
+    )
+    assert {name for (name,) in referenced} == {*total["from"], *even["from"]}
 
 
 def test_outs_and_run_cache_are_in_storage_with_a_manifest(first: First) -> None:
@@ -164,8 +215,12 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     assert soon(lambda: not any(map(alive, pids))), "the guardian ends what the killed run had started"
     clear(served)
     served.ran()
+    events = len(materialized(served))
     output = served.reproduce("numbers")  # it has nothing to do but to report
     assert served.ran() == []
+    (skipped,) = materialized(served)[events:]
+    assert (skipped["path"], skipped["state"]) == ("out/numbers.txt", "up to date")
+    assert skipped["md5"] == md5(served.root / "out/numbers.txt")
     assert f"the last run here did not end in order (PID {process.pid}, since " in output
     assert query(served, crashed) == [*before, ("all stages",)]
     assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
@@ -176,9 +231,15 @@ def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     served.run("-m", "dvc", "repro", "-q")
     served.ran()
     count(served, 10)
+    events = len(materialized(served))
     output = served.reproduce()
     assert served.ran() == []
     assert re.search(r"total\s+│ restored", output)
+    restored = {event["path"]: event for event in materialized(served)[events:]}
+    assert {event["state"] for event in restored.values()} == {"restored"}
+    assert {path: event["md5"] for path, event in restored.items()} == {p: md5(served.root / p) for p in restored}
+    assert len(restored) == 6
+    assert restored["out/total.txt"]["from"] > {"dvc://pathfinder-prm/out/odd.txt"}
     assert (served.root / "out/total.txt").read_text() == "285\n"
 
 
