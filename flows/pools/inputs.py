@@ -55,7 +55,7 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     targets = sorted({*parts, *(pointer.name for pointer in pointers)})
     if targets:
         dvc.checkout(*targets, force=True)
-    for path in outs.keys() - folders:  # DVC leaves files alone that git has
+    for path in outs.keys() - folders:  # DVC does not check out files that git has
         with atomic_file(root / path) as temporary:
             shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
     return count

@@ -60,7 +60,7 @@ class Resources(Section):
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What one stage needs: its pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
+    """The needs of one stage: pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
 
     With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
     ``wait_s`` is how long it waits for a pool that has no worker.
@@ -82,7 +82,7 @@ class Needs:
 
     @property
     def job_variables(self) -> dict[str, Any]:
-        """What the pool of the stage is told about the machine that it needs."""
+        """The variables with which the pool chooses a machine for the stage."""
         return {name: value for name, value in (("gpus", self.gpus), ("memory", self.memory)) if value}
 
 
