@@ -1,7 +1,7 @@
 """Build the training set: one tree per trajectory, split by problem, and its overlap with every benchmark.
 
 Reads   artifacts/steps, artifacts/clean, artifacts/raw/{processbench,prmbench,search}, metrics/validate.json,
-        exclusions.jsonl; params: build, search.sets
+        exclusions.jsonl; params: build, search.sets, prepare.preset
 Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,removed}.parquet,
         artifacts/decisions.parquet, metrics/build.json
 Run     python -m stages.build [--part NUMBER/COUNT]
@@ -51,13 +51,17 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
     benchmarks = [RAW / name for name in ("processbench", "prmbench", "search")]
     stored = match_parts(STEPS_FOLDER, benchmarks, every.search.sets, threshold)
     if part:
+        if every.prepare.preset == "official":
+            raise DataError(
+                "prepare.preset official changes texts after labelling, so the build has no parts; run it whole"
+            )
         items = trainset.benchmark_texts(RAW, every.search.sets)
         write_part(stored, Part.parse(part), STEPS_FOLDER, items, threshold)
         return
     if not read_json(VALIDATION)["success"]:
         raise DataError(f"{VALIDATION}: the data did not pass validation; fix the data before building on it")
     with Progress("build", 4, "parts") as progress, ThreadPoolExecutor(1) as thread:
-        gathered = trainset.gather_trees(STEPS_FOLDER, CLEAN_FILE)
+        gathered = trainset.gather_trees(STEPS_FOLDER, CLEAN_FILE, every.prepare.preset)
         lines = read_parquet(STEPS_FOLDER / "lines.parquet", LINES)
         excluded = excluded_records(read_exclusions(), lines, gathered)
         trees, left_out = trainset.exclude(gathered, excluded["id"])

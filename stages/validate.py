@@ -1,6 +1,6 @@
 """Check the data against expectations; the stage fails if one is not met.
 
-Reads   artifacts/{steps,labels,clean}; params: validate (train: mixes as well)
+Reads   artifacts/{steps,labels,clean}; params: validate (train: mixes and prepare.preset as well)
 Writes  reports/validation/{validation.json,index.html}, metrics/validate.json
 Run     python -m stages.validate
 
@@ -22,6 +22,7 @@ from pathfinder.core.io import DataError, atomic_folder, read_json, read_parquet
 from pathfinder.core.mixes import records_of
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
+from pathfinder.core.records import as_trained
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.gates import Result, Suite
 from pathfinder.gates.outcome import failure, metrics_of, outcome_of, outcome_page
@@ -43,6 +44,8 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     schemas = TRAIN_SCHEMAS if is_train else SCHEMAS
     others = ("trajectories", "steps", "clean") if is_train else ()
     tables = {table: read_parquet(Path(file_of(table))) for table in (*schemas, *others)}
+    for table, column in (("trajectories", "steps"), ("steps", "step")) if is_train else ():
+        tables[table] = as_trained(tables[table], column, params.prepare.preset)
     checker = Checker()
     results = _checked(checker, f"{name} structure", len(schemas), structure(tables, schemas))
     records, figures = 0, dict[str, Any]()

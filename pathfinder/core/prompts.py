@@ -23,6 +23,7 @@ LABEL_TOKENS: tuple[str, str, str] = (GOOD, BAD, MASK)
 
 STEP_SEPARATOR = "\n\n"
 END_OF_TURN = "<|im_end|>"
+_CAPTION = re.compile(r"Step\s*\d+:\s*")
 _STEP_NUMBER = re.compile(r"^(Step\s*\d+\.\s*|\d+\.\s*)", re.IGNORECASE)
 
 _PUBLISHED = Path(__file__).parent / "published"
@@ -145,6 +146,12 @@ FIRST_LABELS: tuple[Label, ...] = tuple(
 def unnumbered(step: str) -> str:
     """A step without ``Step 3. `` or ``3. `` (PRMBench's ``remove_step_prefix``)."""
     return _STEP_NUMBER.sub("", step.strip())
+
+
+def without_captions(text: str) -> str:
+    """A Monte-Carlo step without "Step N:" anywhere, every line a paragraph (``clean_mistral.py``)."""
+    lines = [_CAPTION.sub("", line).strip() for line in text.strip().split("\n") if line.strip()]
+    return STEP_SEPARATOR.join(lines)
 
 
 def user_turn(problem: str, system: str = SYSTEM_TRAINING) -> str:

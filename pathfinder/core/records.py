@@ -15,6 +15,8 @@ from typing import Any
 import polars as pl
 
 from pathfinder.core.io import text_digest
+from pathfinder.core.labels import MONTE_CARLO
+from pathfinder.core.prompts import without_captions
 
 TRAJECTORIES: dict[str, Any] = {
     "trajectory_id": pl.String(),  # <dataset>-<sha8>-<line>
@@ -134,6 +136,25 @@ def content_id(value: Any) -> str:
 def normalise(text: str) -> str:
     """The form in which problems are compared: NFKC, lower case, single spaces."""
     return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
+def as_trained(frame: pl.DataFrame, column: str, preset: str) -> pl.DataFrame:
+    """Trajectories (column ``steps``) or steps (``step``) with the texts that training sees.
+
+    The preset ``official`` removes the captions of Monte-Carlo steps after labelling, as published
+    (``prompts.without_captions``); ``repaired`` has removed them before.
+    """
+    if preset != "official":
+        return frame
+    cleaned = [
+        text if source not in MONTE_CARLO else _cleaned(text)
+        for source, text in frame.select("source", column).iter_rows()
+    ]
+    return frame.with_columns(pl.Series(column, cleaned, frame.schema[column]))
+
+
+def _cleaned(text: Any) -> Any:
+    return without_captions(text) if isinstance(text, str) else [without_captions(step) for step in text]
 
 
 def problem_id(problem: str) -> str:

@@ -19,7 +19,6 @@ _RATINGS = {"+": 1, "-": -1}
 _FIRST_STEP = re.compile(r"(.*?)(Step\s*1\s*:.*)", re.DOTALL | re.IGNORECASE)
 _FIRST_STEP_OFFICIAL = re.compile(r"(.*?)(Step 1:.*)", re.DOTALL)
 _CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECASE)
-_CAPTION_OFFICIAL = re.compile(r"Step\s*\d+:\s*")
 
 
 def read_monte_carlo(value: Any, preset: Preset) -> Reading:
@@ -62,14 +61,8 @@ def _read_shepherd(value: dict[str, Any], preset: Preset) -> Reading:
 
 
 def clean_step(text: str, preset: Preset) -> str:
-    """Remove the "Step N:" captions of a step.
-
-    Repaired: only at the start of a line. Official: anywhere, and every line becomes a paragraph.
-    """
-    if preset == "official":
-        lines = [_CAPTION_OFFICIAL.sub("", line).strip() for line in text.strip().split("\n") if line.strip()]
-        return "\n\n".join(lines)
-    return _CAPTION.sub("", text).strip()
+    """Remove the "Step N:" captions at the start of a line; the official preset does so later (``as_trained``)."""
+    return text if preset == "official" else _CAPTION.sub("", text).strip()
 
 
 def _split_question(first: Any, preset: Preset) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals
 from pathfinder.core.io import DataError, read_parquet
 from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
-from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES
+from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES, as_trained
 from pathfinder.data.overlap import BenchmarkText, ProblemHit, StepIndex, StepMatch, best_of, overlap_counts
 
 _TEXT = pl.String()
@@ -39,13 +39,13 @@ PartMatches = Mapping[tuple[str, bool], Mapping[int, StepMatch]]
 """Parts of the data, by source and whether they stay in the training set, and the benchmark steps that they match."""
 
 
-def gather_trees(steps: Path, clean: Path) -> pl.DataFrame:
-    """The clean records by trajectory (``records.TREES``), in the order of the trajectories.
+def gather_trees(steps: Path, clean: Path, preset: str) -> pl.DataFrame:
+    """The clean records by trajectory (``records.TREES``), in the order of the trajectories, with the texts to train.
 
     Raises ``DataError`` if a clean record is not among the steps.
     """
-    trajectories = read_parquet(steps / "trajectories.parquet", TRAJECTORIES)
-    rated = read_parquet(steps / "steps.parquet", STEPS).drop("source")
+    trajectories = as_trained(read_parquet(steps / "trajectories.parquet", TRAJECTORIES), "steps", preset)
+    rated = as_trained(read_parquet(steps / "steps.parquet", STEPS), "step", preset).drop("source")
     kept = read_parquet(clean, CLEAN)
     records = kept.join(rated, on="id", how="inner", validate="1:1", maintain_order="left")
     if len(records) != len(kept):

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from pathfinder.core.io import read_jsonl
+from pathfinder.core.prompts import without_captions
 from pathfinder.data.monte_carlo import clean_step, read_monte_carlo
 from pathfinder.data.upstream import UnreadableError
 
@@ -27,7 +28,8 @@ def test_a_conversation_is_read_as_question_steps_and_ratings() -> None:
     assert reading.trunk == ["Add. See Step 9: later", "So 5.\nDone", "End"]
     assert [r.rating for r in reading.records] == [1, -1, None]
     official = read_monte_carlo(value["conversations"], "official")
-    assert official.trunk == ["Add. See later", "So 5.\n\nDone", "End"]
+    assert official.trunk == ["Step 1: Add. See Step 9: later", "Step 2: So 5.\nStep 3: Done", "Step 4: End"]
+    assert [without_captions(step) for step in official.trunk] == ["Add. See later", "So 5.\n\nDone", "End"]
     assert [r.rating for r in official.records] == [1, -1, None]
 
 
@@ -85,7 +87,8 @@ def test_shepherd_placeholders_are_found_even_if_a_step_contains_one() -> None:
 def test_cleaning_follows_the_preset() -> None:
     text = "Step 3: as in Step 1: we add\n\n step 4 : done"
     assert clean_step(text, "repaired") == "as in Step 1: we add\n\ndone"
-    assert clean_step(text, "official") == "as in we add\n\nstep 4 : done"
+    assert clean_step(text, "official") == text, "the judge sees the captions"
+    assert without_captions(text) == "as in we add\n\nstep 4 : done"
 
 
 def test_real_shepherd_samples_are_read(mirror: Path) -> None:

@@ -100,6 +100,26 @@ def figures() -> dict[str, Any]:
     return value
 
 
+def test_the_official_preset_removes_captions_after_labelling(inputs: Path) -> None:
+    for name, column in (("trajectories", "steps"), ("steps", "step")):
+        path = Path(f"artifacts/steps/{name}.parquet")
+        frame = pl.read_parquet(path)
+        caption = pl.lit("Step 1: see Step 2:  ")
+        captioned = pl.col(column).list.eval(caption + pl.element()) if column == "steps" else caption + pl.col(column)
+        write_parquet(path, frame.with_columns(captioned.alias(column)))
+    params = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8"))
+    params["prepare"]["preset"] = "official"
+    Path("params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    build.main()
+    rows = pl.concat([trees("train"), trees("test")])
+    for source, steps, branches in rows.select("source", "steps", "branches").iter_rows():
+        for text in (*steps, *(branch["step"] for branch in branches)):
+            assert text.startswith("Step 1: see Step 2:  " if source == "prm800k" else "see ")
+            assert source == "prm800k" or "Step 2:" not in text
+    with pytest.raises(DataError, match="so the build has no parts"):
+        build.main(["--part", "1/2"])
+
+
 def test_no_problem_is_on_both_sides_and_nothing_is_lost(inputs: Path) -> None:
     build.main()
     train, test = trees("train"), trees("test")

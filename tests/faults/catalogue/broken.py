@@ -121,6 +121,22 @@ LETTER = (
         'if prefix else ""  # one empty',
         "tests/core/test_prompts.py::test_training_and_search_prompts_as_published",
     ),
+    Fault(
+        "captions",
+        "the captions of Monte-Carlo steps are removed before labelling",
+        "pathfinder/data/monte_carlo.py",
+        'return text if preset == "official" else',
+        "return",
+        "tests/data/test_monte_carlo.py::test_cleaning_follows_the_preset",
+    ),
+    Fault(
+        "captions-train",
+        "the captions of Monte-Carlo steps are trained on",
+        "pathfinder/core/records.py",
+        '    if preset != "official":',
+        "    if True:",
+        "tests/stages/test_build.py::test_the_official_preset_removes_captions_after_labelling",
+    ),
 )
 SMALL = (
     Fault(
