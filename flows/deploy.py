@@ -45,7 +45,9 @@ def up(
     Refuses to report success before the worker reports to the server.
     """
     from flows.deployment import records
+    from flows.guard.slots import ensure
     from flows.notices import automations as notices
+    from flows.pools.table import slots
 
     root = Path.cwd()
     list(definition.names(root))  # before anything starts
@@ -57,6 +59,7 @@ def up(
         write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
         notices.watch(client)
+        ensure(client, slots(root))
         since = records.now()
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
@@ -85,12 +88,20 @@ def down() -> None:
 
 @app.command()
 def automations() -> None:
-    """For a team's server: end runs that are lost, after `prefect deploy --all` (`up` does it by itself)."""
-    from flows.notices import automations as notices
+    """For a team's server, after `prefect deploy --all`: end lost runs, and make the slots of infra/resources.yaml.
 
+    `up` does the same for its own server.
+    """
+    from flows.guard.slots import ensure
+    from flows.notices import automations as notices
+    from flows.pools.table import slots
+
+    wanted = slots(Path.cwd())
     with _connected() as client:
         notices.watch(client)
+        ensure(client, wanted)
     print("runs without a sign of life end after 90 s, canceled ones too: the automations `pathfinder runs: …`")
+    print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
 
 
 @app.command()
