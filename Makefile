@@ -159,7 +159,7 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	  infra/requirements-$$name.in -o infra/requirements-$$name.lock; done
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
 
-deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments nightly, reproduce and audit (schedules inactive)
+deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments of prefect.yaml (schedules inactive)
 	@python -m flows.deploy up
 
 undeploy: $(STAMP)  ## stop the Prefect deployment

@@ -1,7 +1,7 @@
 """The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
 
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
-commit (more than ten minutes for a thousand commits). So this flow reads the names from git and from the remote. It
+commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
 deletes objects and entries of the run cache only, never evidence, journals or checkpoints.
 """
 
