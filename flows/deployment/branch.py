@@ -33,9 +33,11 @@ class Clone:
         _connect(folder, repository)
         found = _tried(folder, "ls-remote", "--heads", "origin", f"refs/heads/{branch}")
         if found.returncode:
-            raise TransientError(f"{repository}: cannot be read ({_why(found)})")
+            raise TransientError(f"{without_user(repository)}: cannot be read ({_why(found)})")
         if not found.stdout.strip():
-            raise DataError(f"{repository}: has no branch {branch}; name another one in the deployment's parameters")
+            raise DataError(
+                f"{without_user(repository)}: has no branch {branch}; name another one in the deployment's parameters"
+            )
         _git(folder, "fetch", "-q", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
         _git(folder, "checkout", "-q", "--force", "--detach", f"refs/remotes/origin/{branch}")
         _git(folder, "clean", "-q", "-d", "--force")
@@ -52,9 +54,9 @@ class Clone:
         if _tried(folder, *known).returncode:
             fetched = _tried(folder, "fetch", "-q", "--prune", "origin", "+refs/heads/*:refs/remotes/origin/*")
             if fetched.returncode:
-                raise TransientError(f"{repository}: cannot be read ({_why(fetched)})")
+                raise TransientError(f"{without_user(repository)}: cannot be read ({_why(fetched)})")
         if _tried(folder, *known).returncode:
-            raise DataError(f"{repository}: no branch has commit {commit}; push it")
+            raise DataError(f"{without_user(repository)}: no branch has commit {commit}; push it")
         _git(folder, "checkout", "-q", "--force", "--detach", commit)
         _git(folder, "clean", "-q", "-d", "--force")
         return cls(folder, commit)
@@ -124,4 +126,9 @@ def _why(done: subprocess.CompletedProcess[str]) -> str:
     """The line of git's messages that gives the cause: that of a refused branch, otherwise the last one."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     refused = [line for line in lines if line.startswith("! ")]
-    return (refused or lines or [f"exit code {done.returncode}"])[-1]
+    return without_user((refused or lines or [f"exit code {done.returncode}"])[-1])
+
+
+def without_user(text: str) -> str:
+    """A text whose addresses do not name a user or a token."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "", text)

@@ -102,6 +102,9 @@ def test_a_branch_that_the_server_refuses_is_pushed_once_and_the_cause_is_named(
 def test_what_cannot_be_cloned_is_named(origin: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has no branch other"):
         Clone.update(tmp_path / "a", str(origin), "other")
+    with pytest.raises(TransientError, match=r"^https://127\.0\.0\.1:9/x\.git: cannot be read") as caught:
+        Clone.at(tmp_path / "with-token", "https://me:secret@127.0.0.1:9/x.git", "0" * 40)
+    assert "secret" not in str(caught.value)
     with pytest.raises(TransientError, match="nowhere: cannot be read"):
         Clone.update(tmp_path / "b", str(tmp_path / "nowhere"), "main")
 
