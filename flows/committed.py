@@ -141,7 +141,7 @@ def figures_outside(readme: str, tables: Mapping[str, object]) -> tuple[int, lis
 def explain(root: Path, keep: bool = False) -> Iterator[str]:
     """Say how dvc.lock differs from the committed one after a run; nothing if it does not.
 
-    With ``keep``, put the committed one back. Raises ``DataError`` as ``difference`` does.
+    With ``keep``, put the committed one and the committed metrics back. Raises ``DataError`` as ``difference`` does.
     """
     committed = committed_lock(root)
     if committed is None or committed == (root / MAIN_LOCK).read_text(encoding="utf-8"):
@@ -158,6 +158,9 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     if keep:
         write_text(root / KEPT, (root / MAIN_LOCK).read_text(encoding="utf-8"))
         write_text(root / MAIN_LOCK, committed)
+        for path in {path for stage in read_pipeline(root).values() for path in stage.metrics}:
+            if (summary := git("show", f"HEAD:./{path}", root=root)) is not None:
+                write_text(root / path, summary)
         yield f"the committed dvc.lock is back; that of this run is {KEPT}"
     else:
         yield (

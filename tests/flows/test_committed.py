@@ -13,6 +13,7 @@ import yaml
 
 from flows import committed
 from pathfinder.provenance.pipeline import read_pipeline
+from tests.support.miniature import GIT
 
 ROOT = Path(__file__).resolve().parents[2]
 _DVC_YAML = """
@@ -24,7 +25,11 @@ stages:
     deps: [artifacts/steps]
     params: [train]
     outs: ["models/${item.run}"]
-  report: {cmd: python -m stages.report, deps: [models/full, models/full-s2], outs: [reports]}
+  report:
+    cmd: python -m stages.report
+    deps: [models/full, models/full-s2]
+    outs: [reports]
+    metrics: [metrics/summary.json: {cache: false}]
 """
 _README = """
 | system | ProcessBench mean F1 | PRMScore | search accuracy |
@@ -158,12 +163,18 @@ def test_changed_parameters_code_and_data_are_no_other_bytes(project: Path, chan
 
 
 def test_the_committed_lock_can_be_kept(project: Path) -> None:
+    (project / "metrics").mkdir()
+    (project / "metrics/summary.json").write_text("{}")
+    for words in (["add", "metrics"], ["commit", "-qm", "Summary"]):
+        subprocess.run([*GIT, "-C", str(project), *words], check=True)
     run(project, full="a")
+    (project / "metrics/summary.json").write_text('{"f1": 1}')
     own = (project / "dvc.lock").read_bytes()
     assert list(committed.explain(project, keep=True))[-1] == (
         "the committed dvc.lock is back; that of this run is .pathfinder/dvc.lock"
     )
     assert (project / ".pathfinder/dvc.lock").read_bytes() == own
+    assert (project / "metrics/summary.json").read_text() == "{}"
     status = subprocess.run(
         ["git", "-C", str(project), "status", "--porcelain", "dvc.lock"], capture_output=True, check=True
     )
