@@ -14,6 +14,18 @@ import pytest
 _UNREACHABLE = ("Could not connect", "dns error", "error sending request", "Failed to fetch")
 
 
+def isolated(lock: Path, command: Sequence[str]) -> list[str]:
+    """The command that runs ``command`` in an environment that holds exactly the packages of a lock file.
+
+    Skips the test if uv is not installed.
+    """
+    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if uv is None:
+        pytest.skip("uv is not installed")
+    tool = [uv, "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(lock)]
+    return [*tool, *command]
+
+
 def run_isolated(
     lock: Path, command: Sequence[str], environment: Mapping[str, str] = os.environ, cwd: Path = Path()
 ) -> subprocess.CompletedProcess[str]:
@@ -21,11 +33,8 @@ def run_isolated(
 
     Skips the test if uv is not installed or the package index cannot be reached.
     """
-    uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    if uv is None:
-        pytest.skip("uv is not installed")
     done = subprocess.run(
-        [uv, "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(lock), *command],
+        isolated(lock, command),
         env={name: value for name, value in environment.items() if name != "PYTHONPATH"},
         cwd=cwd,
         capture_output=True,
