@@ -198,7 +198,7 @@ class Run:
                 for other in blocked.intersection(waiting):
                     self.outcomes[other] = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
                 waiting = [other for other in waiting if other not in blocked]
-            elif name not in self.away.ran:
+            elif name not in self.away.pushed:
                 self._pushes.add(name)
         self.unpushed = self._pushes.end()
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}

@@ -58,8 +58,8 @@ class Away:
 
     def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
         self.dvc, self.root, self.graph, self.needs, self.address = dvc, dvc.root, graph, needs, address
-        self.ran: set[str] = set()
-        """The stages that workers have pushed."""
+        self.pushed: set[str] = set()
+        """The stages whose outs are on the remote, sent by their workers or for stages that read them."""
         self._commit = ""
         self._pools: dict[str, str] = {}
         self._running: set[UUID] = set()
@@ -96,14 +96,8 @@ class Away:
 
         Raises ``WorkerLost``, ``TransientError``, or ``DataError`` with the worker's message, and ``Cancelled``.
         """
-        if not force:
-            with dvc_lock(self.root):
-                drop_absent(self.root, {name})
-            if (state := self.dvc.restore(name)) is not None:
-                return state
-        # Workers read their inputs from the remote.
-        if mine := sorted(self.graph.upstream[name] - self.ran):
-            self.dvc.push(*mine)
+        if (state := self._prepare(name, force)) is not None:
+            return state
         made = self._made(name, self._follow(name, self._start(name, force), on_line))
         base = self.address if "://" in self.address else str(self.root / self.address)
         receive(self.root, name, made, open_store(base))
@@ -115,7 +109,7 @@ class Away:
                 "and compare the two records"
             )
         compare(self.root, name, made)
-        self.ran.add(name)
+        self.pushed.add(name)
         return made.state
 
     def run_parts(self, name: str, force: bool, on_line: OnLine) -> State | None:
@@ -124,13 +118,8 @@ class Away:
         Returns the state if the cache has the result, so that no part is needed; otherwise ``None``. Raises
         ``Cancelled``.
         """
-        if not force:
-            with dvc_lock(self.root):
-                drop_absent(self.root, {name})
-            if (state := self.dvc.restore(name)) is not None:
-                return state
-        if mine := sorted(self.graph.upstream[name] - self.ran):
-            self.dvc.push(*mine)
+        if (state := self._prepare(name, force)) is not None:
+            return state
         count = self.needs[name].parts
         with ThreadPoolExecutor(count) as threads:
             runs = [self._start(name, force, f"{number}/{count}") for number in range(1, count + 1)]
@@ -152,6 +141,18 @@ class Away:
         with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
             for run in sorted(self._running):
                 _cancel(client, run, "the run that waits for it was ended")
+
+    def _prepare(self, name: str, force: bool) -> State | None:
+        """Restore the stage if the cache has its result, otherwise send what workers read."""
+        if not force:
+            with dvc_lock(self.root):
+                drop_absent(self.root, {name})
+            if (state := self.dvc.restore(name)) is not None:
+                return state
+        if mine := sorted(self.graph.upstream[name] - self.pushed):
+            self.dvc.push(*mine)
+            self.pushed.update(mine)
+        return None
 
     def _start(self, name: str, force: bool, part: str = "") -> FlowRun:
         with dvc_lock(self.root):
