@@ -205,6 +205,32 @@ def serve(
 
 
 @app.command(rich_help_panel=BENCHMARKS)
+def bench(
+    model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
+    on: Annotated[str, typer.Option(help="Benchmarks, separated by commas.")] = "processbench,prmbench",
+    revision: Revision = None,
+    dtype: Precision = "auto",
+    system: System = None,
+    data: Annotated[Path, typer.Option(help="The folder of the benchmarks' folders.")] = Path("artifacts/raw"),
+    limit: Limit = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate a PRM on processbench, prmbench and search: a row per decision rule, in percent with 95 % intervals.
+
+    search is the best of n on the solutions that the stage sample drew. Writes no file.
+    """
+    from pathfinder.baselines.named import open_named
+    from pathfinder.bench import bench, parse_benchmarks
+    from pathfinder.lineage.verbs.show import show, table
+
+    names = parse_benchmarks(on)
+    with open_named(model, revision, dtype, system=system) as prm:
+        rows = [row for name in names for row in bench(prm, name, data, limit, system)]
+    texts = [{key: f"{cell:.1f}" if isinstance(cell, float) else cell for key, cell in row.items()} for row in rows]
+    show(rows, as_json, table(texts))
+
+
+@app.command(rich_help_panel=BENCHMARKS)
 def evaluate(
     system: Annotated[str, typer.Option(help="A published PRM; docs/baselines.md lists the names.")],
     model: Annotated[Path, typer.Option(help="Its model folder.")],

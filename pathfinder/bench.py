@@ -1,0 +1,103 @@
+"""A PRM on the benchmarks, by one call and with one form of result: a row per benchmark and decision rule.
+
+ProcessBench and PRMBench give the rules "both" and "pass1" of a PathFinder-PRM, or "authors" of a published PRM. Search
+gives the best of n by each rule on the solutions that the stage ``sample`` drew, next to pass@1, maj@n and pass@n.
+Nothing is written; the stages write predictions and metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
+from pathfinder.core.io import DataError, read_jsonl
+from pathfinder.core.steps import PRM, Solution, StepScore
+from pathfinder.policy.best_of_n import best_of_n, score_samples
+from pathfinder.prm import on_prmbench, rules
+
+BENCHMARKS = ("processbench", "prmbench", "search")
+SAMPLES = Path("artifacts/predictions/sample.jsonl")
+_FIGURES = {"processbench": ("mean_f1", "mean F1"), "prmbench": ("overall", "PRMScore")}
+Name = Literal["processbench", "prmbench", "search"]
+Verdicts = dict[str, Callable[[Sequence[StepScore]], list[bool]]]
+"""For each decision rule, whether each step of a solution is correct."""
+
+
+def parse_benchmarks(text: str) -> list[Name]:
+    """Names separated by commas, each once; raises ``DataError`` for an unknown one."""
+    known: dict[str, Name] = {"processbench": "processbench", "prmbench": "prmbench", "search": "search"}
+    names = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    if unknown := [name for name in names if name not in known]:
+        raise DataError(f"--on: unknown benchmark {', '.join(map(ascii, unknown))}; use {', '.join(BENCHMARKS)}")
+    return [known[name] for name in names]
+
+
+def bench(prm: PRM, benchmark: Name, data: Path, limit: int = 0, system: str | None = None) -> Iterator[dict[str, Any]]:
+    """Score a benchmark; ``data`` is the folder of the benchmarks' folders, ``limit`` the items per file (0: all).
+
+    Yields a row ``{"benchmark", "rule", "figure", "value", "low", "high", "items"}`` per rule, in percent with a 95 %
+    interval. ``system`` is the published PRM that ``prm`` is. Raises ``DataError`` for a bad row of the benchmark, or
+    if there are no samples for search.
+    """
+    return _search(prm, limit) if benchmark == "search" else _judge(prm, benchmark, data / benchmark, limit, system)
+
+
+def _judge(
+    prm: PRM, benchmark: BenchmarkName, folder: Path, limit: int, system: str | None
+) -> Iterator[dict[str, Any]]:
+    evaluation = read_evaluation(benchmark, folder, limit)
+    scores = prm.score([Solution(item.id, item.problem, item.steps) for item in evaluation.items])
+    key, title = _FIGURES[benchmark]
+    for rule, verdicts in _verdicts(benchmark, system).items():
+        answers: list[Any] = evaluation.answers(verdicts(steps) if steps else None for steps in scores)
+        metrics = evaluation.summary(answers, INTERVALS)
+        yield _row(benchmark, rule, title, metrics[key], metrics["interval"], len(answers))
+
+
+def _verdicts(benchmark: BenchmarkName, system: str | None) -> Verdicts:
+    if system is not None:
+        from pathfinder.baselines.adapter import AUTHORS
+        from pathfinder.baselines.registry import system as system_named
+
+        rule = system_named(system).methods[AUTHORS].rule
+        return {"authors": lambda steps: rule.verdicts([step.reward for step in steps])}
+    if benchmark == "processbench":
+        return {rule: partial(_by_labels, rule) for rule in rules.RULES}
+    return {rule: partial(_by_threshold, rule) for rule in on_prmbench.RULES[:2]}  # the third needs another prompt
+
+
+def _by_labels(rule: str, steps: Sequence[StepScore]) -> list[bool]:
+    return [rules.is_correct(step, rule) for step in steps]
+
+
+def _by_threshold(rule: str, steps: Sequence[StepScore]) -> list[bool]:
+    return [on_prmbench.is_correct(step, rule, 0.5) for step in steps]
+
+
+def _search(prm: PRM, limit: int) -> Iterator[dict[str, Any]]:
+    if not SAMPLES.exists():
+        raise DataError(f"{SAMPLES} does not exist; run the stage sample with `pathfinder run sample`")
+    by_set: dict[str, list[dict[str, Any]]] = {}
+    for _, row in read_jsonl(SAMPLES):
+        by_set.setdefault(row["set"], []).append(row)
+    samples = [row for rows in by_set.values() for row in rows[: limit or None]]
+    _, figures = best_of_n(samples, score_samples(prm, samples), INTERVALS)
+    for rule, value in figures["average"].items():
+        yield _row("search", rule, "accuracy", value, figures["intervals"][rule], len(samples))
+
+
+def _row(benchmark: str, rule: str, figure: str, value: float, interval: Sequence[float], items: int) -> dict[str, Any]:
+    low, high = interval
+    return {
+        "benchmark": benchmark,
+        "rule": rule,
+        "figure": figure,
+        "value": value,
+        "low": low,
+        "high": high,
+        "items": items,
+    }
