@@ -45,6 +45,7 @@ def up(
     Refuses to report success before the worker reports to the server.
     """
     from flows.deployment import records
+    from flows.guard.queues import prioritise
     from flows.guard.slots import ensure
     from flows.notices import automations as notices
     from flows.pools.table import slots
@@ -60,6 +61,7 @@ def up(
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
         notices.watch(client)
         ensure(client, slots(root))
+        prioritise(client)
         since = records.now()
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
@@ -88,10 +90,11 @@ def down() -> None:
 
 @app.command()
 def automations() -> None:
-    """For a team's server, after `prefect deploy --all`: end lost runs, and make the slots of infra/resources.yaml.
+    """For a team's server, after `prefect deploy --all`: end lost runs, make slots, order queues.
 
     `up` does the same for its own server.
     """
+    from flows.guard.queues import prioritise
     from flows.guard.slots import ensure
     from flows.notices import automations as notices
     from flows.pools.table import slots
@@ -100,6 +103,7 @@ def automations() -> None:
     with _connected() as client:
         notices.watch(client)
         ensure(client, wanted)
+        prioritise(client)
     print("runs without a sign of life end after 90 s, canceled ones too: the automations `pathfinder runs: …`")
     print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
 
