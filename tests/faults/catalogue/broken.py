@@ -41,11 +41,11 @@ TRACEBACKS = (
     ),
     Fault(
         "config",
-        "a broken config.json",
+        "a config.json that is no object",
         "pathfinder/models/model.py",
         "except (OSError, ValueError, KeyError, RuntimeError, SafetensorError)",
         "except (SafetensorError,)",
-        f"{MODEL}[config]",
+        f"{MODEL}[config-list]",
     ),
     Fault(
         "tokenizer",
