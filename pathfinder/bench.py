@@ -1,21 +1,21 @@
 """A PRM on the benchmarks, by one call and with one form of result: a row per benchmark and decision rule.
 
-ProcessBench and PRMBench give the rules "both" and "pass1" of a PathFinder-PRM, or "authors" of a published PRM. Search
-gives the best of n by each rule on the solutions that the stage ``sample`` drew, next to pass@1, maj@n and pass@n.
-Nothing is written; the stages write predictions and metrics.
+ProcessBench and PRMBench give the rules "both" and "pass1" of a PathFinder-PRM. For a published PRM they give the rule
+of its "authors" and, if the benchmark's evaluator uses it differently, that of the "benchmark". Search gives the best
+of n by each rule on the solutions that the stage ``sample`` drew, next to pass@1, maj@n and pass@n. Nothing is
+written; the stages write predictions and metrics.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
 from pathfinder.core.io import DataError, read_jsonl
-from pathfinder.core.steps import PRM, Solution, StepScore
+from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.prm import on_prmbench, rules
 
@@ -23,8 +23,8 @@ BENCHMARKS = ("processbench", "prmbench", "search")
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 _FIGURES = {"processbench": ("mean_f1", "mean F1"), "prmbench": ("overall", "PRMScore")}
 Name = Literal["processbench", "prmbench", "search"]
-Verdicts = dict[str, Callable[[Sequence[StepScore]], list[bool]]]
-"""For each decision rule, whether each step of a solution is correct."""
+Verdicts = Iterator[tuple[str, list[list[bool] | None]]]
+"""For each decision rule, whether each step of each solution is correct; ``None`` for a solution without scores."""
 
 
 def parse_benchmarks(text: str) -> list[Name]:
@@ -50,32 +50,35 @@ def _judge(
     prm: PRM, benchmark: BenchmarkName, folder: Path, limit: int, system: str | None
 ) -> Iterator[dict[str, Any]]:
     evaluation = read_evaluation(benchmark, folder, limit)
-    scores = prm.score([Solution(item.id, item.problem, item.steps) for item in evaluation.items])
+    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     key, title = _FIGURES[benchmark]
-    for rule, verdicts in _verdicts(benchmark, system).items():
-        answers: list[Any] = evaluation.answers(verdicts(steps) if steps else None for steps in scores)
+    for rule, verdicts in _published(prm, benchmark, solutions, system) if system else _ours(prm, benchmark, solutions):
+        answers: list[Any] = evaluation.answers(verdicts)
         metrics = evaluation.summary(answers, INTERVALS)
         yield _row(benchmark, rule, title, metrics[key], metrics["interval"], len(answers))
 
 
-def _verdicts(benchmark: BenchmarkName, system: str | None) -> Verdicts:
-    if system is not None:
-        from pathfinder.baselines.adapter import AUTHORS
-        from pathfinder.baselines.registry import system as system_named
-
-        rule = system_named(system).methods[AUTHORS].rule
-        return {"authors": lambda steps: rule.verdicts([step.reward for step in steps])}
+def _ours(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution]) -> Verdicts:
+    scores = prm.score(solutions)
     if benchmark == "processbench":
-        return {rule: partial(_by_labels, rule) for rule in rules.RULES}
-    return {rule: partial(_by_threshold, rule) for rule in on_prmbench.RULES[:2]}  # the third needs another prompt
+        for rule in rules.RULES:
+            yield rule, [[rules.is_correct(step, rule) for step in steps] or None for steps in scores]
+        return
+    for rule in on_prmbench.RULES[:2]:  # the third needs another prompt
+        yield rule, [[on_prmbench.is_correct(step, rule, 0.5) for step in steps] or None for steps in scores]
 
 
-def _by_labels(rule: str, steps: Sequence[StepScore]) -> list[bool]:
-    return [rules.is_correct(step, rule) for step in steps]
+def _published(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution], system: str) -> Verdicts:
+    from pathfinder.baselines.registry import system as system_named
+    from pathfinder.baselines.scorer import BaselineScorer
 
-
-def _by_threshold(rule: str, steps: Sequence[StepScore]) -> list[bool]:
-    return [on_prmbench.is_correct(step, rule, 0.5) for step in steps]
+    published = system_named(system)
+    if not isinstance(prm, BaselineScorer):
+        raise TypeError(f"{system} is not the open PRM")
+    for convention in published.conventions(benchmark):
+        method = published.method(benchmark, convention)
+        scores = prm.using(method).score(solutions)
+        yield convention, [method.rule.verdicts([s.reward for s in steps]) if steps else None for steps in scores]
 
 
 def _search(prm: PRM, limit: int) -> Iterator[dict[str, Any]]:

@@ -231,26 +231,6 @@ def bench(
 
 
 @app.command(rich_help_panel=BENCHMARKS)
-def evaluate(
-    system: Annotated[str, typer.Option(help="A published PRM; docs/baselines.md lists the names.")],
-    model: Annotated[Path, typer.Option(help="Its model folder.")],
-    benchmark: Annotated[Benchmark, typer.Option(help="The benchmark to run.")],
-    data: Data = None,
-    limit: Limit = 0,
-) -> None:
-    """Evaluate a published PRM with its authors' decision rule and with the benchmark's.
-
-    Writes predictions and metrics.
-    """
-    from pathfinder.baselines.evaluate import evaluate
-    from pathfinder.baselines.registry import system as system_named
-    from pathfinder.core.params import load_params
-
-    published, params, folder = system_named(system), load_params(), _folder(data, benchmark)
-    typer.echo(evaluate(published, model, benchmark, folder, params, limit))
-
-
-@app.command(rich_help_panel=BENCHMARKS)
 def critic(
     benchmark: Annotated[Benchmark, typer.Argument(help="The benchmark to judge.")],
     model: Annotated[str, typer.Option(help="A chat model: one of docs/critics.md or any other.")],

@@ -148,11 +148,13 @@ def test_a_profile_makes_three_stages_a_system(project: Path) -> None:
 def test_commands(project: Path) -> None:
     runner = CliRunner()
     model = "artifacts/raw/models/reasoneval"
-    asked = ["evaluate", "--system", "reasoneval", "--model", model, "--limit", "2"]
-    done = runner.invoke(app, [*asked, "--benchmark", "processbench"])
+    main(["reasoneval", "processbench"])
+    metrics = read_json(Path("metrics/processbench/reasoneval.json"))
+    asked = ["--system", "reasoneval", "--on", "processbench", "--limit", str(load_params().processbench.limit)]
+    done = runner.invoke(app, ["bench", model, *asked, "--json"])
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("processbench reasoneval: mean F1 ")
-    assert len(rows_of(Path("artifacts/predictions/processbench/reasoneval.jsonl"))) == 8
+    figures = {row["rule"]: row["value"] for row in json.loads(done.stdout)}
+    assert figures == {rule: pytest.approx(found["mean_f1"]) for rule, found in metrics["rules"].items()}
     Path("in.jsonl").write_text(json.dumps({"id": "a", "problem": "1+1?", "steps": ["2", "so 3"]}) + "\n")
     done = runner.invoke(app, ["score", "in.jsonl", "--system", "reasoneval", "--model", model])
     assert done.exit_code == 0, done.output
