@@ -39,11 +39,16 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     root, stages = dvc.root, read_pipeline(dvc.root)
     if name not in stages:
         raise DataError(f"{name}: no stage of dvc.yaml at this commit")
+    known = {other: stages[other].all_outs if other in stages else () for other in inputs}
+    if others := [
+        str(out["path"]) for other, found in inputs.items() for out in found if out["path"] not in known[other]
+    ]:
+        raise DataError(f"{name}: the inputs name {others[0]!r}, which is no output of dvc.yaml at this commit")
     deps = stages[name].deps
     pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file() and _is_read(root, path, deps)]
     for pointer in pointers:
         fetch_pointer(root, pointer.name)
-    entries = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items() if other in stages}
+    entries = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items()}
     drop(root, {name, *entries})
     merged = {"schema": "2.0", "stages": {**_locked(root), **entries}}
     write_text(root / MAIN_LOCK, yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))

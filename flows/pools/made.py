@@ -28,6 +28,7 @@ from pathfinder.sources.remote import Store
 
 KEY = "made"
 """The key of the artifact."""
+_MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 _RUN = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
 
@@ -93,6 +94,8 @@ def receive(root: Path, name: str, made: Made, store: Store) -> None:
         if not _RUN.fullmatch(key):
             raise DataError(f"{name}: the worker named {key!r}, which is no entry of a run cache")
         write_bytes(cache_of(root) / key, _read(store, key, sha256))
+    if wrong := [md5 for md5 in made.outs.values() if not _MD5.fullmatch(md5)]:
+        raise DataError(f"{name}: the worker named {wrong[0]!r}, which is no md5")
     fetch_outs(root, made.outs)
     files = {key.rpartition("/")[2]: _read(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()}
     for file, content in files.items():

@@ -86,6 +86,9 @@ def test_a_result_comes_back_as_the_worker_named_it(
     inputs = needed(flow.root, load_graph(flow.root), STAGE)
     assert list(inputs) == ["numbers"]
 
+    outside = {"numbers": [{"path": "../outside.txt", "md5": inputs["numbers"][0]["md5"]}]}
+    with pytest.raises(DataError, match=r"'\.\./outside\.txt', which is no output of dvc\.yaml"):
+        place(worker, STAGE, outside)
     assert place(worker, STAGE, inputs) == 1
     assert run_stage(worker, STAGE, False, print, Needs()) == "ran"
     assert (worker.root / "ran.txt").read_text().split()[0] == "even", "the stage before it did not run there"
@@ -96,6 +99,8 @@ def test_a_result_comes_back_as_the_worker_named_it(
 
     with pytest.raises(DataError, match="which is no entry of a run cache"):
         receive(flow.root, STAGE, replace(made, runs={"../../etc/x": "0"}), store)
+    with pytest.raises(DataError, match="which is no md5"):
+        receive(flow.root, STAGE, replace(made, outs={"out/even.txt": "../../x"}), store)
     (key,) = made.runs
     with pytest.raises(DataError, match="the worker named 00; it was changed"):
         receive(flow.root, STAGE, replace(made, runs={key: "00"}), store)
