@@ -96,7 +96,7 @@ BELOW = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)} | {
     "door": {*ROOMS, "door"},
     "stages": {*ROOMS[:-1]},  # never another stage, and not the audit
     "flows": {*ROOMS, "door", "flows"},
-    "infra": {*ROOMS, "door", "infra"},
+    "infra": {*ROOMS, "door", "flows", "infra"},  # tools for people, which nothing imports
 }
 
 
