@@ -12,7 +12,9 @@ import pytest
 
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
+from tests.faults.kills import table
 from tests.faults.planting import plant
+from tests.faults.trial import Trial, differing, expected
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = [fault for faults in GROUPS.values() for fault in faults]
@@ -73,6 +75,27 @@ def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
     assert "out of date" in plant(replace(fault, fixed="no such line"), copy).problem
     assert plant(replace(fault, test="tests/core/no_such_test.py"), copy).problem.endswith("ends with status 4")
     assert (copy / fault.file).read_bytes() == before
+
+
+def test_the_table_counts_a_wrong_run_as_neither_right_nor_resumed() -> None:
+    right, resumed = Trial(1, "flow", 0.0, hit=True, ended=0), Trial(2, "flow", 0.0, hit=True, ended=-9, resumes=1)
+    wrong = Trial(3, "store killed", 0.0, hit=True, ended=1, resumes=3, traceback=True, problems=["other bytes"])
+    lines = table([right, resumed, wrong]).splitlines()
+    assert lines[2:] == [
+        "| flow | 2 | 2 | 1 | 1 | 0 | 0 |",
+        "| store killed | 1 | 1 | 0 | 0 | 1 | 1 |",
+        "| all | 3 | 3 | 1 | 1 | 1 | 1 |",
+    ]
+
+
+def test_an_output_that_differs_or_is_missing_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for name, text in expected(10).items():
+        (tmp_path / "out" / name).write_text(text)
+    assert differing(tmp_path, 10) == []
+    (tmp_path / "out/total.txt").write_text("286\n")
+    (tmp_path / "out/odd.txt").unlink()
+    assert sorted(differing(tmp_path, 10)) == ["odd.txt", "total.txt"]
 
 
 @pytest.mark.faults

@@ -202,10 +202,7 @@ def _no_orphans(trial: Trial, project: Project) -> None:
 def _check(trial: Trial, project: Project, count: int, world: World) -> None:
     """Note every out, remote object, process and flow run that is not as after an undisturbed run."""
     root = project.root
-    for name, expected in _expected(count).items():
-        path = root / "out" / name
-        if not path.exists() or path.read_text() != expected:
-            trial.problems.append(f"other bytes: {name}")
+    trial.problems += [f"other bytes: {name}" for name in differing(root, count)]
     if not soon(lambda: not working_in(root), _SETTLE_S):
         trial.problems.append("orphans after the resumed run")
     lock = (root / "dvc.lock").read_text() if (root / "dvc.lock").exists() else ""
@@ -222,7 +219,16 @@ def _check(trial: Trial, project: Project, count: int, world: World) -> None:
         trial.problems.append("a flow run stays Running")
 
 
-def _expected(count: int) -> dict[str, str]:
+def differing(root: Path, count: int) -> list[str]:
+    """The outputs below ``root`` that are missing or not those of a run with ``count`` numbers."""
+    paths = {name: root / "out" / name for name in expected(count)}
+    return [
+        name for name, text in expected(count).items() if not paths[name].exists() or paths[name].read_text() != text
+    ]
+
+
+def expected(count: int) -> dict[str, str]:
+    """The outputs of a run with ``count`` numbers, by name."""
     numbers = range(count)
     kinds = {"even": [n * n for n in numbers if n % 2 == 0], "odd": [n * n for n in numbers if n % 2 == 1]}
     texts = {f"{kind}.txt": "".join(f"{value}\n" for value in values) for kind, values in kinds.items()}
