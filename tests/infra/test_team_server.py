@@ -263,7 +263,7 @@ def test_the_page_leads_to_deployments(team: Team, tmp_path: Path) -> None:
     settings = {"PREFECT_API_URL": team.first, "PREFECT_API_AUTH_STRING": AUTH, "PREFECT_HOME": str(tmp_path)}
     for line in lines[2:]:
         done = subprocess.run(
-            [sys.executable, "-m", *shlex.split(line)],
+            [sys.executable, "-m", *shlex.split(line.removeprefix("python -m "))],
             cwd=ROOT,
             env={**os.environ, **settings},
             capture_output=True,
