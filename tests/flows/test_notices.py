@@ -149,6 +149,29 @@ def test_crashed_and_late_runs_are_told_without_the_run(told: Told) -> None:
 
 
 @pytest.mark.campaign
+def test_lost_and_canceled_runs_reach_a_final_state_within_two_minutes(told: Told) -> None:
+    """Neither has a process or a worker: the first gave a sign of life, someone canceled the second."""
+    lost, canceled = (told.create_run(f"{kind} one", {"type": "RUNNING"}) for kind in ("lost", "canceled"))
+    told.post(f"flow_runs/{canceled}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+    tag = {"prefect.resource.id": f"prefect.tag.{automations.TAG}", "prefect.resource.role": "tag"}
+    beat = {"event": automations.HEARTBEAT, "occurred": _now(), "id": str(uuid4()), "related": [tag]}
+    resource = {"prefect.resource.id": f"prefect.flow-run.{lost}", "prefect.resource.name": "lost one"}
+    answer = httpx.post(f"{told.url}/events", json=[beat | {"resource": resource}], timeout=60)
+    assert answer.is_success, answer.text
+    begun = time.time()
+
+    def states() -> dict[str, str]:
+        found = told.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [lost, canceled]}}})
+        return {run["name"]: run["state_type"] for run in found}
+
+    ends = {"lost one": "CRASHED", "canceled one": "CANCELLED"}
+    assert soon(lambda: states() == ends, 180), states()
+    print(f"both had ended after {time.time() - begun:.0f} s")
+    _, message = told.receiver.told_of("lost one", 60)
+    assert message["cause"] == "no heartbeat for 90 s: its machine or process is gone"
+
+
+@pytest.mark.campaign
 def test_a_block_for_notifications_gets_a_text_with_the_link(told: Told) -> None:
     with connected(told.project.root, told.url) as client:
         name = "custom-webhook/team"
