@@ -6,8 +6,8 @@ Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,r
         artifacts/decisions.parquet, metrics/build.json
 Run     python -m stages.build [--part NUMBER/COUNT]
 
-With ``--part``, only that part of the search for near duplicates of benchmark steps is done and stored for the stage
-(docs/scale.md); it needs artifacts/steps and the benchmarks.
+With ``--part``, only that part of the search for near duplicates is done and stored for the stage (docs/scale.md); it
+needs artifacts/steps and the benchmarks.
 
 A problem and its near duplicates are on the same side of the split (paper section 3.3; the published script splits
 samples, so both sides share problems). Counts are records.
@@ -28,7 +28,7 @@ from pathfinder.core.records import LINES
 from pathfinder.data import trainset
 from pathfinder.data.decisions import decisions
 from pathfinder.data.exclusions import excluded_records, read_exclusions
-from pathfinder.data.matched_parts import match_parts, match_steps, write_part
+from pathfinder.data.matched_parts import known_signatures, match_parts, match_steps, write_part
 from pathfinder.data.overlap import ProblemIndex, problem_hits
 from pathfinder.provenance.parts import Part
 from pathfinder.provenance.stage import stage
@@ -68,8 +68,10 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         items = trainset.benchmark_texts(RAW, every.search.sets)
         progress.advance(note="problems of the benchmarks")
         # The comparison of steps releases the interpreter's lock, so problems are compared at the same time.
-        matching = thread.submit(match_steps, trainset.step_texts(trees), items, threshold, stored)
-        problems = ProblemIndex(dict(zip(trees["problem_id"], trees["problem"], strict=True)), threshold)
+        folders = stored.collect()
+        matching = thread.submit(match_steps, trainset.step_texts(trees), items, threshold, folders)
+        texts = dict(zip(trees["problem_id"], trees["problem"], strict=True))
+        problems = ProblemIndex(texts, threshold, known_signatures(folders))
         hits = problem_hits(problems, items)
         chosen, dropped = trainset.select(trees, params, hits)
         groups = problems.groups(sorted(set(chosen["problem_id"])))

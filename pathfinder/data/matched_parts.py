@@ -1,13 +1,14 @@
-"""Parts of the search for near duplicates of benchmark steps: each distinct training text belongs to one part.
+"""Parts of the search for near duplicates: each distinct training text belongs to one part.
 
-A text's matches depend on the benchmarks only. A part searches all its texts in artifacts/steps, the build those of its
-trees; what a part found for texts of no tree has no effect.
+For a step, a part finds the matches with benchmark steps, which depend on the benchmarks only; for a problem, it
+computes the signature. A part does so for all its texts in artifacts/steps, the build for those of its trees. What a
+part found for texts of no tree has no effect.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,13 @@ import pyarrow.parquet
 
 from pathfinder.core.io import read_parquet, sha256_file, write_parquet
 from pathfinder.core.progress import Progress
-from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch
+from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch, signatures
 from pathfinder.data.trainset import TextMatches
 from pathfinder.provenance.parts import Part, Parts
 
 _TABLES = {"trajectories.parquet": "steps", "steps.parquet": "step"}
 """The column of training texts of each table."""
-_MATCHES = "matches.parquet"
+_MATCHES, _SIGNATURES = "matches.parquet", "signatures.parquet"
 _SCHEMA: dict[str, Any] = {
     "text": pl.String(),
     "number": pl.Int64(),
@@ -30,6 +31,7 @@ _SCHEMA: dict[str, Any] = {
     "similarity": pl.Float64(),
     "digest": pl.String(),
 }
+_SIGNED: dict[str, Any] = {"text": pl.String(), "signature": pl.List(pl.UInt32())}
 _ROWS = 50_000
 
 
@@ -46,9 +48,12 @@ def match_parts(steps: Path, benchmarks: Sequence[Path], sets: Sequence[str], th
 
 
 def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkText], threshold: float) -> None:
-    """Match the texts of ``part`` and store the matches."""
+    """Match the steps of ``part``, sign its problems, and store the results."""
     with parts.writing(part) as folder:
-        texts, index = _texts(steps, part), StepIndex(items, threshold)
+        problems = _texts(steps, part, {"trajectories.parquet": "problem"})["text"]
+        signed = pl.DataFrame({"text": problems, "signature": list(signatures(problems))}, schema=_SIGNED)
+        write_parquet(folder / _SIGNATURES, signed)
+        texts, index = _texts(steps, part, _TABLES), StepIndex(items, threshold)
         title = f"build, part {part.number} of {part.count}"
         with Progress(title, len(texts), "text") as progress:
             rows = []
@@ -58,14 +63,21 @@ def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkT
         write_parquet(folder / _MATCHES, pl.DataFrame(sorted(rows), schema=_SCHEMA, orient="row"))
 
 
+def known_signatures(folders: Mapping[Part, Path]) -> dict[str, list[int]]:
+    """The signatures of problems that parts have computed, by text."""
+    return {
+        text: found for path in folders.values() for text, found in read_parquet(path / _SIGNATURES, _SIGNED).rows()
+    }
+
+
 def match_steps(
-    texts: pl.Series, items: Sequence[BenchmarkText], threshold: float, parts: Parts
+    texts: pl.Series, items: Sequence[BenchmarkText], threshold: float, folders: Mapping[Part, Path]
 ) -> tuple[StepIndex, TextMatches]:
     """The benchmark steps, and the texts that match them: matches of parts are read, the others computed.
 
     The matches of further texts may be included.
     """
-    index, folders = StepIndex(items, threshold), parts.collect()
+    index = StepIndex(items, threshold)
     known = {text: found for folder in folders.values() for text, found in _read(folder / _MATCHES)}
     if folders:
         is_left = [not any(part.has(number) for part in folders) for number in map(_number, texts)]
@@ -78,10 +90,10 @@ def _number(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def _texts(steps: Path, part: Part) -> pl.DataFrame:
-    """The distinct texts that belong to a part, in one column; the tables are read in pieces."""
+def _texts(steps: Path, part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
+    """The distinct texts in the columns of tables that belong to a part, in one column; tables are read in pieces."""
     own = [pl.DataFrame(schema={"text": pl.String()})]
-    for name, column in _TABLES.items():
+    for name, column in columns.items():
         with pyarrow.parquet.ParquetFile(steps / name) as file:
             for batch in file.iter_batches(batch_size=_ROWS, columns=[column]):
                 series = pl.Series(pl.from_arrow(batch.column(0)))

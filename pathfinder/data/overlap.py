@@ -13,9 +13,10 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 from datasketch import MinHash, MinHashLSH
 
@@ -44,21 +45,23 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
 
 
 class ProblemIndex:
-    """Problems by id, searched for near duplicates."""
+    """Problems by id, searched for near duplicates; ``known`` are signatures by text that need not be computed."""
 
-    def __init__(self, problems: Mapping[str, str], threshold: float) -> None:
+    def __init__(
+        self, problems: Mapping[str, str], threshold: float, known: Mapping[str, Sequence[int]] | None = None
+    ) -> None:
         self.problems, self.threshold = problems, threshold
         self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
-        self._empty = MinHash(num_perm=_PERMUTATIONS, seed=1, hashfunc=zlib.crc32)
+        self._empty, known = _empty_signature(), known or {}
         self._shingles = {key: shingles(problems[key]) for key in sorted(problems)}
-        self._signatures = {key: self._signature(pieces) for key, pieces in self._shingles.items()}
+        self._signatures = {key: self._signature(problems[key], known) for key in self._shingles}
         for key, signature in self._signatures.items():
             self._lsh.insert(key, signature)
 
     def near_duplicates(self, text: str) -> list[tuple[str, float]]:
         """``(id, similarity)`` of every problem that reaches the threshold, the most similar first."""
         own = shingles(text)
-        found = [(key, jaccard(own, self._shingles[key])) for key in self._lsh.query(self._signature(own))]
+        found = [(key, jaccard(own, self._shingles[key])) for key in self._lsh.query(self._signature(text, {}))]
         return sorted((hit for hit in found if hit[1] >= self.threshold), key=lambda hit: (-hit[1], hit[0]))
 
     def groups(self, keys: Iterable[str]) -> dict[str, str]:
@@ -79,10 +82,30 @@ class ProblemIndex:
                     parent[high] = low
         return {key: root(key) for key in parent}
 
-    def _signature(self, pieces: frozenset[str]) -> MinHash:
+    def _signature(self, text: str, known: Mapping[str, Sequence[int]]) -> MinHash:
         signature = self._empty.copy()  # drawing its permutations is expensive
-        signature.update_batch([piece.encode() for piece in pieces])
+        if text in known:
+            signature.hashvalues = np.array(known[text], dtype=signature.hashvalues.dtype)
+        else:
+            _sign(signature, text)
         return signature
+
+
+def signatures(texts: Iterable[str]) -> Iterator[list[int]]:
+    """The MinHash signature of each problem (120 integers below 2^32), for ``ProblemIndex``."""
+    empty = _empty_signature()
+    for text in texts:
+        signature = empty.copy()
+        _sign(signature, text)
+        yield signature.hashvalues.tolist()
+
+
+def _empty_signature() -> MinHash:
+    return MinHash(num_perm=_PERMUTATIONS, seed=1, hashfunc=zlib.crc32)
+
+
+def _sign(signature: MinHash, text: str) -> None:
+    signature.update_batch([piece.encode() for piece in shingles(text)])
 
 
 @dataclass(frozen=True, slots=True)
