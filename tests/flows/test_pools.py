@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.flows.watch import gone, wait_for
 from tests.support.pools import POOLS, Site, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
-TABLE = "stages:\n" + "".join(f"- {{stage: '{stage}', pool: {pool}, wait: 20s}}\n" for stage, pool in POOLS.items())
+LINES = [f"- {{stage: '{stage}', pool: {pool}, wait: 20s, retries: {{lost: 0}}}}\n" for stage, pool in POOLS.items()]
+TABLE = f"stages:\n{''.join(LINES)}"
 
 
 @pytest.fixture(scope="module")
@@ -22,13 +27,27 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield found
 
 
-def test_three_clones_give_the_lock_of_one_machine(here: Site, tmp_path: Path) -> None:
-    one, many = here.clone("one"), here.clone("many")
-    (one / "infra/resources.yaml").write_text("stages: []\n")
-    here.run(one, "-m", "flows.reproduce", PATHFINDER_REMOTE=str(tmp_path / "other"))
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A clone whose run is finished, what the run printed, and the folder of each pool's worker."""
+
+    clone: Path
+    output: str
+    workers: dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def finished(here: Site) -> Finished:
+    clone = here.clone("many")
     with ExitStack() as stack:
         workers = {pool: stack.enter_context(here.worker(pool)) for pool in POOLS.values()}
-        output = here.run(many, "-m", "flows.reproduce")
+        return Finished(clone, here.run(clone, "-m", "flows.reproduce"), workers)
+
+
+def test_three_clones_give_the_lock_of_one_machine(here: Site, finished: Finished, tmp_path: Path) -> None:
+    one, many, output, workers = here.clone("one"), finished.clone, finished.output, finished.workers
+    (one / "infra/resources.yaml").write_text("stages: []\n")
+    here.run(one, "-m", "flows.reproduce", PATHFINDER_REMOTE=str(tmp_path / "other"))
     assert (many / "dvc.lock").read_text() == (one / "dvc.lock").read_text()
     for stage, pool in POOLS.items():
         ran = [path.parts[-2] for path in (workers[pool] / "1/.pathfinder/lineage").glob("*/*.json")]
@@ -42,3 +61,27 @@ def test_three_clones_give_the_lock_of_one_machine(here: Site, tmp_path: Path) -
     again = here.run(many, "-m", "flows.reproduce")
     assert "restored" in again
     assert "waits for a worker" not in again
+
+
+def test_a_failure_of_a_worker_is_one_line_here(here: Site, finished: Finished) -> None:
+    clone = finished.clone
+    (clone / "params.yaml").write_text("train: {rate: 2, note: x}\n")
+    with here.worker("gpu", "again"):
+        output = here.run(clone, "-m", "flows.reproduce", code=1)
+    failed = re.findall(r"^\[train@\w+\] train@(\w+) in pool .*\(.*full output: .*$", output, re.MULTILINE)
+    assert sorted(failed) == ["full"], output
+    assert "params.yaml: rate is 2; expected at most 1" in output
+    assert "pool pathfinder-judge has had no worker for 20 s; start one with `prefect worker start" in output
+
+
+def test_ending_a_run_ends_the_stage_of_the_worker(here: Site, finished: Finished) -> None:
+    clone = finished.clone
+    (clone / "params.yaml").write_text("train: {rate: 0.125, note: x}\n")
+    with here.worker("gpu", "third") as folder:
+        process = here.start(clone, "-m", "flows.reproduce", "train@full")
+        pid = int(wait_for(folder / "1/pid.txt", 300))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=120)
+        assert gone(pid, 120)
+    (clone / "params.yaml").write_text("train: {rate: 0.5, note: 'Ünïcode <+>'}\n")
+    assert "waits for a worker" not in here.run(clone, "-m", "flows.reproduce"), "the run cache has them"

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from flows import server
 from tests.support.miniature import GIT, ROOT, dvc, miniature
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
@@ -30,6 +28,12 @@ _CONFIG = """\
     url = ../world
 ['remote "storage"']
     url = ../.pathfinder/storage
+"""
+_SLEEP = """\
+    if rate == 0.125:
+        import os, time
+        Path("pid.txt").write_text(f"{os.getpid()}\\n")
+        time.sleep(900)
 """
 
 
@@ -68,9 +72,9 @@ class Site:
         return output
 
     @contextmanager
-    def worker(self, pool: str) -> Iterator[Path]:
+    def worker(self, pool: str, name: str = "worker") -> Iterator[Path]:
         """A worker of a pool; yields the folder with its clones."""
-        folder = self.folder / f"worker-{pool}"
+        folder = self.folder / f"{name}-{pool}"
         folder.mkdir()
         words = ("-m", "prefect", "worker", "start", "--pool", f"pathfinder-{pool}", "--type", "process")
         with (folder / "log.txt").open("w") as log:
@@ -98,13 +102,17 @@ def project(folder: Path, resources: str) -> Path:
     for name in ("stages", "data", "infra", "dvc.yaml", "params.yaml", ".gitignore", ".dvcignore", "data.dvc"):
         source = made / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
+    shutil.copy(ROOT / "prefect.yaml", target)
     for name in ("pathfinder", "flows"):
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(made / "pathfinder/mixing", target / "pathfinder/mixing")
     shutil.copytree(ROOT / "infra/profiles", target / "infra/profiles")
+    train = target / "stages/train.py"
+    train.write_text(train.read_text().replace("    if rate > 1:\n", f"{_SLEEP}    if rate > 1:\n"))
     (target / "infra/resources.yaml").write_text(resources)
     (target / ".dvc").mkdir()
     (target / ".dvc/config").write_text(_CONFIG)
+    (target / ".gitignore").write_text((target / ".gitignore").read_text() + "/pid.txt\n")
     (target / ".dvc/.gitignore").write_text("/config.local\n/tmp\n/cache\n")
     (target / "data.dvc").write_text((target / "data.dvc").read_text().rstrip() + "\n  remote: embedded\n")
     subprocess.run(["git", "init", "-q", "-b", "main"], cwd=target, check=True)
@@ -136,20 +144,18 @@ def site(folder: Path, resources: str) -> Iterator[Site]:
 
 
 def _deploy(here: Site) -> None:
-    variables = {name: here.environment[name] for name in ("PATHFINDER_REMOTE", "PATHFINDER_S3_ENDPOINT")}
-    deployments = [
-        {
-            "name": pool,
-            "entrypoint": "flows/pools/stage.py:stage",
-            "work_pool": {"name": f"pathfinder-{pool}", "job_variables": {"env": variables}},
-        }
-        for pool in POOLS.values()
-    ]
-    pull = [{"prefect.deployments.steps.git_clone": {"repository": here.origin.as_uri(), "branch": "main"}}]
-    clone = here.clone("deployer")
-    (clone / "prefect.yaml").write_text(yaml.safe_dump({"name": "p", "pull": pull, "deployments": deployments}))
-    words = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in POOLS.values()]
-    here.run(clone, "-c", PREFECT, json.dumps([*words, ["--no-prompt", "deploy", "--all"]]))
+    """Deploy the pools' part of prefect.yaml with the commands in its head."""
+    clone, variables = here.clone("deployer"), here.environment
+    places = {
+        "repository": here.origin.as_uri(),
+        "remote": variables["PATHFINDER_REMOTE"],
+        "s3_endpoint": variables["PATHFINDER_S3_ENDPOINT"],
+        "folder": "unused",
+    }
+    pools = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in POOLS.values()]
+    named = [["variable", "set", f"pathfinder_{name}", text] for name, text in places.items()]
+    wanted = [word for pool in POOLS.values() for word in ("-n", pool)]
+    here.run(clone, "-c", PREFECT, json.dumps([*pools, *named, ["--no-prompt", "deploy", *wanted]]))
 
 
 PREFECT = """\
