@@ -51,13 +51,19 @@ class Deployed:
     remote: Path
 
     def post(self, path: str, **content: Any) -> Any:
+        return self._answer("POST", path, json=content).json()
+
+    def delete(self, path: str) -> None:
+        self._answer("DELETE", path)
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         for _ in range(120):
-            answer = httpx.post(f"{self.url}/{path}", json=content, timeout=60)
+            answer = httpx.request(method, f"{self.url}/{path}", timeout=60, **options)
             if answer.status_code != 503:  # the database is locked for a moment; Prefect's client tries again too
                 break
             time.sleep(0.5)
         assert answer.is_success, answer.text
-        return answer.json()
+        return answer
 
     def deployment(self, kind: str, project: Project | None = None) -> dict[str, Any]:
         return self.named(f"{kind}-{clone_id((project or self.project).root)}")
@@ -128,6 +134,7 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     assert [schedule["active"] for schedule in found["schedules"]] == [False]
     assert found["work_pool_name"] == f"pathfinder-{clone_id(deployed.project.root)}"
     assert found["job_variables"]["env"]["PATHFINDER_REMOTE"] == str(deployed.remote)
+    assert git(deployed.project.root, "rev-parse", "HEAD").startswith(found["version"].removesuffix("-dirty"))
     assert deployed.post("flow_runs/filter") == []
     assert found["name"] in deployed.project.run(*STATUS)
 
@@ -193,9 +200,9 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     assert "runs/" in git(origin, "branch", "--list", "runs/*")
     assert list(remote.glob("runs/*/*/*"))
     for found in kinds.values():
-        httpx.delete(f"{deployed.url}/deployments/{found['id']}", timeout=60).raise_for_status()
+        deployed.delete(f"deployments/{found['id']}")
     for pool in ("pathfinder", *(f"pathfinder-{kind}" for kind in STAGE_POOLS)):
-        httpx.delete(f"{deployed.url}/work_pools/{pool}", timeout=60).raise_for_status()
+        deployed.delete(f"work_pools/{pool}")
 
 
 def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[], Project]) -> None:
@@ -208,9 +215,7 @@ def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[]
     assert mine["work_pool_name"] != theirs["work_pool_name"]
     other.run(*DOWN)
     own = clone_id(deployed.project.root)
-    assert {item["name"] for item in deployed.post("deployments/filter")} == {
-        f"{kind}-{own}" for kind in KINDS
-    }
+    assert {item["name"] for item in deployed.post("deployments/filter")} == {f"{kind}-{own}" for kind in KINDS}
     pools = {pool["name"]: pool["concurrency_limit"] for pool in deployed.post("work_pools/filter")}
     assert pools["team"] == 7
     assert {mine["work_pool_name"], "team"} == pools.keys()
@@ -262,6 +267,37 @@ def test_the_audit_fails_on_a_changed_byte(deployed: Deployed) -> None:
     assert "out/total.txt" in found["state"]["message"]
     artifact = deployed.post("artifacts/latest/filter", artifacts={"key": {"any_": ["audit"]}})[0]
     assert "out/total.txt" in artifact["data"]
+
+
+@pytest.mark.campaign
+def test_a_promotion_and_a_collection_start_with_what_the_page_sends(deployed: Deployed) -> None:
+    root = deployed.project.root
+    (root / "params.yaml").write_text("count: 12\n")
+    git(root, "commit", "-qam", "Twelve numbers")
+    night = deployed.ended(deployed.start_run(deployed.deployment("nightly"), branch="main", targets=[], profile=""))
+    branch = night["state"]["message"].removeprefix("results are in branch ")
+    promotion = {"branch": branch, "target": "main", "largest_drop": 5, "repository": ""}
+    promote = deployed.deployment("promote")
+    refused = deployed.ended(deployed.start_run(promote, **promotion))
+    assert "main is checked out in the repository; run `git merge --ff-only" in refused["state"]["message"]
+    git(root, "checkout", "-q", "--detach")
+    done = deployed.ended(deployed.start_run(promote, **promotion))
+    assert done["state"]["message"].startswith(f"main is at {branch} ("), done["state"]
+    assert git(root, "rev-parse", "main") == git(root, "rev-parse", branch)
+    git(root, "checkout", "-q", "--force", "main")
+    found = deployed.deployment("garbage")
+    choices = {"where": "remote and cache", "delete": True, "days": 14, "repository": ""}
+    collected = deployed.ended(deployed.start_run(found, **choices))
+    assert collected["state_type"] == "COMPLETED", collected["state"]
+    (table,) = deployed.post("artifacts/latest/filter", artifacts={"key": {"any_": ["garbage"]}})
+    rows = json.loads(table["data"])
+    assert [row["place"].partition(" ")[0] for row in rows] == ["remote", "cache", "cache"][: len(rows)]
+    assert all(row["garbage"] == 0 < row["objects"] for row in rows), "everything is younger than 14 days"
+    wrong = httpx.post(
+        f"{deployed.url}/deployments/{found['id']}/create_flow_run", json={"parameters": {"days": 0}}, timeout=60
+    )
+    assert wrong.status_code == 409
+    assert "days" in wrong.text
 
 
 def test_a_server_that_does_not_respond_is_one_line(project: Project) -> None:
