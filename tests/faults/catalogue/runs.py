@@ -15,14 +15,6 @@ RUNS = (
         f"{FLOWS}/test_committed.py::test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock",
     ),
     Fault(
-        "D1-flow",
-        "the flow does not ask the run cache for stages whose outs are missing",
-        "flows/reproduce.py",
-        "            drop_absent(self.root, stale)\n",
-        "            pass\n",
-        "tests/faults/test_restored.py::test_a_clone_restores_a_run_although_its_lock_names_other_outs",
-    ),
-    Fault(
         "D2",
         "the second of two nightlies replaces the branch of the first",
         "flows/deployment/branch.py",
@@ -173,7 +165,7 @@ RUNS = (
         "flows/reproduce.py",
         'or "all stages"',
         'or "reproduce"',
-        "tests/faults/test_restored.py::test_the_name_of_a_run_says_what_it_runs",
+        f"{FLOWS}/test_reproduce.py::test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end",
     ),
     Fault(
         "D16",
