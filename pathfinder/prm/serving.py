@@ -164,7 +164,7 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
     async def page() -> HTMLResponse:
         nonce = secrets.token_urlsafe(16)
         parts = ("default-src 'none'", "style-src 'unsafe-inline'", f"script-src 'nonce-{nonce}'", "connect-src 'self'")
-        given = {"palette": PALETTE, "picture_style": PICTURE_STYLE, "legend": LEGEND, "names": NAMES}
+        given = {"palette": PALETTE, "picture_style": PICTURE_STYLE, "legend": LEGEND, "names": list(NAMES.items())}
         content, policy = template("try.html").render(given, model=model, nonce=nonce), "; ".join(parts)
         return HTMLResponse(content, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
 

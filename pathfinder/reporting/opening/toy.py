@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pathfinder.pages.page import Block, Figure, Fold, Section, Table
+from pathfinder.pages.page import Block, Browser, Figure, Fold, Section, Table
 
 TOY = "toy: "
 _CLAIM = "claim"
@@ -12,7 +12,7 @@ _MEASURED = ("ours: ", "measured: ")
 
 
 def marked(section: Section, with_paper: bool) -> Section:
-    """The section with ``TOY`` before each row of what was measured here, and a word before the captions of charts.
+    """The section with ``TOY`` before each row and entry of what was measured here, and a word before captions of charts.
 
     ``with_paper`` says that it also has the paper's rows and charts, which stay as they are.
     """
@@ -29,6 +29,8 @@ def _block(block: Block, with_paper: bool) -> Block:
             return replace(block, rows=rows)
         case Figure() if not with_paper:
             return replace(block, caption=f"Toy sets: {block.caption}")
+        case Browser():
+            return Browser([replace(entry, summary=f"{TOY}{entry.summary}") for entry in block.entries])
         case Fold():
             return replace(block, blocks=[_block(inner, with_paper) for inner in block.blocks])  # type: ignore[misc]
         case _:
