@@ -12,7 +12,7 @@ _MEASURED = ("ours: ", "measured: ")
 
 
 def marked(section: Section, with_paper: bool) -> Section:
-    """The section with ``TOY`` before each row and entry of what was measured here, and a word before captions of charts.
+    """The section with ``TOY`` before each row and entry of what was measured here, and a mark before captions.
 
     ``with_paper`` says that it also has the paper's rows and charts, which stay as they are.
     """
