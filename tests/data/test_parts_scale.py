@@ -2,8 +2,9 @@
 
 Run: PATHFINDER_SCALE=1000000 pytest -m benchmarks -s tests/data/test_parts_scale.py
 
-The input is that of ``test_scale.py``. Every process has one core, as if each part had a machine of its own; the parts
-of a stage run one after the other. Memory is the kernel's peak (``VmHWM``) of the process.
+The input is that of ``test_scale.py``. The conversion is also measured alone, with up to ten million completions: each
+copy of the real file has a number before every problem and step. Every process has one core, as if each part had a
+machine of its own; the parts of a stage run one after the other. Memory is the kernel's peak (``VmHWM``).
 """
 
 from __future__ import annotations
@@ -67,11 +68,39 @@ def compared(root: Path, folder: Path, stage: str, outs: list[str]) -> None:
     assert digests() == whole
 
 
-def test_three_parts(root: Path, mirror: Path, tmp_path: Path) -> None:
+def _print_size(folder: Path, count: int) -> None:
+    size = (folder / "artifacts/raw/prm800k/phase1_train.jsonl").stat().st_size
+    print(f"\n{count:,} completions, {size / 2**20:.0f} MiB", flush=True)
+
+
+def write_copies(mirror: Path, folder: Path, size: int) -> int:
+    """Raw files with about ``size`` completions below ``folder``; returns their number."""
+    raw = folder / "artifacts/raw"
+    shutil.copytree(mirror / "mistral", raw / "mistral")
+    (raw / "prm800k").mkdir()
+    original = (mirror / "prm800k/phase1_train.jsonl").read_bytes()
+    copies = max(1, size // original.count(b'"text": "'))
+    with (raw / "prm800k/phase1_train.jsonl").open("wb") as file:
+        for copy in range(copies):
+            numbered = original
+            for key in (b'"text": "', b'"problem": "'):
+                numbered = numbered.replace(key, b"%b%d " % (key, copy))
+            file.write(numbered)
+    return copies * original.count(b'"text": "')
+
+
+def test_the_conversion_in_three_parts(root: Path, mirror: Path, tmp_path: Path) -> None:
+    write_params(tmp_path)
+    count = write_copies(mirror, tmp_path, _SIZE)
+    _print_size(tmp_path, count)
+    compared(root, tmp_path, "prepare", ["artifacts/steps", "metrics/prepare.json"])
+    shutil.rmtree(tmp_path)
+
+
+def test_conversion_and_search_in_three_parts(root: Path, mirror: Path, tmp_path: Path) -> None:
     write_params(tmp_path, search={"sets": ["math"]})
     count = write_input(mirror, tmp_path, _SIZE)
-    size = (tmp_path / "artifacts/raw/prm800k/phase1_train.jsonl").stat().st_size
-    print(f"\n{count:,} completions, {size / 2**20:.0f} MiB", flush=True)
+    _print_size(tmp_path, count)
     compared(root, tmp_path, "prepare", ["artifacts/steps", "metrics/prepare.json"])
     write_labels(tmp_path)
     measured(root, tmp_path, "stages.filter")
