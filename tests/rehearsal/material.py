@@ -18,9 +18,8 @@ import sysconfig
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
-
-import torch
 
 from pathfinder.core.io import DataError, atomic_folder, sha256_file
 
@@ -79,8 +78,8 @@ def vllm_python() -> Path:
 
     PyTorch is this environment's. Raises ``DataError`` if the packages cannot be installed.
     """
-    locked = _LOCK.read_text(encoding="utf-8")
-    folder = cache() / f"vllm-{hashlib.sha256((locked + torch.__version__ + sys.prefix).encode()).hexdigest()[:12]}"
+    locked, torch = _LOCK.read_text(encoding="utf-8"), metadata.version("torch")
+    folder = cache() / f"vllm-{hashlib.sha256((locked + torch + sys.prefix).encode()).hexdigest()[:12]}"
     python, stamp = folder / "bin/python", folder / ".installed"
     if stamp.exists():
         return python
@@ -96,8 +95,8 @@ def vllm_python() -> Path:
     except DataError:  # uv does not read pip's configuration, which may name another index
         _run("-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "-q", *words)
     theirs = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    for name in ("torch", "torchgen", "functorch", f"torch-{torch.__version__}.dist-info"):
-        (theirs / name).symlink_to(Path(torch.__file__).parents[1] / name)
+    for name in ("torch", "torchgen", "functorch", f"torch-{torch}.dist-info"):
+        (theirs / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
     stamp.touch()
     return python
 

@@ -6,30 +6,15 @@ ones, as is the tokenizer. Only the width of a head, the inner width and the num
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
-from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
-from transformers.utils import logging
-
-from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
-from tests.baselines.model_folders import FOLDERS
+from pathfinder.core.io import DataError, atomic_folder
 from tests.rehearsal import material
-from tests.rehearsal.tokenizers import tokenizer_folder
 
-_LAYERS, _INNER, _HEAD = 2, 48, 4
-_SHARD = "20MB"
-_LABELS = [151_665, 151_666]
-"""The ids that <+> and <-> get: the first after Qwen's own tokens."""
-_WITHOUT_TOKENIZER = ("math-shepherd", "llemma")
-_VERSION = "2"  # part of the cache's folder names: raise it after a change of this module
-
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+_VERSION = "3"  # part of the cache's folder names: raise it after a change of random_models.py
 
 
 @dataclass(frozen=True)
@@ -72,13 +57,16 @@ def model_folder(name: str, repository: str) -> Path:
     folder = material.cache() / f"models-{_VERSION}" / repository
     if folder.exists():
         return folder
+    from tests.baselines.model_folders import FOLDERS  # imports torch, which a later rehearsal does not need
+    from tests.rehearsal import random_models
+
     system, _, part = name.partition("/")
     if repository in PUBLISHED:
-        write = partial(_write_qwen, shape=PUBLISHED[repository])
+        write = partial(random_models.write_qwen, shape=PUBLISHED[repository])
     elif name == "math-psa/lora":
-        write = partial(_write_lora, shape=PUBLISHED["Qwen/Qwen2.5-Math-7B-Instruct"])
+        write = partial(random_models.write_lora, shape=PUBLISHED["Qwen/Qwen2.5-Math-7B-Instruct"])
     elif system in FOLDERS and part in ("", "tokenizer"):
-        write = partial(_write_baseline, system=system, part=part)
+        write = partial(random_models.write_baseline, system=system, part=part)
     else:
         raise DataError(
             f"{repository}: its shape is unknown; add heads, positions and sampling to PUBLISHED in {__name__}"
@@ -86,73 +74,3 @@ def model_folder(name: str, repository: str) -> Path:
     with atomic_folder(folder) as temporary:
         write(temporary)
     return folder
-
-
-def _write_baseline(folder: Path, system: str, part: str) -> None:
-    """A published PRM, or its tokenizer: two of the authors publish none that can be read without SentencePiece."""
-    FOLDERS[system](folder)
-    tokenizer = [path for path in folder.iterdir() if "token" in path.name]
-    for path in folder.iterdir():
-        if (part == "tokenizer") != (path in tokenizer) and (part or system in _WITHOUT_TOKENIZER):
-            path.unlink()
-
-
-def _write_lora(folder: Path, shape: Published) -> None:
-    """Math-PSA's adapter, below its upstream folder."""
-    target = folder / "checkpoint-2127"
-    target.mkdir()
-    width = shape.heads * _HEAD
-    tensors = {}
-    for layer in range(_LAYERS):
-        for module, rows in (("q_proj", width), ("v_proj", shape.keys * _HEAD)):
-            stem = f"base_model.model.model.layers.{layer}.self_attn.{module}"
-            tensors[f"{stem}.lora_A.weight"] = torch.randn(8, width) * 0.1
-            tensors[f"{stem}.lora_B.weight"] = torch.randn(rows, 8) * 0.1
-    save_file(tensors, target / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": 8, "lora_alpha": 32, "target_modules": ["q_proj", "v_proj"], "bias": "none"}
-    settings |= {"task_type": "CAUSAL_LM", "base_model_name_or_path": None, "fan_in_fan_out": False}
-    write_json(target / "adapter_config.json", settings)
-
-
-@torch.no_grad()
-def _prefer_labels(network: Any) -> None:
-    """Make <+> and <-> the likeliest tokens everywhere, as in a trained PRM: the published rules expect one of them.
-
-    The first number of the residual stream becomes large and constant, and only the rows of the two labels, which are
-    spare rows of the base model, read it.
-    """
-    network.model.embed_tokens.weight[:, 0] = 1.0
-    network.lm_head.weight[_LABELS, 0] = 3.0
-
-
-def _write_qwen(folder: Path, shape: Published) -> None:
-    torch.manual_seed(shape.heads)
-    bos, eos = (151646, 151643) if shape.tokenizer == "deepseek-r1" else (151643, 151645)
-    config = Qwen2Config(
-        vocab_size=shape.rows,
-        hidden_size=shape.heads * _HEAD,
-        intermediate_size=_INNER,
-        num_hidden_layers=_LAYERS,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.keys,
-        max_position_embeddings=shape.positions,
-        tie_word_embeddings=shape.tied,
-        bos_token_id=bos,
-        eos_token_id=eos,
-        rms_norm_eps=1e-6,
-    )
-    network: Any = Qwen2ForCausalLM(config)
-    _prefer_labels(network)
-    model = network.to(torch.bfloat16)
-    tokens = {"bos_token_id": bos, "eos_token_id": eos, "pad_token_id": 151643}
-    model.generation_config = GenerationConfig.from_dict(tokens | shape.sampling)
-    model.save_pretrained(folder, max_shard_size=_SHARD)
-    written = read_json(folder / "config.json")
-    for key in ("rope_parameters", "layer_types", "dtype", "pad_token_id"):  # older versions wrote the published files
-        written.pop(key, None)
-    theta = 10_000.0 if shape.positions == 4096 else 1_000_000.0
-    write_json(folder / "config.json", written | {"rope_theta": theta, "torch_dtype": "bfloat16"})
-    for file in tokenizer_folder(shape.tokenizer).iterdir():
-        shutil.copyfile(file, folder / file.name)
-    (folder / "README.md").write_text("---\nlicense: apache-2.0\n---\n", encoding="utf-8")
-    (folder / ".gitattributes").write_text("*.safetensors filter=lfs\n", encoding="utf-8")

@@ -141,7 +141,7 @@ def _changes(content: Any, servers: dict[str, str]) -> Iterator[tuple[str, Any]]
         yield "search.sets", content["search"]["sets"][:1]
     yield "train.epochs", 2
     yield "train.save_every", 1
-    yield "train.token_budget", 4096
+    yield "train.token_budget", 2048
     yield "score.processes", 2 if content["profile"] == profiles.BASE else 1
     if joins:
         yield "score.engine", "vllm"  # the other profiles score in process

@@ -142,7 +142,8 @@ class Model:
         for index, ids in enumerate(request.prompt):
             self.check(request, request.max_tokens, ids)
             with torch.inference_mode():
-                likely = self.network()(input_ids=torch.tensor([ids])).logits[0, -1].float().log_softmax(-1)
+                answer = self.network()(input_ids=torch.tensor([ids]), logits_to_keep=1)
+            likely = answer.logits[0, -1].float().log_softmax(-1)
             wanted = {*(request.logprob_token_ids or likely.topk(request.logprobs or 1).indices.tolist())}
             wanted.add(int(likely.argmax()))
             row = {f"token_id:{token}": float(likely[token]) for token in wanted}
