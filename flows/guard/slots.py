@@ -7,6 +7,7 @@ minute later.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -54,7 +55,8 @@ def _held(name: str, number: int, check: Callable[[], None], on_line: OnLine) ->
             check()
             ended.wait(_LOOK_S)
             lease = _acquired(client, name, number)
-        renewal = threading.Thread(target=_renew, args=(lease, ended), daemon=True)
+        settings = contextvars.copy_context()  # a new thread has none of Prefect's settings
+        renewal = threading.Thread(target=settings.run, args=(_renew, lease, ended), daemon=True)
         renewal.start()
         try:
             yield
