@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pathfinder.core.text import printable
-from pathfinder.pages.page import markdown_table
+from pathfinder.pages.page import as_markdown_text, markdown_table
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")
 _STATES = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
@@ -180,8 +180,8 @@ def metrics_table(path: Path) -> str:
     with contextlib.suppress(OSError, ValueError):
         for name, value in leaves(json.loads(path.read_text())):
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            rows.append([cell.replace("|", "\\|").replace("\n", " ") for cell in (name, text)])
-    return f"**{path.name}**\n\n{markdown_table(('metric', 'value'), rows)}"
+            rows.append([as_markdown_text(name), as_markdown_text(text)])
+    return f"**{as_markdown_text(path.name)}**\n\n{markdown_table(('metric', 'value'), rows)}"
 
 
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

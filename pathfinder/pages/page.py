@@ -220,9 +220,9 @@ def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:
 
 def to_markdown(page: Page) -> str:
     """The same content; figures become their words."""
-    parts = [f"# {_md(page.title)}", *map(_markdown, page.blocks)]
+    parts = [f"# {as_markdown_text(page.title)}", *map(_markdown, page.blocks)]
     for section in page.sections:
-        parts += [f"## {_md(section.title)}", *map(_markdown, section.blocks)]
+        parts += [f"## {as_markdown_text(section.title)}", *map(_markdown, section.blocks)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -235,30 +235,34 @@ def markdown_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeri
 def _markdown(block: Block) -> str:
     match block:
         case Text():
-            return f"> **{_md(block.text)}**" if block.is_notice else _md(block.text)
+            return f"> **{as_markdown_text(block.text)}**" if block.is_notice else as_markdown_text(block.text)
         case Table():
-            rows = [[_md(cell) for cell in row] for row in block.rows]
-            table = markdown_table([_md(header) for header in block.headers], rows, block.numeric)
-            origin = f"\n\nSource: {', '.join(map(_md, block.files))}" if block.files else ""
-            return f"**{_md(block.caption)}**\n\n{table}{origin}"
+            rows = [[as_markdown_text(cell) for cell in row] for row in block.rows]
+            table = markdown_table([as_markdown_text(header) for header in block.headers], rows, block.numeric)
+            origin = f"\n\nSource: {', '.join(map(as_markdown_text, block.files))}" if block.files else ""
+            return f"**{as_markdown_text(block.caption)}**\n\n{table}{origin}"
         case Figure():
-            return f"_{_md(block.caption)}_ {_md(block.alt)}"
+            return f"_{as_markdown_text(block.caption)}_ {as_markdown_text(block.alt)}"
         case Listing():
             marks = ("➤ " * (place in block.marked) for place in range(len(block.items)))
             lines = zip(marks, block.items, strict=True)
-            return "\n".join(f"{number}. {mark}{_md(item)}" for number, (mark, item) in enumerate(lines, start=1))
+            return "\n".join(
+                f"{number}. {mark}{as_markdown_text(item)}" for number, (mark, item) in enumerate(lines, start=1)
+            )
         case Chips():
-            return " · ".join(_md(text) for text, _ in block.items)
+            return " · ".join(as_markdown_text(text) for text, _ in block.items)
         case Picture():
             steps = [(row.text, *map(shown, row.figures), ", ".join(row.badges)) for row in block.rows]
-            cells = [[_md(cell) for cell in step] for step in steps]
+            cells = [[as_markdown_text(cell) for cell in step] for step in steps]
             numeric = frozenset(range(1, 1 + len(block.columns)))
-            return f"{_md(block.problem)}\n\n{markdown_table(('step', *block.columns, 'errors'), cells, numeric)}"
+            table = markdown_table(("step", *block.columns, "errors"), cells, numeric)
+            return f"{as_markdown_text(block.problem)}\n\n{table}"
         case Fold():
-            return "\n\n".join([f"**{_md(block.summary)}**", *map(_markdown, block.blocks)])
+            return "\n\n".join([f"**{as_markdown_text(block.summary)}**", *map(_markdown, block.blocks)])
         case Browser():
             return "\n\n".join(map(_markdown, block.entries))
 
 
-def _md(text: str) -> str:
+def as_markdown_text(text: str) -> str:
+    """Text that Markdown shows as it is, in one line: no character of it is markup or HTML."""
     return _MARKDOWN.sub(r"\\\1", " ".join(_visible(text).split()))

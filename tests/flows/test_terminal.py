@@ -66,10 +66,19 @@ def test_metrics_are_a_markdown_table_with_dotted_names(tmp_path: Path) -> None:
         "| --- | --- |",
         "| loss | 0.123457 |",
         "| by.a\\|b | x y |",
-        "| by.list | [1, 2] |",
+        "| by.list | \\[1, 2\\] |",
     ]
     path.write_text("not JSON")
     assert metrics_table(path).splitlines()[-1] == "| --- | --- |"
+
+
+def test_no_metric_becomes_markup(tmp_path: Path) -> None:
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"<img src=x>": "[a](javascript:b)", "`a`|b": "\n# c\x1b[2J"}))
+    assert metrics_table(path).splitlines()[4:] == [
+        r"| \<img src=x\> | \[a\](javascript:b) |",
+        r"| \`a\`\|b | \# c\ufffd\[2J |".replace(r"\ufffd", "\ufffd"),
+    ]
 
 
 def on_terminal() -> tuple[io.StringIO, Terminal]:
