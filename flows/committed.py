@@ -63,7 +63,11 @@ def drop(root: Path, names: Collection[str]) -> None:
     """Remove stages from dvc.lock."""
     if names and (root / MAIN_LOCK).exists():
         head, blocks = _blocks(root)
-        write_text(root / MAIN_LOCK, head + "".join(block for name, block in blocks.items() if name not in names))
+        kept = [block for name, block in blocks.items() if name not in names]
+        if kept:
+            write_text(root / MAIN_LOCK, head + "".join(kept))
+        else:
+            (root / MAIN_LOCK).unlink()  # DVC refuses a lock without stages
 
 
 def _blocks(root: Path) -> tuple[str, dict[str, str]]:

@@ -127,7 +127,13 @@ def test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock(project: Path) -> No
     assert committed.drop_absent(project, names) == ["train@full"]
     assert list(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == ["prepare", "train@full-s2", "report"]
     assert committed.drop_absent(project, names) == []
-    (project / "dvc.lock").unlink()
+    kept.unlink()
+    assert committed.drop_absent(project, {"prepare", "train@full-s2", "report"}) == [
+        "prepare",
+        "train@full-s2",
+        "report",
+    ]
+    assert not (project / "dvc.lock").exists(), "DVC refuses a lock without stages"
     assert committed.drop_absent(project, names) == []
 
 

@@ -15,6 +15,14 @@ RUNS = (
         f"{FLOWS}/test_committed.py::test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock",
     ),
     Fault(
+        "D1-flow",
+        "the flow does not ask the run cache for stages whose outs are missing",
+        "flows/reproduce.py",
+        "            drop_absent(self.root, stale)\n",
+        "            pass\n",
+        "tests/faults/test_restored.py::test_a_clone_restores_a_run_although_its_lock_names_other_outs",
+    ),
+    Fault(
         "D2",
         "the second of two nightlies replaces the branch of the first",
         "flows/deployment/branch.py",

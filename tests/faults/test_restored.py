@@ -1,0 +1,34 @@
+"""Two faults of whole runs, on the miniature project and a real server. ``make test`` leaves them out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from flows.storage import REMOTE
+from tests.flows.conftest import Project, make_project  # noqa: F401
+
+pytestmark = pytest.mark.faults
+
+
+def test_a_clone_restores_a_run_although_its_lock_names_other_outs(
+    make_project: Callable[[], Project],  # noqa: F811
+) -> None:
+    here, there = make_project(), make_project()
+    here, there = (
+        replace(project, environment={**project.environment, REMOTE: str(here.root.parent / "remote")})
+        for project in (here, there)
+    )
+    here.reproduce()
+    lock = (here.root / "dvc.lock").read_text()
+    other = re.sub(r"(outs:\n(?:    - path: .*\n      hash: md5\n)      md5: )\w{4}", r"\g<1>0000", lock)
+    assert other != lock
+    (there.root / "dvc.lock").write_text(other)
+    there.reproduce("--pull")
+    assert there.ran() == []
+    assert (there.root / "out/total.txt").read_bytes() == (here.root / "out/total.txt").read_bytes()
+    shutil.rmtree(here.root.parent / "remote")
