@@ -11,10 +11,9 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -139,12 +138,23 @@ def notify(
 
 @app.command()
 def status() -> None:
-    """Show the server, the worker and the deployments."""
+    """Show the server, the worker, and this folder's deployments with their schedules."""
     root = Path.cwd()
     url, worker = _address(root), server.recorded(root, "worker")
     print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
     if url:
-        print(_prefect(root, url, "deployment", "ls").rstrip())
+        from flows.deployment import records
+
+        with records.connected(root, url) as client:
+            present = records.present(client, root)
+        for flow, name in definition.names(root):
+            if name in present:
+                print(f"{flow}/{name}: {', '.join(map(_schedule, present[name].schedules)) or 'on demand'}")
+
+
+def _schedule(schedule: Mapping[str, Any]) -> str:
+    when = schedule.get("cron") or schedule.get("rrule") or f"every {schedule.get('interval')} s"
+    return f"{when} ({'active' if schedule['active'] else 'inactive'})"
 
 
 @contextlib.contextmanager
@@ -174,11 +184,11 @@ def _address(root: Path) -> str | None:
     return server.named() or (running.url if running else None)
 
 
-def _prefect(root: Path, url: str, *arguments: str) -> str:
+def _prefect(root: Path, url: str, *arguments: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "prefect", *arguments],
         cwd=root,
-        env={**os.environ, **server.environment(root, url), "COLUMNS": str(get_terminal_size((200, 50)).columns)},
+        env={**os.environ, **server.environment(root, url)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -186,7 +196,6 @@ def _prefect(root: Path, url: str, *arguments: str) -> str:
     )
     if done.returncode:
         raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 if __name__ == "__main__":

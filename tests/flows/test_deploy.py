@@ -136,7 +136,7 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     assert found["job_variables"]["env"]["PATHFINDER_REMOTE"] == str(deployed.remote)
     assert git(deployed.project.root, "rev-parse", "HEAD").startswith(found["version"].removesuffix("-dirty"))
     assert deployed.post("flow_runs/filter") == []
-    assert found["name"] in deployed.project.run(*STATUS)
+    assert f"nightly/{found['name']}: 0 2 * * * (inactive)\n" in deployed.project.run(*STATUS)
 
 
 def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_a_branch(deployed: Deployed) -> None:

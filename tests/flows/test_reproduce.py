@@ -218,8 +218,9 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     events = len(materialized(served))
     output = served.reproduce("numbers")  # it has nothing to do but to report
     assert served.ran() == []
-    (skipped,) = materialized(served)[events:]
-    assert (skipped["path"], skipped["state"]) == ("out/numbers.txt", "up to date")
+    # The server may have saved the killed run's last events late.
+    (skipped,) = (event for event in materialized(served)[events:] if event["state"] == "up to date")
+    assert skipped["path"] == "out/numbers.txt"
     assert skipped["md5"] == md5(served.root / "out/numbers.txt")
     assert f"the last run here did not end in order (PID {process.pid}, since " in output
     assert query(served, crashed) == [*before, ("all stages",)]
