@@ -21,6 +21,9 @@ from flows.guard import guardian
 from pathfinder.core.io import DataError
 
 LOCK = Path(".pathfinder/run.lock")
+DVC_LOCKS = Path(".dvc/tmp/rwlock")
+"""DVC's list of the paths that its processes read and write. DVC replaces it in two steps."""
+_WRITTEN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,8 @@ _held: dict[Path, Hold] = {}
 def held(root: Path) -> Iterator[Hold]:
     """Hold the folder's lock; a second call in the same process shares it.
 
-    Ends what a killed run left behind, and starts a guardian that does the same for this one. Raises ``DataError``,
-    which names the holder, if another process has the lock.
+    Ends what a killed run left behind, removes a torn list of DVC's locks, and starts a guardian that ends what this
+    run leaves. Raises ``DataError``, which names the holder, if another process has the lock.
     """
     folder = root.absolute()
     if folder in _held:
@@ -82,6 +85,7 @@ def held(root: Path) -> Iterator[Hold]:
         holder = Holder(os.getpid(), processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"))
         _write(handle, json.dumps(asdict(holder)))
         hold = Hold(holder, previous, _end_orphans(root), handle)
+        _remove_torn(folder / DVC_LOCKS)
         watcher = guardian.start()
         _held[folder] = hold
         try:
@@ -110,6 +114,24 @@ def _end_orphans(root: Path) -> list[str]:
     for mark in sorted({process.mark for process in found}):
         processes.end_owned(mark)
     return [f"PID {pid}: {command}" for pid, command in commands.items()]
+
+
+def _remove_torn(path: Path) -> None:
+    """Remove the list of DVC's locks if a killed process left it unfinished: every command of DVC would refuse it."""
+    if _is_torn(path):
+        time.sleep(_WRITTEN_S)  # someone's own command of DVC may be writing it
+        if _is_torn(path):
+            path.unlink()
+
+
+def _is_torn(path: Path) -> bool:
+    try:
+        json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return False
+    except ValueError:
+        return True
+    return False
 
 
 def _read(handle: IO[str]) -> Holder | None:

@@ -13,7 +13,7 @@ import pytest
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
-from flows.guard.lock import LOCK, held
+from flows.guard.lock import DVC_LOCKS, LOCK, held
 from pathfinder.core.io import DataError
 from tests.flows.conftest import ROOT, Project
 from tests.flows.watch import alive, gone, guardians_of, soon, wait_for
@@ -75,6 +75,21 @@ def test_the_next_run_ends_what_the_guardian_could_not(tmp_path: Path) -> None:
         assert [line.partition(":")[0] for line in hold.ended] == [f"PID {child}"]
     assert gone(child, 5)
     assert (tmp_path / LOCK).read_text() == ""
+
+
+@pytest.mark.parametrize("torn", ["", '{"out/total.txt": {"wri'])
+def test_a_list_of_locks_that_a_killed_dvc_left_torn_is_removed(project: Project, torn: str) -> None:
+    path, dvc = project.root / DVC_LOCKS, Dvc(project.root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(torn)
+    with pytest.raises(DvcError, match="rwlock"):
+        dvc.status()
+    with held(project.root):
+        assert not path.exists()
+        assert dvc.status()
+    path.write_text("{}")
+    with held(project.root):
+        assert path.read_text() == "{}"
 
 
 def test_a_process_without_an_ended_owner_is_no_orphan(tmp_path: Path) -> None:

@@ -23,6 +23,14 @@ RUNS = (
         "tests/faults/test_restored.py::test_a_clone_restores_a_run_although_its_lock_names_other_outs",
     ),
     Fault(
+        "torn-locks",
+        "a killed command of DVC leaves a list of locks that every later command refuses",
+        "flows/guard/lock.py",
+        "        _remove_torn(folder / DVC_LOCKS)\n",
+        "",
+        f"{FLOWS}/test_guard.py::test_a_list_of_locks_that_a_killed_dvc_left_torn_is_removed",
+    ),
+    Fault(
         "D2",
         "the second of two nightlies replaces the branch of the first",
         "flows/deployment/branch.py",
