@@ -75,13 +75,13 @@ def _prm800k_line(rng: random.Random, phase: int, extra: str = "", filler: str =
 
 
 def _prm800k(rng: random.Random, phase: int, train: bool) -> Iterator[dict[str, Any]]:
-    for _ in range(5 if train else 3):
+    for _ in range(8 if train else 3):
         yield _prm800k_line(rng, phase)
     if train:
         for text in HOSTILE:
             yield _prm800k_line(rng, phase, f"{text} ", f" {text}")
         if phase == 1:
-            yield _prm800k_line(rng, phase, filler=f" {_LONG * 20}")  # a tree of more than 2,048 tokens
+            yield _prm800k_line(rng, phase, filler=f" {_LONG * 24}")  # 2,489 tokens: more than the token budget
         else:
             yield _prm800k_line(rng, phase, _LONG * 500)  # more than 6,000 tokens, and more than the base's positions
             line = _prm800k_line(rng, phase)
