@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flows.deployment.mirror import git
+from flows.deployment import git
 from pathfinder.core.io import DataError
 from pathfinder.lineage.history import MAIN_LOCK, pointers
 from pathfinder.lineage.stores import FOLDER, object_key, parse_listing
@@ -35,18 +35,18 @@ def in_folder(root: Path) -> set[str]:
 
 
 def in_history(repository: Path) -> set[str]:
-    """What every commit names that a reference or a reflog of a git repository reaches.
+    """What the commits of a git repository name: those that a reference or a reflog reaches.
 
     Raises ``DataError`` if the repository is a shallow clone, which does not know all commits.
     """
-    if git(repository, "rev-parse", "--is-shallow-repository").strip() == b"true":
+    if git.text(repository, "rev-parse", "--is-shallow-repository") == "true":
         raise DataError(f"{repository}: is a shallow clone, so older commits are unknown; run `git fetch --unshallow`")
     # Every version of a file is new to some commit and one of its parents, so the changes name all of them.
     raw = ["--raw", "--no-abbrev", "--no-renames", "-m", "--root", "--format="]
-    changes = git(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", "*dvc.lock", "*.dvc")
+    changes = git.run(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", "*dvc.lock", "*.dvc")
     blobs = {line.split()[3] for line in changes.splitlines() if line.startswith(b":")}
     present = sorted(blob for blob in blobs if blob.strip(b"0"))
-    return in_text(git(repository, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob in present)))
+    return in_text(git.run(repository, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob in present)))
 
 
 def in_evidence(store: Store) -> set[str]:

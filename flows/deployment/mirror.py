@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from flows.deployment import git
 from pathfinder.core.io import DataError, TransientError
 
 _MOVED = re.compile("stale info|non-fast-forward|fetch first|cannot lock ref|failed to update ref|but expected")
@@ -28,36 +28,36 @@ class Mirror:
         """
         if not (folder / "HEAD").is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            git(folder, "init", "-q", "--bare")
+            git.run(folder, "init", "-q", "--bare")
         try:
-            git(folder, "fetch", "-q", "--prune", "--force", repository, "+refs/*:refs/*")
+            git.run(folder, "fetch", "-q", "--prune", "--force", repository, "+refs/*:refs/*")
         except DataError as error:
             raise TransientError(f"the repository cannot be read ({error})") from error
         return cls(folder, repository)
 
     def commit(self, branch: str) -> str:
         """The head of a branch; empty if there is no such branch."""
-        found = tried(self.folder, "rev-parse", "--verify", "-q", f"refs/heads/{branch}^{{commit}}")
+        found = git.tried(self.folder, "rev-parse", "--verify", "-q", f"refs/heads/{branch}^{{commit}}")
         return found.stdout.decode().strip()
 
     def follows(self, later: str, earlier: str) -> bool:
         """Whether ``earlier`` is an ancestor of ``later``."""
-        return tried(self.folder, "merge-base", "--is-ancestor", earlier, later).returncode == 0
+        return git.tried(self.folder, "merge-base", "--is-ancestor", earlier, later).returncode == 0
 
     def changed(self, before: str, after: str) -> tuple[str, ...]:
         """The files that differ between two commits."""
-        listed = git(self.folder, "diff", "--name-only", "--no-renames", "-z", before, after)
+        listed = git.run(self.folder, "diff", "--name-only", "--no-renames", "-z", before, after)
         return tuple(name for name in listed.decode(errors="surrogateescape").split("\0") if name)
 
     def read(self, commit: str, path: str) -> bytes | None:
         """A file at a commit; ``None`` if it does not exist there."""
-        found = tried(self.folder, "cat-file", "blob", f"{commit}:{path}")
+        found = git.tried(self.folder, "cat-file", "blob", f"{commit}:{path}")
         return found.stdout if found.returncode == 0 else None
 
     def newest(self, prefix: str, base: str) -> str:
         """The newest branch below ``prefix`` that follows ``base``; empty if there is none."""
         options = ["--sort=-committerdate", "--count=1", f"--contains={base}", "--format=%(refname:lstrip=2)"]
-        return git(self.folder, "for-each-ref", *options, f"refs/heads/{prefix}").decode().strip()
+        return git.text(self.folder, "for-each-ref", *options, f"refs/heads/{prefix}")
 
     def move(self, branch: str, before: str, after: str) -> str:
         """Move a branch of the repository from one commit to another; returns why not if it is elsewhere now.
@@ -65,8 +65,8 @@ class Mirror:
         Raises ``DataError`` if the branch is checked out there, and ``TransientError`` if it refuses otherwise.
         """
         lease = f"--force-with-lease=refs/heads/{branch}:{before}"
-        done = tried(self.folder, "push", "-q", lease, self.repository, f"{after}:refs/heads/{branch}")
-        why = _cause(done)
+        done = git.tried(self.folder, "push", "-q", lease, self.repository, f"{after}:refs/heads/{branch}")
+        why = git.cause(done)
         if done.returncode == 0:
             return ""
         if _MOVED.search(why):
@@ -74,23 +74,3 @@ class Mirror:
         if _IN_USE.search(done.stderr.decode(errors="replace")):
             raise DataError(f"{branch} is checked out in the repository; run `git merge --ff-only {after[:12]}` there")
         raise TransientError(f"{branch}: cannot be pushed ({why})")
-
-
-def git(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
-    """The output of a git command in a folder; raises ``DataError`` with its last message if it fails."""
-    done = tried(folder, *arguments, given=given)
-    if done.returncode:
-        raise DataError(f"`git {arguments[0]}` failed in {folder}: {_cause(done)}")
-    return done.stdout
-
-
-def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """A git command in a folder, whether it fails or not."""
-    return subprocess.run(["git", "-C", str(folder), *arguments], input=given, capture_output=True, check=False)
-
-
-def _cause(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The line of git's messages with the cause: that of a refused branch, otherwise the last one."""
-    lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    refused = [line for line in lines if line.startswith("! ")]
-    return (refused or lines or [f"exit code {done.returncode}"])[-1]
