@@ -23,20 +23,10 @@ from tests.flows.conftest import ROOT, Project
 from tests.flows.test_branch import git
 from tests.flows.test_operations import one_machine
 from tests.flows.watch import alive, guardians_of, soon, wait_for
+from tests.support.prefect_cli import prefect_commands
 
 pytestmark = pytest.mark.slow
 UP, STATUS, ACTIVE, _, INACTIVE, DOWN = one_machine()
-PREFECT = """\
-import json, sys
-from prefect.cli import app
-for words in json.loads(sys.argv[1]):
-    sys.argv = ["prefect", *words]
-    try:
-        app()
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
 KINDS = ("nightly", "reproduce", "audit", "garbage", "promote")
 STAGE_POOLS = ("cpu", "gpu", "judge")
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
@@ -188,7 +178,7 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     assert not here
     *once, worker = commands
     assert (once[-1], worker[:2]) == (["--no-prompt", "deploy", "--all"], ["worker", "start"])
-    project.run("-c", PREFECT, json.dumps(once))
+    project.run(*prefect_commands(once))
     kinds = {kind: deployed.named(kind) for kind in (*KINDS, *STAGE_POOLS)}
     schemas = {kind: found["parameter_openapi_schema"]["properties"] for kind, found in kinds.items()}
     assert all(item.get("description") for schema in schemas.values() for item in schema.values()), schemas

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from flows import server
 from tests.support.miniature import GIT, ROOT, dvc, miniature
+from tests.support.prefect_cli import prefect_commands
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 POOLS = {"download": "cpu", "train@full": "gpu", "train@plain": "judge"}
@@ -155,17 +155,4 @@ def _deploy(here: Site) -> None:
     pools = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in POOLS.values()]
     named = [["variable", "set", f"pathfinder_{name}", text] for name, text in places.items()]
     wanted = [word for pool in POOLS.values() for word in ("-n", pool)]
-    here.run(clone, "-c", PREFECT, json.dumps([*pools, *named, ["--no-prompt", "deploy", *wanted]]))
-
-
-PREFECT = """\
-import json, sys
-from prefect.cli import app
-for words in json.loads(sys.argv[1]):
-    sys.argv = ["prefect", *words]
-    try:
-        app()
-    except SystemExit as end:
-        if end.code:
-            raise
-"""
+    here.run(clone, *prefect_commands([*pools, *named, ["--no-prompt", "deploy", *wanted]]))
