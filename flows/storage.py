@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from pathfinder.lineage.publication import publication
 from pathfinder.lineage.published import ENTRY_TYPE, SENT, remember_entry
 from pathfinder.lineage.stores import FOLDER
 from pathfinder.provenance.signing import sign
-from pathfinder.sources.remote import ENDPOINT, Commit, commit_manifest, open_store
+from pathfinder.sources.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
@@ -44,14 +44,40 @@ def configure(root: Path) -> str:
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")
     if not ours:
         raise DataError(f"{path}: written by hand, and {REMOTE} is set; keep one of the two")
-    path_of = remote.removeprefix("file://")
-    url = path_of if "://" in path_of else str((root / path_of).absolute())
+    url = absolute(root, remote.removeprefix("file://"))
     text = f"{_HEADER}['remote \"storage\"']\n    url = {url}\n"
     if url.startswith("s3://") and endpoint:
         text += f"    endpointurl = {endpoint}\n"
     if current != text:
         write_text(path, text)
     return remote
+
+
+def absolute(root: Path, address: str) -> str:
+    """The address of a remote; the path of a folder, which may be relative to ``root``, becomes absolute."""
+    return address if "://" in address else str((root / address).absolute())
+
+
+def opened(root: Path, address: str, folder: str = "") -> Store:
+    """The store at the address of a remote, or at a folder in it."""
+    base = absolute(root, address)
+    return open_store(f"{base.rstrip('/')}/{folder}" if folder else base)
+
+
+def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
+    """Send what the store of published evidence lacks, by key; the name of a file determines its content."""
+    known = {key for kind in sorted({key.partition("/")[0] for key in evidence}) for key in store.keys(f"{kind}/")}
+    for key, content in evidence.items():
+        if key not in known:
+            store.put(key, content)
+
+
+def read_verified(store: Store, key: str, sha256: str) -> bytes:
+    """The bytes of an object; raises ``DataError`` if they have another sha256."""
+    content = store.read(key)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise DataError(f"{store.url}/{key}: sha256 is {found}, expected {sha256}; it was changed in the remote")
+    return content
 
 
 def publish(root: Path, address: str, stages: Collection[str] | None = None) -> Commit:
@@ -61,12 +87,8 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None) -> 
     only the bucket can tell which objects belong together and how they were made.
     """
     manifest, evidence = publication(root, stages)
-    base = address if "://" in address else str(root / address)
-    store = open_store(f"{base.rstrip('/')}/{FOLDER}")
-    known = {key for kind in ("records", "patches", "keys", "locks") for key in store.keys(f"{kind}/")}
-    for key, content in evidence.items():
-        if key not in known:
-            store.put(key, content)
+    store = opened(root, address, FOLDER)
+    send_evidence(store, evidence)
     commit = commit_manifest(store, manifest)
     entry = store.read(f"log/{commit.number:08d}.json")
     name = hashlib.sha256(entry).hexdigest()

@@ -138,7 +138,7 @@ def refuse_beside_runs() -> None:
 def places_of(root: Path) -> Iterator[Place]:
     """The remote that runs of this folder use, and the caches of the folder and of its nightly clone."""
     address = storage.configure(root)
-    yield Place("remote", address, open_store(address if "://" in address else str(root / address)))
+    yield Place("remote", address, storage.opened(root, address))
     for folder in (root, root / NIGHTLY / "clone"):
         if (cache := folder / ".dvc/cache").is_dir():
             yield Place("cache", cache.relative_to(root).as_posix(), open_store(str(cache)))

@@ -28,7 +28,7 @@ from flows.deployment.parameters import Jobs, Override, Profile, Targets
 from flows.deployment.results import summary_files, summary_lines
 from flows.guard.lock import held
 from flows.notices.hooks import tell
-from flows.storage import REMOTE
+from flows.storage import DEFAULT, REMOTE, absolute
 from flows.terminal import Terminal
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, PathfinderError, write_text
@@ -146,11 +146,10 @@ def _run(
 ) -> None:
     """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
     options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
-    remote = os.environ.get(REMOTE) or str(root / ".pathfinder/storage")
     # Prefect's own variables name this flow run, and the pipeline is a flow run of its own.
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    places = {REMOTE: remote if "://" in remote else str((root / remote).absolute()), "PYTHONPATH": modules}
+    places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
     mark = processes.new_mark(root / HOME)
     process = subprocess.Popen(
         [sys.executable, "-m", "flows.reproduce", *options, *targets],

@@ -33,7 +33,7 @@ from pathfinder.lineage.history import MAIN_LOCK, Locked, read_stages
 from pathfinder.lineage.stores import FOLDER, object_key
 from pathfinder.provenance.hashing import digest_chunks
 from pathfinder.provenance.pipeline import value_at
-from pathfinder.sources.remote import Store, open_store
+from pathfinder.sources.remote import Store
 
 HOME = Path(".pathfinder/promote")
 RUNS = "runs/"
@@ -84,8 +84,7 @@ def promote(
     folder = root / HOME
     folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
-        address = storage.configure(root)
-        store = open_store(address if "://" in address else str(root / address))
+        store = storage.opened(root, storage.configure(root))
         done = promoted(folder, repository or origin_of(root), branch, target, largest_drop, store, summary_files(root))
     terminal.print("promote", done)
     logger.info("%s", done)

@@ -7,10 +7,9 @@ import time
 import uuid
 from pathlib import Path
 
-from flows.storage import REMOTE
+from flows.storage import REMOTE, opened
 from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.lineage.published import SENT
-from pathfinder.sources.remote import open_store
 
 _DELAYS_S = (2.0, 10.0, 20.0)
 
@@ -21,7 +20,7 @@ def preflight(root: Path, address: str) -> None:
     Waits a little for a store that does not answer. Raises ``DataError`` if the store refuses, and ``TransientError``
     if it still does not answer.
     """
-    store = open_store(address if "://" in address else str(root / address))
+    store = opened(root, address)
     key = f"probe/{uuid.uuid4().hex}"
     for delay in (*_DELAYS_S, None):
         try:

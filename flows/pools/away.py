@@ -43,7 +43,6 @@ from flows.pools.table import FILE, Needs
 from flows.transfer import dvc_lock
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.text import printable
-from pathfinder.sources.remote import open_store
 
 FLOW = "stage"
 _POLL_S = 1.0
@@ -99,8 +98,7 @@ class Away:
         if (state := self._prepare(name, force)) is not None:
             return state
         made = self._made(name, self._follow(name, self._start(name, force), on_line))
-        base = self.address if "://" in self.address else str(self.root / self.address)
-        receive(self.root, name, made, open_store(base))
+        receive(self.root, name, made, self.address)
         with dvc_lock(self.root):
             drop(self.root, {name})
         if self.dvc.restore(name) is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from flows.dvc import State
 from flows.pools.inputs import cache_of
+from flows.storage import opened, read_verified, send_evidence
 from pathfinder.core.io import DataError, write_bytes
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
@@ -24,7 +25,6 @@ from pathfinder.lineage.stores import FOLDER, run_cache_entries
 from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import validated
-from pathfinder.sources.remote import Store
 
 KEY = "made"
 """The key of the artifact."""
@@ -68,8 +68,8 @@ class Made:
         return cls(state, part("out"), part("run cache"), part("evidence"))
 
 
-def hand_back(root: Path, name: str, state: State, store: Store) -> Made:
-    """Send the record of a stage that has been pushed, and describe what it made.
+def hand_back(root: Path, name: str, state: State, address: str) -> Made:
+    """Send the record of a stage whose outs the remote at ``address`` has, and describe what it made.
 
     Raises ``DataError`` if DVC has no entry of the run cache for it.
     """
@@ -77,27 +77,27 @@ def hand_back(root: Path, name: str, state: State, store: Store) -> Made:
     cache, path = _run_cache_entry(root, locked)
     _, evidence = publication(root, [name])
     sent = {key: content for key, content in evidence.items() if key.startswith(("records/", "keys/"))}
-    known = {key for kind in ("records/", "keys/") for key in store.keys(f"{FOLDER}/{kind}")}
-    for key, content in sent.items():
-        if f"{FOLDER}/{key}" not in known:
-            store.put(f"{FOLDER}/{key}", content)
+    send_evidence(opened(root, address, FOLDER), sent)
     records = {key: _sha256(content) for key, content in sent.items() if key.startswith("records/")}
     return Made(state, locked.outs, {path.relative_to(cache).as_posix(): _sha256(path.read_bytes())}, records)
 
 
-def receive(root: Path, name: str, made: Made, store: Store) -> None:
+def receive(root: Path, name: str, made: Made, address: str) -> None:
     """Put what a worker made into the cache, the run cache and the ledger of records of this folder.
 
     Raises ``DataError`` if bytes in the remote are not those that the worker named.
     """
+    store = opened(root, address)
     for key, sha256 in made.runs.items():
         if not _RUN.fullmatch(key):
             raise DataError(f"{name}: the worker named {key!r}, which is no entry of a run cache")
-        write_bytes(cache_of(root) / key, _read(store, key, sha256))
+        write_bytes(cache_of(root) / key, read_verified(store, key, sha256))
     if wrong := [md5 for md5 in made.outs.values() if not _MD5.fullmatch(md5)]:
         raise DataError(f"{name}: the worker named {wrong[0]!r}, which is no md5")
     fetch_outs(root, made.outs)
-    files = {key.rpartition("/")[2]: _read(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()}
+    files = {
+        key.rpartition("/")[2]: read_verified(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()
+    }
     for file, content in files.items():
         write_bytes(root / RECORDS / name / Path(file).name, content)
     for file in files:
@@ -125,13 +125,6 @@ def _run_cache_entry(root: Path, stage: Locked) -> tuple[Path, Path]:
             if (run.cmd, run.deps, run.params, run.outs) == (stage.cmd, stage.deps, stage.params, stage.outs):
                 return cache, path
     raise DataError(f"{stage.name}: DVC keeps no run of it, so it cannot run on other machines; set `pool: here`")
-
-
-def _read(store: Store, key: str, sha256: str) -> bytes:
-    content = store.read(key)
-    if _sha256(content) != sha256:
-        raise DataError(f"{store.url}/{key}: sha256 is {_sha256(content)}, the worker named {sha256}; it was changed")
-    return content
 
 
 def _sha256(content: bytes) -> str:

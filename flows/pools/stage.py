@@ -35,7 +35,6 @@ from flows.terminal import Terminal
 from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.provenance.environment import FLOW_RUN, git
-from pathfinder.sources.remote import open_store
 
 CLONES = "PATHFINDER_CLONES"
 _DEFAULT = Path(".cache/pathfinder/clones")
@@ -98,8 +97,7 @@ def stage(
                 dvc.push(name)
             finally:
                 dvc.stop()
-            store = open_store(address if "://" in address else str(folder / address))
-            result = made.hand_back(folder, name, state, store)
+            result = made.hand_back(folder, name, state, address)
     except PathfinderError as error:
         say(str(error))
         return Failed(name=class_of(error).capitalize(), message=str(error))

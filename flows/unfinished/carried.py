@@ -57,7 +57,7 @@ def carried(root: Path, stage: str, on_line: OnLine | None = None, is_part: bool
 class _Carrier:
     def __init__(self, root: Path, stage: str, kind: str, address: str, on_line: OnLine) -> None:
         self.ended = threading.Event()
-        self._copies = Copies.at(root, address if "://" in address else str((root / address).absolute()))
+        self._copies = Copies.at(root, address)
         self._home, self._kind, self._stage, self._on_line = root / ".pathfinder" / kind, kind, stage, on_line
         self._begun = time.time()
         self._told: set[str] = set()

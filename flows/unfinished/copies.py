@@ -17,11 +17,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from flows.storage import opened, read_verified
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.provenance.schema import Form, validated
 from pathfinder.provenance.signing import Envelope, sign, verify
-from pathfinder.sources.remote import Store, open_store
+from pathfinder.sources.remote import Store
 
 HOME = "unfinished"
 STATE = "state.json"
@@ -63,7 +64,7 @@ class Copies:
     @classmethod
     def at(cls, root: Path, address: str) -> Copies:
         """The copies in the remote at an address."""
-        return cls(root, open_store(f"{address.rstrip('/')}/{HOME}"))
+        return cls(root, opened(root, address, HOME))
 
     def send(self, folder: Path, stage: str) -> int:
         """Send what the remote lacks of a folder that a stage works in; returns the number of pieces sent."""
@@ -130,10 +131,7 @@ class Copies:
         try:
             with temporary.open("wb") as handle:
                 for piece in file.pieces:
-                    content = self.store.read(f"{name}/pieces/{piece}")
-                    if hashlib.sha256(content).hexdigest() != piece:
-                        raise DataError(f"{self.store.url}/{name}/pieces/{piece}: its bytes have another sha256")
-                    handle.write(content)
+                    handle.write(read_verified(self.store, f"{name}/pieces/{piece}", piece))
             if has is not None and not _continues(temporary, target):
                 return False
             temporary.replace(target)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import httpx
 
-from flows.storage import DEFAULT, REMOTE
+from flows.storage import DEFAULT, REMOTE, opened
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.sources.remote import ENDPOINT, Store, creates_exclusively, open_store
+from pathfinder.sources.remote import ENDPOINT, Store, creates_exclusively
 
 _KEY = "probe/doctor"
 _AWS = "https://s3.amazonaws.com"
@@ -24,7 +24,7 @@ def findings(root: Path) -> list[Finding]:
     if not address:
         return [Finding("remote", f"the local folder {DEFAULT}")]
     try:
-        store = open_store(address if "://" in address else str(root / address))
+        store = opened(root, address)
         store.put(_KEY, b"")
         store.delete(_KEY)
     except TransientError as error:

@@ -25,7 +25,6 @@ from flows.pools.run import run_stage
 from flows.pools.table import Needs
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.lineage.stores import object_file
-from pathfinder.sources.remote import open_store
 from tests.flows.conftest import Project
 from tests.flows.test_branch import git
 
@@ -77,7 +76,7 @@ def test_a_result_comes_back_as_the_worker_named_it(
     flow = Dvc(project.root)
     for each in (flow, worker):
         storage.configure(each.root)
-    store = open_store(str(tmp_path / "bucket"))
+    bucket = str(tmp_path / "bucket")
 
     run_stage(flow, "numbers", False, print, Needs())
     assert flow.restore(STAGE) is None, "nothing has made it yet"
@@ -93,27 +92,27 @@ def test_a_result_comes_back_as_the_worker_named_it(
     assert run_stage(worker, STAGE, False, print, Needs()) == "ran"
     assert (worker.root / "ran.txt").read_text().split()[0] == "even", "the stage before it did not run there"
     worker.push(STAGE)
-    made = hand_back(worker.root, STAGE, "ran", store)
+    made = hand_back(worker.root, STAGE, "ran", bucket)
     assert Made.from_rows(made.rows()) == made
     assert made.outs.keys() == {"out/even.txt", "metrics/even.json"}
 
     with pytest.raises(DataError, match="which is no entry of a run cache"):
-        receive(flow.root, STAGE, replace(made, runs={"../../etc/x": "0"}), store)
+        receive(flow.root, STAGE, replace(made, runs={"../../etc/x": "0"}), bucket)
     with pytest.raises(DataError, match="which is no md5"):
-        receive(flow.root, STAGE, replace(made, outs={"out/even.txt": "../../x"}), store)
+        receive(flow.root, STAGE, replace(made, outs={"out/even.txt": "../../x"}), bucket)
     (key,) = made.runs
-    with pytest.raises(DataError, match="the worker named 00; it was changed"):
-        receive(flow.root, STAGE, replace(made, runs={key: "00"}), store)
+    with pytest.raises(DataError, match="expected 00; it was changed"):
+        receive(flow.root, STAGE, replace(made, runs={key: "00"}), bucket)
     path = object_file(tmp_path / "bucket", made.outs["out/even.txt"])
     content, mode = path.read_bytes(), path.stat().st_mode
     path.chmod(0o644)
     path.write_bytes(b"0\n")
     with pytest.raises(DataError, match="changed in the remote and is not installed"):
-        receive(flow.root, STAGE, made, store)
+        receive(flow.root, STAGE, made, bucket)
     path.write_bytes(content)
     path.chmod(mode)
 
-    receive(flow.root, STAGE, made, store)
+    receive(flow.root, STAGE, made, bucket)
     drop(flow.root, {STAGE})
     assert flow.restore(STAGE) == "restored"
     compare(flow.root, STAGE, made)

@@ -107,7 +107,7 @@ def test_a_piece_with_other_bytes_is_refused(tmp_path: Path) -> None:
     one.send(one.root / WORK, "label")
     key = one.store.keys("label/0a1b/pieces/")[0]
     one.store.put(key, b"answer 0")
-    with pytest.raises(DataError, match="its bytes have another sha256"):
+    with pytest.raises(DataError, match=f"{key}: sha256 is .*, expected .*; it was changed in the remote"):
         fetched(other)
     assert not list((other.root / WORK).iterdir())
 
