@@ -1,1 +1,1 @@
-"""Being told of runs that failed, crashed or did not start: what a notice says, and the automations that send it."""
+"""Notices of runs that failed, crashed or did not start: what they say, and the automations that send them."""

@@ -1,7 +1,8 @@
-"""The automations that watch the runs of a Prefect server: lost runs end, and someone is told of what went wrong.
+"""The automations that watch the runs of a Prefect server: they end lost runs and send notices of what went wrong.
 
-They concern the runs of deployments with the tag ``pathfinder``, which all of prefect.yaml have, whichever clone made
-them. Lost runs: a run whose machine is gone cannot report its end, and would hold its slot for ever.
+They concern the runs of all deployments with the tag ``pathfinder``, which every deployment of prefect.yaml has,
+whichever clone made it. A lost run is one whose machine is gone: it cannot report its end, and would hold its slot for
+ever.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOST_AFTER_S = 3 * server.HEARTBEAT_S
 CANCELED_AFTER_S = 90
 UNSTARTED_AFTER_S = 300
 _WATCH, _NOTICES = f"{TAG} runs: ", f"{TAG} notices: "
-_GRACE_S = 10  # the least that Prefect accepts: time for the hook of a crashed run
+_GRACE_S = 10  # time for the hook of a crashed run; the least that Prefect accepts
 _ENDS = tuple(f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Cancelled", "Crashed"))
 _WAITS = tuple(f"prefect.flow-run.{name}" for name in ("Paused", "Suspended", "AwaitingRetry"))
 _KEYS = ("subject", "text", "run", "stage", "cause", "lines", "remedy")
@@ -33,11 +34,11 @@ _LINK = "{{ flow_run|ui_url }}"
 _TAGGED = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
 _UNTOLD = {
     "crashed": "{{ flow_run.state.message }}",
-    "not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
+    "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
 }
 _REMEDIES = {
     "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
-    "not started": "check that a worker serves the work pool, and that no other run holds its slots",
+    "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
 }
 
 
@@ -64,7 +65,7 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
     unstarted = _absence(waits, begun, unstarted_s)
     _replace(client, f"{_NOTICES}failed", told, _send(target, {key: f"{{{{ event.payload.{key} }}}}" for key in _KEYS}))
     _replace(client, f"{_NOTICES}crashed", crashed, _send(target, _message("crashed")))
-    _replace(client, f"{_NOTICES}not started", unstarted, _send(target, _message("not started")))
+    _replace(client, f"{_NOTICES}not started", unstarted, _send(target, _message("has not started")))
 
 
 def unwatch(client: SyncPrefectClient) -> None:
@@ -80,7 +81,7 @@ def silence(client: SyncPrefectClient) -> None:
 
 
 def _message(kind: str) -> Mapping[str, str]:
-    subject = f"{{{{ flow_run.name }}}} {kind}" if kind == "crashed" else f"{{{{ flow_run.name }}}} has {kind}"
+    subject = f"{{{{ flow_run.name }}}} {kind}"
     told = {"run": "{{ flow_run.name }}", "stage": "", "cause": _UNTOLD[kind], "lines": "", "remedy": _REMEDIES[kind]}
     return {"subject": subject, "text": f"{_UNTOLD[kind]}\nRemedy: {_REMEDIES[kind]}", **told}
 
@@ -102,7 +103,7 @@ def _as_json(template: str) -> str:
 
 
 def _absence(after: set[str], expected: tuple[str, ...], seconds: float) -> EventTrigger:
-    """A trigger for a run of which none of the ``expected`` events follows within ``seconds``."""
+    """A trigger for a run that emits none of the ``expected`` events within ``seconds`` of one of ``after``."""
     return EventTrigger(
         after=after,
         expect=set(expected),

@@ -1,8 +1,8 @@
 """The hook of every flow: it emits an event that says what failed, which an automation of the server sends.
 
 The address is known to the server only, and the server sends: a receiver that is away never fails or delays a run.
-Prefect calls the hook in the process of the flow or, if that was killed, in its worker. A run whose machine is gone
-calls none; the automations notice that too (flows/notices/automations.py).
+Prefect calls the hook in the process of the flow or, if that was killed, in its worker. Nobody calls it for a run whose
+machine is gone; the automations notice that too (flows/notices/automations.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLUSH_S = 3.0
 
 
 def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Emit the event of a run that failed or crashed; a run that someone canceled is no news."""
+    """Emit the event of a run that failed or crashed; a run that someone canceled needs no notice."""
     error = _error(state)
     if isinstance(error, Cancelled):
         return
@@ -39,7 +39,7 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def _error(state: State[Any]) -> BaseException | None:
-    """The exception that ended the run; ``None`` in another process than that of the flow."""
+    """The exception that ended the run; ``None`` in a process other than that of the flow."""
     found = state.data if isinstance(state.data, BaseException) else None
     if found is None and state.data is not None:
         result = state.result(raise_on_failure=False)

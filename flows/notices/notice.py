@@ -53,7 +53,7 @@ class Notice:
 
 
 def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
-    """The notice of a run that ended with ``error``; a ``StagesFailed`` names its stages and reasons.
+    """The notice of a run that ended with ``error``; that of a ``StagesFailed`` names the stages and their reasons.
 
     ``message`` is that of the run's final state, and ``lines`` are the last ones of the run's log.
     """

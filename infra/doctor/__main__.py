@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 
 from infra.doctor import cards, machine, server, store
@@ -16,7 +15,7 @@ def main() -> None:
     """Check the present folder, the Prefect server, the remote and the cards."""
     root = Path.cwd()
     wrong = 0
-    for finding in chain(machine.findings(root), _later(root)):
+    for finding in findings(root):
         print(finding.line(), flush=True)
         wrong += finding.is_wrong
     if wrong:
@@ -25,8 +24,9 @@ def main() -> None:
         )
 
 
-def _later(root: Path) -> Iterator[Finding]:
-    """The checks that take seconds, one after the other, so that each result is seen at once."""
+def findings(root: Path) -> Iterator[Finding]:
+    """Every check, one after the other: some take seconds, and each result is printed at once."""
+    yield from machine.findings(root)
     yield from server.findings(root)
     yield from store.findings(root)
     yield from cards.findings()

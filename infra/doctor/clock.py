@@ -1,4 +1,4 @@
-"""This machine's clock beside that of a server: a store refuses requests that are signed minutes off."""
+"""This machine's clock compared with that of a server: a store refuses requests whose times are minutes off."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 30.0
 def clock(who: str, date: str | None) -> Finding:
     """Compare the ``Date`` header of an HTTP answer that has just arrived with this machine's clock."""
     if date is None:
-        return Finding("clock", f"the {who} does not tell its time")
+        return Finding("clock", f"the {who} does not send its time")
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
     found = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the {who}"
     return Finding("clock", found, "" if abs(ahead) <= LIMIT_S else "set both clocks: timedatectl set-ntp true")

@@ -11,9 +11,9 @@ from flows.guard import lock
 from infra.doctor.finding import Finding
 
 SPACE_GIB = 10.0
-"""A quickstart's environment, cache and storage take 5 GB; a training run writes checkpoints beside them."""
+"""A quickstart's environment, cache and storage take 5 GB; a training also writes checkpoints."""
 GIT_LOCK_S = 600.0
-"""No command of git in this project's runs takes so long."""
+"""No git command of this project's runs takes so long."""
 
 
 def findings(root: Path) -> list[Finding]:
