@@ -72,14 +72,7 @@ def ran(root: Path) -> list[str]:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The pipeline after a run, committed and pushed; a person's clone of it is in ``../clone``."""
     root = tmp_path_factory.mktemp("dvc") / "project"
-    for name in (
-        ".dvc/config",
-        ".dvc/.gitignore",
-        ".dvcignore",
-        ".gitignore",
-        "infra/plots",
-        "infra/pretraining/dvc.yaml",
-    ):
+    for name in SETTINGS:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, root / name)

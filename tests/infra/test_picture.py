@@ -15,8 +15,7 @@ from tests.prm.test_scoring import save_prm
 def test_a_rounded_model_has_half_the_bytes_and_nearly_the_scores(tmp_path: Path) -> None:
     source, target = tmp_path / "model", tmp_path / "small"
     save_prm(source)
-    for name in ("chat_template.jinja",):
-        (source / name).touch()
+    (source / "chat_template.jinja").touch()
     target.mkdir()
     rounded(source, target)
     sizes = [(folder / "model.safetensors").stat().st_size for folder in (source, target)]
