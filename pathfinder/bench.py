@@ -10,30 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
 from pathfinder.core.io import DataError, read_jsonl
+from pathfinder.core.progress import Progress
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.prm import on_prmbench, rules
 
-BENCHMARKS = ("processbench", "prmbench", "search")
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
-_FIGURES = {"processbench": ("mean_f1", "mean F1"), "prmbench": ("overall", "PRMScore")}
+_FIGURES = {"processbench": "mean F1", "prmbench": "PRMScore"}
 Name = Literal["processbench", "prmbench", "search"]
+BENCHMARKS: dict[str, Name] = {name: name for name in get_args(Name)}
 Verdicts = Iterator[tuple[str, list[list[bool] | None]]]
 """For each decision rule, whether each step of each solution is correct; ``None`` for a solution without scores."""
 
 
 def parse_benchmarks(text: str) -> list[Name]:
     """Names separated by commas, each once; raises ``DataError`` for an unknown one."""
-    known: dict[str, Name] = {"processbench": "processbench", "prmbench": "prmbench", "search": "search"}
     names = list(dict.fromkeys(part.strip() for part in text.split(",")))
-    if unknown := [name for name in names if name not in known]:
+    if unknown := [name for name in names if name not in BENCHMARKS]:
         raise DataError(f"--on: unknown benchmark {', '.join(map(ascii, unknown))}; use {', '.join(BENCHMARKS)}")
-    return [known[name] for name in names]
+    return [BENCHMARKS[name] for name in names]
 
 
 def bench(prm: PRM, benchmark: Name, data: Path, limit: int = 0, system: str | None = None) -> Iterator[dict[str, Any]]:
@@ -51,15 +51,16 @@ def _judge(
 ) -> Iterator[dict[str, Any]]:
     evaluation = read_evaluation(benchmark, folder, limit)
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    key, title = _FIGURES[benchmark]
     for rule, verdicts in _published(prm, benchmark, solutions, system) if system else _ours(prm, benchmark, solutions):
         answers: list[Any] = evaluation.answers(verdicts)
         metrics = evaluation.summary(answers, INTERVALS)
-        yield _row(benchmark, rule, title, metrics[key], metrics["interval"], len(answers))
+        value = metrics[evaluation.headline_key]
+        yield _row(benchmark, rule, _FIGURES[benchmark], value, metrics["interval"], len(answers))
 
 
 def _ours(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution]) -> Verdicts:
-    scores = prm.score(solutions)
+    with _progress(benchmark, solutions) as progress:
+        scores = prm.score(solutions, progress.advance)
     if benchmark == "processbench":
         for rule in rules.RULES:
             yield rule, [[rules.is_correct(step, rule) for step in steps] or None for steps in scores]
@@ -77,8 +78,13 @@ def _published(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution]
         raise TypeError(f"{system} is not the open PRM")
     for convention in published.conventions(benchmark):
         method = published.method(benchmark, convention)
-        scores = prm.using(method).score(solutions)
+        with _progress(f"{benchmark}, {convention}", solutions) as progress:
+            scores = prm.using(method).score(solutions, progress.advance)
         yield convention, [method.rule.verdicts([s.reward for s in steps]) if steps else None for steps in scores]
+
+
+def _progress(title: str, solutions: Sequence[Solution]) -> Progress:
+    return Progress(title, len(solutions), "solutions")
 
 
 def _search(prm: PRM, limit: int) -> Iterator[dict[str, Any]]:

@@ -292,7 +292,7 @@ def grade(
 
     result = grade(benchmark, file, _folder(data, benchmark), preset)
     typer.echo(render(benchmark, result, output).rstrip("\n"))
-    if output != "json":  # whose details hold these counts
+    if output != "json":  # the JSON has these counts in its details
         for note in notes(benchmark, result, preset):
             typer.echo(f"note: {note}", err=True)
 

@@ -21,7 +21,7 @@ STEPS = (
 )
 _NEXT = """{legend}
 
-This tiny model knows only such stories. To go on:
+This tiny model knows only such stories. What to try next:
   pathfinder serve {model}
       opens a page where you paste a solution
   pathfinder score FILE --pretty --model {model}
@@ -38,14 +38,14 @@ def scored() -> ScoredSolution:
 def as_row(solution: ScoredSolution) -> dict[str, Any]:
     """The scored solution as a JSON value."""
     steps = [
-        {"text": step.text, **step.labels, "reward": step.reward, "errors": step.findings, "correct": step.correct}
+        {"text": step.text, **step.labels, "reward": step.reward, "errors": step.errors, "correct": step.correct}
         for step in solution.steps
     ]
     return {"problem": solution.problem, "steps": steps, "first_error": solution.first_error}
 
 
 def shown() -> str:
-    """The picture and how to go on, in the colours of a terminal if standard output is one."""
+    """The picture and what to try next, in colours if standard output is a terminal."""
     solution = scored()
     picture = as_text(picture_of(solution.problem, solution.steps), has_colour(sys.stdout))
     here = Path.cwd()

@@ -21,7 +21,7 @@ def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
     assert solution.first_error == 1
 
 
-def test_it_runs_in_an_empty_folder_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_it_runs_in_an_empty_folder_and_says_what_to_try_next(tmp_path: Path) -> None:
     code = "import sys; from pathfinder.cli import main; sys.argv = ['pathfinder', 'demo']; main()"
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
@@ -36,4 +36,6 @@ def test_it_runs_in_an_empty_folder_and_says_how_to_go_on(tmp_path: Path) -> Non
 
 def test_the_same_as_json() -> None:
     done = CliRunner().invoke(app, ["demo", "--json"])
-    assert [step["correct"] for step in json.loads(done.output)["steps"]] == [True, False, False, True]
+    steps = json.loads(done.output)["steps"]
+    assert [step["correct"] for step in steps] == [True, False, False, True]
+    assert [step["errors"] for step in steps] == [[], ["math"], ["consistency"], []], "the names of the library"
