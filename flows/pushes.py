@@ -1,4 +1,4 @@
-"""The tasks that push outputs, and the retries of all tasks by class of error."""
+"""The task that pushes outputs of stages, a list of stages at a time."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 from prefect import Task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State, TaskRun
+from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
-from flows.dvc import Dvc, DvcError
+from flows.dvc import Dvc
+from flows.pools.retries import with_retries
+from flows.pools.table import Retries
 from flows.terminal import Terminal
-from pathfinder.core.io import PathfinderError, TransientError
+from pathfinder.core.io import PathfinderError
 
 _PUSH_EVERY_S = 60.0
-RETRY_DELAYS_S = [2.0, 10.0, 30.0]
-PUSH_DELAYS_S = [5.0, 20.0, 60.0, 120.0]  # a store that is restarted comes back within minutes
+_DELAYS_S = [5.0, 20.0, 60.0, 120.0]  # a store that is restarted comes back within minutes
 
 
 class Pushes:
@@ -56,24 +57,11 @@ class Pushes:
         self._last = time.monotonic()
 
 
-def _is_transient(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
-    """Retry only failures that DVC, the stage or the store reported as transient (exit 75, locks, network)."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, TransientError) or (isinstance(error, DvcError) and error.transient)
-
-
-TASK: dict[str, Any] = {
-    "retries": len(RETRY_DELAYS_S),
-    "retry_delay_seconds": RETRY_DELAYS_S,
-    "retry_jitter_factor": 0.3,
-    "retry_condition_fn": _is_transient,
-    "cache_policy": NO_CACHE,
-    "persist_result": False,
-}
-
-
 def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
-    """The task that pushes a list of stages; it prints the cause of every attempt that fails."""
+    """The task that pushes a list of stages; it prints the cause of every attempt that fails.
+
+    Only transient failures are tried again.
+    """
 
     def push(names: Sequence[str], title: str) -> None:
         try:
@@ -82,8 +70,8 @@ def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
             terminal.print(title, str(error), bad=True)
             raise
 
-    delays = {"retries": len(PUSH_DELAYS_S), "retry_delay_seconds": PUSH_DELAYS_S}
-    return Task(push, name="push", task_run_name="push {title}", **{**TASK, **delays})
+    task = Task(push, name="push", task_run_name="push {title}", cache_policy=NO_CACHE, persist_result=False)
+    return with_retries(task, Retries(transient=len(_DELAYS_S), lost=0), _DELAYS_S)
 
 
 def ended(future: PrefectFuture[Any]) -> State[Any]:

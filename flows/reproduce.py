@@ -22,6 +22,7 @@ from uuid import UUID
 
 from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State
@@ -49,7 +50,7 @@ from flows.pools.away import Away
 from flows.pools.retries import with_retries
 from flows.pools.run import run_stage
 from flows.pools.table import needs
-from flows.pushes import TASK, Pushes, ended, push_task
+from flows.pushes import Pushes, ended, push_task
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
@@ -300,7 +301,7 @@ def _stage_task(
         assets.emit([name], state)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
-    return Task(stage, name="stage", task_run_name="{name}", **TASK)
+    return Task(stage, name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
 
 
 def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
