@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pathfinder.core.io import read_json, write_text
 from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
-from pathfinder.lineage.stores import object_file, stores
+from pathfinder.lineage.stores import cache_of, object_file
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.names import TABLES
@@ -49,11 +49,11 @@ def drop_absent(root: Path, names: set[str]) -> list[str]:
     if not (root / MAIN_LOCK).exists():
         return []
     locked = read_stages(root / MAIN_LOCK, MAIN_LOCK)
-    cache = next(store.folder for store in stores(root) if store.name == "cache")
+    cache = cache_of(root)
     absent = [
         name
         for name, stage in locked.items()
-        if name in names and not all(cache and object_file(cache, md5).exists() for md5 in stage.outs.values())
+        if name in names and not all(object_file(cache, md5).exists() for md5 in stage.outs.values())
     ]
     drop(root, absent)
     return absent

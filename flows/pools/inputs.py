@@ -16,7 +16,7 @@ from pathfinder.core.io import DataError, atomic_file, write_text
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import MAIN_LOCK, overlap, read_pointer
 from pathfinder.lineage.remote.guard import fetch_outs, fetch_pointer
-from pathfinder.lineage.stores import object_file, stores
+from pathfinder.lineage.stores import cache_of, object_file
 from pathfinder.provenance.pipeline import read_pipeline
 
 Outs = list[dict[str, Any]]
@@ -64,11 +64,6 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
         with atomic_file(root / path) as temporary:
             shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
     return count
-
-
-def cache_of(root: Path) -> Path:
-    """DVC's cache of a project."""
-    return next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
 
 
 def _locked(root: Path) -> dict[str, Any]:

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from flows.dvc import State
-from flows.pools.inputs import cache_of
 from flows.storage import opened, read_verified, send_evidence
 from pathfinder.core.io import DataError, write_bytes
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from pathfinder.lineage.publication import publication
 from pathfinder.lineage.remote.guard import fetch_outs
-from pathfinder.lineage.stores import FOLDER, run_cache_entries
+from pathfinder.lineage.stores import FOLDER, cache_of, run_cache_entries
 from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import validated

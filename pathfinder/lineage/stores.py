@@ -68,6 +68,11 @@ def stores(root: Path) -> list[Store]:
     return found
 
 
+def cache_of(root: Path) -> Path:
+    """The folder of DVC's cache; raises ``DataError`` as ``stores`` does."""
+    return next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
+
+
 def object_stores(root: Path) -> Iterator[Path]:
     """The folders of the cache and of every remote on this machine."""
     return (store.folder for store in stores(root) if store.folder is not None)

@@ -13,7 +13,7 @@ from typing import IO
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.progress import Progress
 from pathfinder.lineage.history import overlap
-from pathfinder.lineage.stores import object_file, object_key, parse_listing, stores
+from pathfinder.lineage.stores import cache_of, object_file, object_key, parse_listing
 from pathfinder.provenance.hashing import digest_chunks
 from pathfinder.sources.remote import READERS, Store
 
@@ -25,7 +25,7 @@ class Fetcher:
 
     def __init__(self, root: Path, store: Store, sha256: Mapping[str, str]) -> None:
         self.store, self.sha256 = store, sha256
-        self.cache = next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
+        self.cache = cache_of(root)
 
     def provide(self, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
         """Get the objects of ``outs`` (md5 by path), with all files of folders, into the cache; returns their number.
