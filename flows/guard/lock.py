@@ -99,7 +99,7 @@ def held(root: Path) -> Iterator[Hold]:
 
 
 def left_by(root: Path) -> Holder | None:
-    """The run that had the folder's lock and ended without order; ``None`` if it still runs or ended in order."""
+    """The last run in the folder if it did not end in order; ``None`` if it did or still runs."""
     path = root / LOCK
     if not path.exists():
         return None

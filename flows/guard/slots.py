@@ -18,14 +18,15 @@ import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 
+from flows.dvc import OnLine
+
 LEASE_S = 60.0
 _RENEW_S = 20.0
 _LOOK_S = 5.0
-OnLine = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: OnLine | None = None) -> Iterator[None]:
+def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: OnLine) -> Iterator[None]:
     """Wait for ``wanted`` slots by name and hold them; a name that the server does not limit counts as free.
 
     While it waits, ``check`` is called every few seconds and may raise. If the server is away for longer than the
@@ -33,7 +34,7 @@ def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: On
     """
     with contextlib.ExitStack() as stack:
         for name in sorted(wanted):  # in one order, so that two stages never wait for each other
-            stack.enter_context(_held(name, wanted[name], check, on_line or _ignore))
+            stack.enter_context(_held(name, wanted[name], check, on_line))
         yield
 
 
@@ -87,7 +88,3 @@ def _renew(lease: UUID, ended: threading.Event) -> None:
                 client.renew_concurrency_lease(lease, LEASE_S)
             except (httpx.HTTPError, PrefectException) as error:
                 print(f"the lease of the slots could not be renewed: {error}", file=sys.stderr)
-
-
-def _ignore(line: str) -> None:
-    pass

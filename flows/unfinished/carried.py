@@ -1,6 +1,6 @@
 """While a stage runs, its unfinished work is sent to the remote; before that, what another machine had sent is fetched.
 
-Only under a remote that ``PATHFINDER_REMOTE`` names: the default one is in the same folder as the work.
+This needs a remote that ``PATHFINDER_REMOTE`` names: the default one is in the same folder as the work.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from flows.dvc import OnLine
 from flows.storage import DEFAULT, REMOTE
 from flows.unfinished.copies import Copies
-from pathfinder.core.io import PathfinderError
+from pathfinder.core.io import DataError, PathfinderError
 
 KINDS = {
     "label": "label",
@@ -26,23 +27,22 @@ KINDS = {
 """The folder below .pathfinder with the unfinished work of each stage; `train@full` counts as `train`."""
 EVERY_S = 60.0
 _SHARE = 10.0  # a copy takes at most a tenth of the time
-OnLine = Callable[[str], None]
 
 
 @contextlib.contextmanager
-def carried(root: Path, stage: str, on_line: OnLine | None = None, is_part: bool = False) -> Iterator[None]:
+def carried(root: Path, stage: str, on_line: OnLine, is_part: bool = False) -> Iterator[None]:
     """Fetch the unfinished work of a stage, and send it every minute and at the end, also if the stage fails.
 
-    With ``is_part``, one part of the stage is computed, which needs no other part.
+    With ``is_part``, the command computes one part of the stage, so the other parts are not fetched.
 
-    A copy that cannot be sent is reported, and the stage continues. Raises ``TransientError`` if the remote does not
-    answer before the stage. A copy that is not sound is reported and not used.
+    A copy that cannot be sent, or that is not sound, is reported, and the stage continues without it. Raises
+    ``TransientError`` if the remote does not answer before the stage starts.
     """
     kind, address = KINDS.get(stage.partition("@")[0]), os.environ.get(REMOTE, "").strip()
     if kind is None or not address or Path(address) == DEFAULT:
         yield
         return
-    carrier = _Carrier(root, stage, kind, address, on_line or _ignore)
+    carrier = _Carrier(root, stage, kind, address, on_line)
     if not (is_part and kind.startswith("parts/")):
         carrier.fetch()
     thread = threading.Thread(target=carrier.send_until_end, daemon=True)
@@ -59,14 +59,14 @@ class _Carrier:
         self.ended = threading.Event()
         self._copies = Copies.at(root, address)
         self._home, self._kind, self._stage, self._on_line = root / ".pathfinder" / kind, kind, stage, on_line
-        self._begun = time.time()
+        self._before = _versions(self._home)
         self._told: set[str] = set()
 
     def fetch(self) -> None:
         try:
             for path in self._copies.fetch(self._kind, self._stage):
                 self._on_line(f"resumes with {path} from the remote")
-        except ValueError as error:  # a DataError
+        except DataError as error:
             self._on_line(f"unfinished work on the remote is not used: {error}")
 
     def send_until_end(self) -> None:
@@ -79,8 +79,7 @@ class _Carrier:
 
     def _send(self) -> None:
         try:
-            folders = [path for path in self._home.glob("*") if path.is_dir() and self._is_used(path)]
-            for folder in folders:
+            for folder in self._changed():
                 self._copies.send(folder, self._stage)
             for name in self._copies.finished():
                 self._copies.drop(name)
@@ -89,11 +88,16 @@ class _Carrier:
                 self._told.add(str(error))
                 self._on_line(f"unfinished work could not be sent to the remote: {error}")
 
-    def _is_used(self, folder: Path) -> bool:
-        """Whether this run of the stage, or one beside it, has changed the folder."""
-        times = [path.stat().st_mtime for path in folder.rglob("*") if path.exists()]
-        return max(times, default=0.0) >= self._begun
+    def _changed(self) -> list[Path]:
+        """The folders with a file that has changed since this run of the stage started; those of older runs stay."""
+        new = _versions(self._home) - self._before
+        return sorted({self._home / path.relative_to(self._home).parts[0] for path, _ in new})
 
 
-def _ignore(line: str) -> None:
-    pass
+def _versions(home: Path) -> set[tuple[Path, int]]:
+    """The files below each folder in ``home`` with the times of their last change in nanoseconds."""
+    found = set()
+    for path in home.glob("*/**/*"):
+        with contextlib.suppress(FileNotFoundError):  # a stage replaces its files meanwhile
+            found.add((path, path.stat().st_mtime_ns))
+    return found

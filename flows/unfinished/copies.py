@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -152,7 +152,8 @@ class Copies:
             return None
         where = f"{self.store.url}/{key}"
         content = self.store.read(key)
-        payload, signers = verify(validated(Envelope, parse_json(content, where), where), self._keys(), where)
+        envelope = validated(Envelope, parse_json(content, where), where)
+        payload, signers = verify(envelope, trusted_keys(self.root), where)
         if not signers:
             raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
         state = validated(State, parse_json(payload, where), where)
@@ -160,26 +161,22 @@ class Copies:
             raise DataError(f"{where}: is that of {state.folder}")
         return state
 
-    def _keys(self) -> Mapping[str, bytes]:
-        return trusted_keys(self.root)
-
     def _file(self, path: Path) -> File | None:
         """The pieces of a file; an unchanged one is not read again. ``None`` if it is gone or empty."""
         try:
             found = path.stat()
-            if path in self._known and (found.st_mtime_ns, found.st_size) == (
-                self._known[path][0],
-                self._known[path][1].size,
-            ):
-                return self._known[path][1]
+            changed_ns, known = self._known.get(path, (0, None))
+            if known is not None and (found.st_mtime_ns, found.st_size) == (changed_ns, known.size):
+                return known
             numbers = range(-(-found.st_size // PIECE))
             pieces = [hashlib.sha256(_piece(path, number, found.st_size)).hexdigest() for number in numbers]
         except FileNotFoundError:
             return None
-        if pieces:
-            self._known[path] = (found.st_mtime_ns, File(size=found.st_size, pieces=pieces))
-            return self._known[path][1]
-        return None
+        if not pieces:
+            return None
+        file = File(size=found.st_size, pieces=pieces)
+        self._known[path] = (found.st_mtime_ns, file)
+        return file
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -29,7 +29,7 @@ HOLD = """\
 import time
 from pathlib import Path
 from flows.guard.slots import slots_held
-with slots_held({"gpu": 1}, lambda: None):
+with slots_held({"gpu": 1}, lambda: None, print):
     Path("held.txt").write_text("held\\n")
     time.sleep(900)
 """
@@ -115,7 +115,7 @@ def test_a_run_that_ends_stops_waiting(root: Path) -> None:
         with contextlib.suppress(Cancelled), connected(root, service.url), slots_held({"gpu": 1}, check, told.append):
             told.append("held")
 
-    with connected(root, service.url), slots_held({"gpu": 1}, lambda: None):
+    with connected(root, service.url), slots_held({"gpu": 1}, lambda: None, print):
         thread = threading.Thread(target=wait)
         thread.start()
         assert soon(lambda: told, 60)

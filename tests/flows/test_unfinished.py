@@ -141,12 +141,29 @@ def test_a_remote_that_refuses_does_not_end_the_stage(tmp_path: Path, monkeypatc
     assert [line.partition(": ")[0] for line in lines] == ["unfinished work could not be sent to the remote"]
 
 
+def test_a_folder_with_changes_is_sent_whatever_the_clock_of_its_file_system_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(REMOTE, str(tmp_path / "remote"))
+    older = tmp_path / ".pathfinder/label/older"
+    older.mkdir(parents=True)
+    (older / "journal.jsonl").write_text("answer\n")
+    with carried(tmp_path, "label", print):
+        journal = tmp_path / WORK / "journal.jsonl"
+        journal.parent.mkdir()
+        journal.write_text("answer\n")
+        for path in (journal, journal.parent):
+            os.utime(path, (1, 1))
+    states = [key for key in open_store(str(tmp_path / "remote")).keys() if key.endswith("state.json")]
+    assert states == ["unfinished/label/0a1b/state.json"], "only this run's work is sent"
+
+
 def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for stage, remote in (("label", ""), ("filter", str(tmp_path / "remote"))):
         monkeypatch.setenv(REMOTE, remote)
-        with carried(tmp_path, stage):
+        with carried(tmp_path, stage, print):
             (tmp_path / WORK).mkdir(parents=True, exist_ok=True)
             (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
     assert not (tmp_path / "remote").exists()
