@@ -1,7 +1,7 @@
 """The public list of shapes of a judge's answer, and how the parser reads each: python -m tests.support.answer_shapes.
 
-The command writes the table of docs/parser.md. Each shape occurs in answers of real judges, or a hostile step can
-provoke it. A reading is the three scores or the reason why there are none.
+The command writes the table of docs/parser.md. A judge may answer in each shape, by itself or because a hostile step
+provokes it. A reading is the three scores or the reason why there are none.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
     ),
     ("a block that is repeated", "Score A: 1\nScore B: 0\nScore C: 1\nScore A: 1\nScore B: 0\nScore C: 1", "1 0 1"),
 )
-"""What it is, the answer, and the reading: ``math consistency optimality`` or a reason."""
+"""The name of each shape, an answer in it, and its reading: ``math consistency optimality`` or a reason."""
 
 
 def table() -> str:
