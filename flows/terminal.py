@@ -147,6 +147,19 @@ class Terminal:
             self.print("pathfinder", f"results: {', '.join(found)}")
 
 
+def flow_output(source: str) -> Callable[[str], None]:
+    """A function that prints lines after the name of their source, and logs them as those of the present flow run."""
+    from prefect import get_run_logger
+
+    terminal, logger = Terminal(), get_run_logger()
+
+    def say(line: str) -> None:
+        terminal.print(source, line)
+        logger.info("%s", line)
+
+    return say
+
+
 def _prefixed(source: str, line: str, bad: bool = False) -> Text:
     return Text.assemble((f"[{source}] ", "red" if bad else _colour(source)), (line, "red" if bad else ""))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 from flows import processes
 from flows.guard.lock import held
 from flows.notices.hooks import tell
-from flows.terminal import Terminal
+from flows.terminal import flow_output
 from pathfinder.core.io import PathfinderError
 
 _MOST_LINES = 200
@@ -38,7 +38,7 @@ def audit(full: bool = False, strict: bool = False) -> str:
 
     Raises ``AuditFailed``, and ``DataError`` if a run is in progress in this folder.
     """
-    root, terminal, logger = Path.cwd(), Terminal(), get_run_logger()
+    root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
     with held(root):
         mark = processes.new_mark(root)
@@ -51,8 +51,7 @@ def audit(full: bool = False, strict: bool = False) -> str:
             process.wait()
     lines = output.splitlines()
     for line in lines:
-        terminal.print("audit", line)
-        logger.info("%s", line)
+        say(line)
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
     if process.returncode:

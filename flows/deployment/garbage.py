@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import (
@@ -33,11 +33,11 @@ from flows import storage
 from flows.deployment import kept
 from flows.deployment.definition import require_remote
 from flows.deployment.mirror import Mirror
+from flows.deployment.nightly import CLONE, origin_of
 from flows.deployment.nightly import HOME as NIGHTLY
-from flows.deployment.nightly import origin_of
 from flows.guard.lock import held
 from flows.notices.hooks import tell
-from flows.terminal import Terminal
+from flows.terminal import flow_output
 from pathfinder.core.io import DataError
 from pathfinder.lineage.stores import object_key
 from pathfinder.sources.remote import Listed, Store, open_store
@@ -102,30 +102,28 @@ def garbage(
         days: Objects that are younger stay, because a run may still push or commit what names them.
         repository: The repository whose references keep objects; empty for the origin of the worker's folder.
 
-    Raises ``DataError`` if a run is in progress, or if it is not known what some folder consists of; then nothing is
-    deleted.
+    Raises ``DataError`` if a run is in progress, or if the files of a folder are unknown; then nothing is deleted.
     """
-    root, terminal, logger = Path.cwd(), Terminal(), get_run_logger()
+    root, say = Path.cwd(), flow_output("garbage")
     if deployment.get_id():
         require_remote()
     with held(root), held(root / NIGHTLY):
         if delete:
-            refuse_beside_runs()
+            refuse_during_runs()
         named = names_of(root, repository or origin_of(root))
         found = find(list(places_of(root)), named, time.time() - days * _DAY_S)
         sweeps = [sweep for sweep in found if sweep.place.kind in where]
         create_table_artifact(table=[sweep.as_row() for sweep in sweeps], key="garbage", description="What is unnamed")
         if delete:
-            refuse_beside_runs()
+            refuse_during_runs()
             sweep_up(sweeps)
     lines = [describe(sweep, delete) for sweep in sweeps]
     for line in lines:
-        terminal.print("garbage", line)
-        logger.info("%s", line)
+        say(line)
     return "; ".join(lines)
 
 
-def refuse_beside_runs() -> None:
+def refuse_during_runs() -> None:
     """Raise ``DataError`` if a run of the pipeline is in progress on this Prefect server."""
     flows = FlowFilter(name=FlowFilterName(any_=list(_WRITERS)))
     states = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
@@ -139,24 +137,24 @@ def places_of(root: Path) -> Iterator[Place]:
     """The remote that runs of this folder use, and the caches of the folder and of its nightly clone."""
     address = storage.configure(root)
     yield Place("remote", address, storage.opened(root, address))
-    for folder in (root, root / NIGHTLY / "clone"):
+    for folder in (root, root / CLONE):
         if (cache := folder / ".dvc/cache").is_dir():
             yield Place("cache", cache.relative_to(root).as_posix(), open_store(str(cache)))
 
 
 def names_of(root: Path, repository: str) -> set[str]:
-    """What commits of ``repository`` and of this folder name, and the folder itself and its nightly clone."""
+    """What the commits of ``repository`` and of this folder name, and the files in the folder and its nightly clone."""
     mirror = Mirror.update(root / HOME / "mirror.git", repository)
     named = kept.in_history(mirror.folder) | kept.in_folder(root)
-    if (root / NIGHTLY / "clone").is_dir():
-        named |= kept.in_folder(root / NIGHTLY / "clone")
-    with contextlib.suppress(DataError):  # a shallow clone, whose commits the repository has too
+    if (root / CLONE).is_dir():
+        named |= kept.in_folder(root / CLONE)
+    with contextlib.suppress(DataError):  # a shallow clone: the repository has its commits too
         named |= kept.in_history(root)
     return named
 
 
 def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
-    """Find the objects of each place that nothing names, written before that time in seconds since 1970.
+    """Find the objects of each place that nothing names and that were written before a time, in seconds since 1970.
 
     Published runs and entries of the run cache that are younger name objects too. An entry is garbage if it is old and
     an object that it names is garbage.

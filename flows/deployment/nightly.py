@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed
@@ -29,7 +29,7 @@ from flows.deployment.results import summary_files, summary_lines
 from flows.guard.lock import held
 from flows.notices.hooks import tell
 from flows.storage import DEFAULT, REMOTE, absolute
-from flows.terminal import Terminal
+from flows.terminal import flow_output
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE, load_params
@@ -38,6 +38,7 @@ from pathfinder.lineage.history import MAIN_LOCK
 from pathfinder.provenance.environment import git
 
 HOME = Path(".pathfinder/nightly")
+CLONE = HOME / "clone"
 
 
 class NightlyFailed(PathfinderError, RuntimeError):
@@ -74,18 +75,11 @@ def nightly(
         pull: Restore outputs of published runs from the remote instead of running their stages.
         jobs: The number of concurrent stages; 0 for one per GPU or core.
     """
-    root, terminal, logger = Path.cwd(), Terminal(), get_run_logger()
-
-    def say(line: str) -> None:
-        terminal.print("nightly", line)
-        logger.info("%s", line)
-
+    root, say = Path.cwd(), flow_output("nightly")
     if deployment.get_id():
         require_remote()
-    home = root / HOME
-    home.mkdir(parents=True, exist_ok=True)
-    with held(home):
-        clone = Clone.update(home / "clone", repository or origin_of(root), branch)
+    with held(root / HOME):
+        clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
         _change_params(clone.folder, profile, overrides)
         _run(root, clone.folder, targets, force, pull, jobs, say)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed
@@ -26,7 +26,7 @@ from flows.deployment.nightly import origin_of
 from flows.deployment.results import summary_files
 from flows.guard.lock import held
 from flows.notices.hooks import tell
-from flows.terminal import Terminal
+from flows.terminal import flow_output
 from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.lineage.history import MAIN_LOCK, Locked, read_stages
@@ -78,16 +78,14 @@ def promote(
         largest_drop: The points by which a benchmark of the summary may be below the target's.
         repository: The repository with both branches; empty for the origin of the worker's folder.
     """
-    root, terminal, logger = Path.cwd(), Terminal(), get_run_logger()
+    root = Path.cwd()
     if deployment.get_id():
         require_remote()
     folder = root / HOME
-    folder.mkdir(parents=True, exist_ok=True)
     with held(folder):
         store = storage.opened(root, storage.configure(root))
         done = promoted(folder, repository or origin_of(root), branch, target, largest_drop, store, summary_files(root))
-    terminal.print("promote", done)
-    logger.info("%s", done)
+    flow_output("promote")(done)
     return Completed(message=done)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from prefect import flow, get_run_logger
+from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
@@ -31,7 +31,7 @@ from flows.pools.inputs import Outs, place
 from flows.pools.retries import class_of
 from flows.pools.run import run_part, run_stage
 from flows.pools.table import needs
-from flows.terminal import Terminal
+from flows.terminal import flow_output
 from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.provenance.environment import FLOW_RUN, git
@@ -73,12 +73,7 @@ def stage(
         parent: The flow run that waits for the stage.
         part: Only this part of the stage's work, for example 2/3; the flow that waits runs the stage itself.
     """
-    terminal, logger = Terminal(), get_run_logger()
-
-    def say(line: str) -> None:
-        terminal.print(name, line)
-        logger.info("%s", line)
-
+    say = flow_output(name)
     try:
         _require_same(remote)
         with _clone(_origin(), commit) as folder:

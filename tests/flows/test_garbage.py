@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 import pytest
+from prefect.states import Completed, Running
 
-from flows import storage
+from flows import server, storage
 from flows.deployment import garbage, kept
-from flows.deployment.garbage import describe, find, names_of, places_of, sweep_up
+from flows.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
 from flows.deployment.mirror import Mirror
+from flows.deployment.nightly import nightly
+from flows.deployment.records import connected
 from pathfinder.core.io import DataError
 from pathfinder.lineage.stores import object_file
 from tests.flows.conftest import CONFIG
@@ -139,6 +142,17 @@ def test_an_edited_listing_or_a_shallow_clone_stops_the_collection(project: Path
     listing.write_text("[]")
     with pytest.raises(DataError, match=r"was edited, so the files of this folder are unknown and nothing is deleted"):
         swept(project, 15)
+
+
+@pytest.mark.campaign
+def test_nothing_is_deleted_while_a_run_is_in_progress(tmp_path: Path) -> None:
+    with server.local_server(tmp_path) as url, connected(tmp_path, url) as client:
+        refuse_during_runs()
+        run = client.create_flow_run(nightly, name="nightly of main", state=Running())
+        with pytest.raises(DataError, match="run nightly of main is in progress and may use what would be deleted"):
+            refuse_during_runs()
+        client.set_flow_run_state(run.id, Completed(), force=True)
+        refuse_during_runs()
 
 
 def test_merges_and_renamed_locks_name_objects(tmp_path: Path) -> None:
