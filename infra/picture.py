@@ -45,10 +45,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", action="store_true", help=f"write {PICTURE}")
     parser.add_argument("--model", action="store_true", help=f"make {MODEL.name} from {TRAINED}")
     given = parser.parse_args(argv)
-    scored = PRM.load(TRAINED).score(PROBLEM, STEPS)
+    model = PRM.load(TRAINED)
     if given.model:
         rounded(TRAINED, MODEL)
         return
+    scored = model.score(PROBLEM, STEPS)
     picture = as_svg(picture_of(scored.problem, scored.steps), LEGEND)
     if given.write:
         write_text(PICTURE, picture)

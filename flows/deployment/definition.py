@@ -78,7 +78,7 @@ def adjusted(
         schedules = kept.schedules if kept else deployment.get("schedules", [])
         deployment["schedules"] = [_changed(schedule, active, wanted) for schedule in schedules]
         deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
-        # A deployment that is new takes the remote of the others, and its pool is its own, whatever YAML shares.
+        # A new deployment takes the remote of the others. Deployments may share one pool in YAML, so each gets a copy.
         known = [found.variables for found in (kept, *present.values()) if found]
         pool = deployment.get("work_pool", {})
         variables = {**pool.get("job_variables", {}), "env": _variables(known[0] if known else {})}
@@ -107,4 +107,4 @@ def _deployments(root: Path) -> list[dict[str, Any]]:
         raise DataError(
             f"{root / FILE}: every deployment needs a name and an entrypoint; restore it with `git checkout`"
         )
-    return [item for item in found if not item["entrypoint"].startswith(_POOLS)]  # one machine has no pools
+    return [item for item in found if not item["entrypoint"].startswith(_POOLS)]  # not for one machine

@@ -1,4 +1,4 @@
-"""The remote that stores results: reachable, writable, with conditional writes, and with a clock like ours."""
+"""The remote that stores results: whether it is reachable and writable, has conditional writes, and the same time."""
 
 from __future__ import annotations
 
