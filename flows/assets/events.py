@@ -1,7 +1,7 @@
 """Events about the outputs of stages in Prefect's event store: what was made, restored or up to date, and from what.
 
-Each output is a Prefect asset, ``dvc://pathfinder-prm/artifacts/steps``. For tasks with ``@materialize``, Prefect's
-engine emits such events from the task's ``AssetContext``. Here a context per stage emits them, because a stage that is
+Each output is a Prefect asset, such as ``dvc://pathfinder-prm/artifacts/steps``. Prefect's engine emits such events
+from the ``AssetContext`` of a task with ``@materialize``. This module makes a context per stage, because a stage that is
 up to date has no task. The events repeat dvc.lock and the records; nothing reads them to decide anything.
 """
 
@@ -21,13 +21,15 @@ from prefect.context import AssetContext
 from prefect.states import Completed
 
 from flows.graph import Graph
+from flows.storage import absolute
 from flows.transfer import dvc_lock
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
+from pathfinder.lineage.evidence import record_of
 from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
+from pathfinder.lineage.stores import object_key
 from pathfinder.provenance.identity import is_code
-from pathfinder.provenance.ledger import RECORDS
 
 KEY = "dvc://pathfinder-prm/"
 """The beginning of an asset's key; the path in the project follows."""
@@ -40,8 +42,8 @@ class Assets:
 
     def __init__(self, root: Path, graph: Graph, address: str) -> None:
         self._root, self._graph = root, graph
-        base = address.removeprefix("file://")
-        self._remote = address.rstrip("/") if "://" in base else (root / base).absolute().as_uri()
+        place = absolute(root, address.removeprefix("file://"))
+        self._remote = place.rstrip("/") if "://" in place else Path(place).as_uri()
         profile = read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).is_file() else None
         self._always = {"profile": profile} if profile else {}
 
@@ -61,8 +63,13 @@ class Assets:
 
     def context(self, name: str, locked: Mapping[str, Locked], state: str) -> AssetContext:
         """The context that emits the events of one stage."""
-        stage = locked[name]
-        made = {self._asset(path, md5): self._about(stage, path, md5, state) for path, md5 in stage.outs.items()}
+        stage, record = locked[name], record_of(self._root, locked[name])
+        known = {"stage": name, "state": state, **self._always, **({"record": record.digest} if record else {})}
+        inputs = {path: md5 for path, md5 in stage.deps.items() if not is_code(path)}
+        made = {
+            self._asset(path, md5): {**known, **self._about(stage, path, md5), "inputs": inputs}
+            for path, md5 in stage.outs.items()
+        }
         return AssetContext(
             direct_asset_dependencies=set(self._upstream(stage, locked)),
             downstream_assets=set(made),
@@ -74,7 +81,7 @@ class Assets:
         return Asset(key=key_of(path), properties=AssetProperties(name=path, url=self._object(md5)))
 
     def _object(self, md5: str) -> str:
-        return f"{self._remote}/files/md5/{md5[:2]}/{md5[2:]}"
+        return f"{self._remote}/{object_key(md5)}"
 
     def _upstream(self, stage: Locked, locked: Mapping[str, Locked]) -> Iterator[Asset]:
         """The outputs of other stages that a stage reads, whole or in part, and the data that no stage makes."""
@@ -84,24 +91,12 @@ class Assets:
                 outs = [(out, of) for each in producers for out, of in each.outs.items() if overlap(out, path)]
                 yield from (self._asset(*pair) for pair in outs or [(path, md5)])
 
-    def _about(self, stage: Locked, path: str, md5: str, state: str) -> dict[str, Any]:
-        """What the event says about an output."""
+    def _about(self, stage: Locked, path: str, md5: str) -> dict[str, Any]:
+        """What the event says about an output; without its size, files and rows where these are not known."""
         size, files = stage.sizes.get(path, (None, None))
-        inputs = {path: md5 for path, md5 in stage.deps.items() if not is_code(path)}
-        always = {"stage": stage.name, "state": state, "path": path, "md5": md5, "object": self._object(md5)}
-        said = {"size": size, "files": files, "rows": dict(rows_of(self._root / path)), "record": self._record(stage)}
-        known = {name: value for name, value in said.items() if value}
-        return {**always, **known, **self._always, "inputs": inputs}
-
-    def _record(self, stage: Locked) -> str | None:
-        """The sha256 of the newest record here that states the digests of all inputs and outputs in dvc.lock."""
-        digests = {*stage.outs.values(), *(md5 for path, md5 in stage.deps.items() if not is_code(path))}
-        files = (self._root / RECORDS / stage.name).glob("*.json")
-        for path in sorted(files, key=lambda file: file.stat().st_mtime_ns, reverse=True):
-            text = path.read_text(encoding="utf-8")
-            if all(md5 in text for md5 in digests):
-                return path.stem
-        return None
+        counts = {"size": size, "files": files, "rows": dict(rows_of(self._root / path))}
+        known = {name: value for name, value in counts.items() if value}
+        return {"path": path, "md5": md5, "object": self._object(md5), **known}
 
 
 def key_of(path: str) -> str:

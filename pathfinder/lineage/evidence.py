@@ -120,6 +120,11 @@ def entered_records(root: Path, stage: str) -> list[Record]:
     return [record for record in records if record.path.stem in entered]
 
 
+def record_of(root: Path, stage: Locked) -> Record | None:
+    """The newest record that counts as evidence and whose run is the one in dvc.lock; ``None`` if there is none."""
+    return next((record for record in entered_records(root, stage.name) if record.made(stage)), None)
+
+
 def tampered_records(root: Path) -> Iterator[Finding]:
     """Records that were edited, and where the ledger and the records do not agree."""
     found: dict[tuple[str, str], Record] = {}

@@ -11,7 +11,7 @@ import yaml
 
 from pathfinder.core.io import DataError
 from pathfinder.core.settings import read_yaml
-from pathfinder.lineage.evidence import entered_records, statement_digest
+from pathfinder.lineage.evidence import record_of, statement_digest
 from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE
@@ -32,7 +32,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
     for name, stage in read_lock(root).items():
         if stage.file != MAIN_LOCK or (stages is not None and name not in stages):
             continue
-        record = next((each for each in entered_records(root, name) if each.made(stage)), None)
+        record = record_of(root, stage)
         for path, md5 in stage.outs.items():
             sha256 = record.content["outputs"][path]["sha256"] if record else None
             outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
