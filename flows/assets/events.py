@@ -1,8 +1,8 @@
 """Events about the outputs of stages in Prefect's event store: what was made, restored or up to date, and from what.
 
 Each output is a Prefect asset, such as ``dvc://pathfinder-prm/artifacts/steps``. Prefect's engine emits such events
-from the ``AssetContext`` of a task with ``@materialize``. This module makes a context per stage, because a stage that is
-up to date has no task. The events repeat dvc.lock and the records; nothing reads them to decide anything.
+from the ``AssetContext`` of a task with ``@materialize``. This module makes a context per stage, because a stage that
+is up to date has no task. The events repeat dvc.lock and the records; nothing reads them to decide anything.
 """
 
 from __future__ import annotations
