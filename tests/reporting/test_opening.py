@@ -79,6 +79,17 @@ def test_the_page_begins_with_the_answer_the_verdicts_and_a_scored_solution(
     assert re.search(r"Profile quickstart, \d+ files, sha256 of their list [0-9a-f]{16}\.", page)
 
 
+@pytest.mark.usefixtures("tables")
+def test_a_solution_whose_labels_and_reward_name_different_steps_is_not_the_picture() -> None:
+    file = Path("artifacts/predictions/processbench/full.jsonl")
+    row = json.loads(file.read_text())
+    row["steps"][0]["consistency"] = 0.4  # the badge "first error" would be on this step
+    write_jsonl(file, [row])
+    main([])
+    page = Path("reports/report.html").read_text()
+    assert 'class="picture"' not in page[: page.index("<h2>")]
+
+
 def test_rows_of_generated_sets_are_marked_and_have_no_difference_from_the_paper(
     tables: dict[str, list[dict[str, Any]]],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.pages.page import Block, Chips, Text
 from pathfinder.pages.picture import LEGEND, NAMES, picture_of
-from pathfinder.prm.results import ScoredStep
+from pathfinder.prm.results import ScoredSolution, ScoredStep
 from pathfinder.reporting.claims import SEARCH_BEATS, Findings, by_verdict, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
@@ -82,6 +82,8 @@ def _picture(evidence: Evidence) -> list[Block]:
         if row is None or item.label < 0 or row["prediction"] != item.label or len(item.steps) > _MOST_STEPS:
             continue
         steps = typed(item.steps, row["steps"])
+        if ScoredSolution(item.problem, tuple(steps)).first_error != item.label:
+            continue  # the prediction follows the reward, and the picture also marks steps by their labels
         kinds = len({kind for step in steps for kind in step.errors})
         value = kinds, any(step.correct for step in steps), len(steps)
         if best is None or value > best[0]:
