@@ -82,10 +82,9 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """An ordered list of texts; ``marked`` holds the indices of highlighted ones."""
+    """An ordered list of texts."""
 
     items: Sequence[str]
-    marked: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +243,7 @@ def _markdown(block: Block) -> str:
         case Figure():
             return f"_{as_markdown_text(block.caption)}_ {as_markdown_text(block.alt)}"
         case Listing():
-            marks = ("➤ " * (place in block.marked) for place in range(len(block.items)))
-            lines = zip(marks, block.items, strict=True)
-            return "\n".join(
-                f"{number}. {mark}{as_markdown_text(item)}" for number, (mark, item) in enumerate(lines, start=1)
-            )
+            return "\n".join(f"{number}. {as_markdown_text(item)}" for number, item in enumerate(block.items, start=1))
         case Chips():
             return " · ".join(as_markdown_text(text) for text, _ in block.items)
         case Picture():

@@ -41,7 +41,7 @@ class Tags(HTMLParser):
 
 
 def _page(text: str) -> Page:
-    entries = [Fold(text, [Text(text), Listing([text, "b"], frozenset([1]))], {"kind": text, "subset": "math"})]
+    entries = [Fold(text, [Text(text), Listing([text, "b"])], {"kind": text, "subset": "math"})]
     figure = Sourced("1.0", Origin("mean", (f"{text}.json#/a", f"{text}.json#/b")))
     table = Table(text, ("a", text), [(text, figure)])
     return Page(text, [Text(text)], [Section("One", [table]), Section("Two", [Browser(entries)])])
