@@ -2,7 +2,7 @@
 
 ``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
 is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
-only its own: the work of another configuration is never used. A growing journal sends its last piece again, no others.
+only its own: the work of another configuration is never used. If a journal grows, only its last piece is sent again.
 """
 
 from __future__ import annotations
