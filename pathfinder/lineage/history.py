@@ -17,7 +17,7 @@ from pydantic import Field
 
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.core.settings import read_yaml
-from pathfinder.lineage.stores import listing_of, object_stores, stores
+from pathfinder.lineage.stores import EVIDENCE, FOLDER, listing_of, object_stores, stores
 from pathfinder.provenance.hashing import digest_listing
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import PIPELINES
@@ -27,8 +27,8 @@ MAIN_LOCK = "dvc.lock"
 LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
 """The dvc.lock of each pipeline."""
 SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
-PUBLISHED, FETCHED = "pathfinder/records", ".pathfinder/evidence"
-"""The folder of records in a remote, and the folder with copies from remotes on other machines."""
+PUBLISHED = f"{FOLDER}/records"
+"""The folder of records in a remote."""
 PRETRAINED = "artifacts/pretraining"
 SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
 """The pretraining out that data/ is a copy of."""
@@ -212,7 +212,7 @@ def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Rec
 def record_folders(root: Path) -> list[Path]:
     """The folders of records in remotes on this machine, and in fetched copies of other remotes."""
     remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
-    return [folder / PUBLISHED for folder in (*remotes, *sorted((root / FETCHED).glob("*")))]
+    return [folder / PUBLISHED for folder in (*remotes, *sorted((root / EVIDENCE).glob("*")))]
 
 
 def read_record(path: Path, root: Path) -> Record:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from pathfinder.provenance.hashing import digest_path
 
 _MEDIA_TYPES = {
     ".css": "text/css",
@@ -65,10 +66,9 @@ def _artefact(path: str, entry: Mapping[str, Any]) -> Artefact:
 
 
 def on_disk(path: Path, name: str) -> Artefact:
-    """A file here, hashed, under the path ``name``."""
-    content = path.read_bytes()
-    md5 = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    return Artefact(name, md5, hashlib.sha256(content).hexdigest(), len(content))
+    """A file of this machine under the path ``name``, with the digests of its bytes."""
+    found = digest_path(path)
+    return Artefact(name, found.md5, found.sha256, found.size)
 
 
 def media_type(path: str) -> str:

@@ -17,7 +17,7 @@ from pathfinder.core.io import DataError, sha256_file, write_json
 from pathfinder.lineage import history
 from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.history import read_records
-from pathfinder.lineage.stores import EVIDENCE, FOLDER
+from pathfinder.lineage.stores import EVIDENCE
 from pathfinder.lineage.verbs.every_commit import check_all_commits
 from pathfinder.lineage.verbs.finding import find
 from pathfinder.lineage.verbs.listing import rows_of
@@ -223,9 +223,8 @@ def test_a_verb_needs_less_than_half_a_second_of_cpu(twice: Path, words: list[st
 
 
 def test_a_restored_clone_knows_the_records_that_its_remote_has(project: Path) -> None:
-    assert (EVIDENCE.as_posix(), f"{FOLDER}/records") == (history.FETCHED, history.PUBLISHED)
     (record,) = read_records(project, "train@full")
-    fetched = project / history.FETCHED / "storage" / history.PUBLISHED / "train@full" / record.path.name
+    fetched = project / EVIDENCE / "storage" / history.PUBLISHED / "train@full" / record.path.name
     fetched.parent.mkdir(parents=True)
     record.path.rename(fetched)
     assert [known.digest for known in history.known_records(project, "train@full")] == [record.digest]
