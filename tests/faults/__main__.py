@@ -57,12 +57,15 @@ def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False) -> int
         done += 1
         print(f"[{done}/{len(faults)}] {_line(planted)}", flush=True)
 
+    def show_wait(line: str) -> None:
+        print(f"{time.monotonic() - start:5.0f} s  {line}", flush=True)
+
+    print(f"{len(faults)} faults; their tests run first without a fault, in a clone of the tree", flush=True)
     try:
         clones = [
             clone(base / str(lane) / "clone", base / "cache", committed) for lane in range(min(lanes, len(faults)))
         ]
-        print(f"{len(faults)} faults; their tests without a fault come first", flush=True)
-        if failure := check(clones[0], faults):
+        if failure := check(clones[0], faults, show_wait):
             print(f"a test fails without a fault:\n{failure}")
             return 1
         planted = plant_all(clones, faults, show)

@@ -11,11 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-_LIMIT_S = 600
+_LIMIT_S, _SHOWN_EVERY_S = 600, 15
 _LOG = "faults.txt"
 _SKIPPED = -2
 
@@ -47,13 +48,15 @@ class Planted:
     seconds: float
 
 
-def check(clone: Path, faults: Iterable[Fault]) -> str:
-    """Run the tests of ``faults`` without a fault; returns the end of their output if one fails, otherwise nothing."""
+def check(clone: Path, faults: Iterable[Fault], on_wait: Callable[[str], None] = lambda _: None) -> str:
+    """Run the tests of ``faults`` without a fault; returns the end of their output if one fails, otherwise nothing.
+
+    ``on_wait`` receives the last line of the output every 15 seconds.
+    """
     subprocess.run(["dvc", "pull", "-q", "data.dvc"], cwd=clone, env=_environment(clone), check=True)
-    if not _status(clone, sorted({fault.test for fault in faults})):
+    if not _status(clone, sorted({fault.test for fault in faults}), on_wait):
         return ""
-    log = (clone.parent / _LOG).read_text(encoding="utf-8", errors="replace")
-    return "\n".join(log.splitlines()[-20:])
+    return "\n".join(_last_lines(clone, 20))
 
 
 def plant_all(
@@ -100,23 +103,33 @@ def _environment(clone: Path) -> dict[str, str]:
     return kept | {"PATH": path, "PYTHONPATH": str(clone), "OMP_NUM_THREADS": "1"}
 
 
-def _status(clone: Path, tests: Sequence[str]) -> int:
-    """pytest's exit status: 1 if a test failed; ``_SKIPPED`` if none failed and none passed."""
-    command = ["python", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+def _status(clone: Path, tests: Sequence[str], on_wait: Callable[[str], None] = lambda _: None) -> int:
+    """pytest's exit status: 1 if a test failed; ``_SKIPPED`` if none failed and none passed; -1 after the limit."""
+    command = ["python", "-m", "pytest", "-v", "-x", "-p", "no:cacheprovider", *tests]
     log = clone.parent / _LOG
     start = log.stat().st_size if log.exists() else 0
+    deadline = time.monotonic() + _LIMIT_S * len(tests)
     with log.open("ab") as output:
-        try:
-            status = subprocess.run(
-                command,
-                cwd=clone,
-                env=_environment(clone),
-                stdout=output,
-                stderr=output,
-                timeout=_LIMIT_S * len(tests),
-                check=False,
-            ).returncode
-        except subprocess.TimeoutExpired:
-            return -1
+        process = subprocess.Popen(command, cwd=clone, env=_environment(clone), stdout=output, stderr=output)
+    try:
+        while not _ended(process):
+            if time.monotonic() > deadline:
+                return -1
+            on_wait("".join(_last_lines(clone, 1)))
+    finally:
+        process.kill()
+        process.wait()
     printed = log.read_bytes()[start:]
-    return _SKIPPED if status == 0 and b" passed" not in printed else status
+    return _SKIPPED if process.returncode == 0 and b" passed" not in printed else process.returncode
+
+
+def _ended(process: subprocess.Popen[bytes]) -> bool:
+    """Whether the process ended within 15 seconds."""
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(_SHOWN_EVERY_S)
+    return process.returncode is not None
+
+
+def _last_lines(clone: Path, count: int) -> list[str]:
+    """The end of what the tests in ``clone`` have printed."""
+    return (clone.parent / _LOG).read_text(encoding="utf-8", errors="replace").splitlines()[-count:]
