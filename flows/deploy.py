@@ -44,9 +44,6 @@ def up(
     Refuses to report success before the worker reports to the server.
     """
     from flows.deployment import records
-    from flows.guard.queues import prioritise
-    from flows.guard.slots import ensure
-    from flows.notices import automations as notices
     from flows.pools.table import slots
 
     root = Path.cwd()
@@ -58,9 +55,7 @@ def up(
         file = root / server.HOME / "prefect.yaml"
         write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
-        notices.watch(client)
-        ensure(client, slots(root))
-        prioritise(client)
+        _equip(client, slots(root))
         since = records.now()
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
@@ -93,16 +88,11 @@ def automations() -> None:
 
     `up` does the same for its own server.
     """
-    from flows.guard.queues import prioritise
-    from flows.guard.slots import ensure
-    from flows.notices import automations as notices
     from flows.pools.table import slots
 
     wanted = slots(Path.cwd())
     with _connected() as client:
-        notices.watch(client)
-        ensure(client, wanted)
-        prioritise(client)
+        _equip(client, wanted)
     print("runs without a sign of life end after 90 s, canceled ones too: the automations `pathfinder runs: …`")
     print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
 
@@ -150,6 +140,17 @@ def status() -> None:
         for flow, name in definition.names(root):
             if name in present:
                 print(f"{flow}/{name}: {', '.join(map(_schedule, present[name].schedules)) or 'on demand'}")
+
+
+def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
+    """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
+    from flows.guard.queues import prioritise
+    from flows.guard.slots import ensure
+    from flows.notices import automations as notices
+
+    notices.watch(client)
+    ensure(client, slots)
+    prioritise(client)
 
 
 def _schedule(schedule: Mapping[str, Any]) -> str:
