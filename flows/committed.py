@@ -16,6 +16,7 @@ from pathlib import Path
 from pathfinder.core.io import read_json, write_text
 from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
 from pathfinder.lineage.stores import cache_of, object_file
+from pathfinder.lineage.verbs.show import counted
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.names import TABLES
@@ -184,7 +185,7 @@ def _agreement(root: Path) -> Iterator[str]:
 
 
 def _count(names: list[str]) -> str:
-    return f"{len(names)} stage{'s' * (len(names) > 1)}"
+    return counted(len(names), "stage")
 
 
 def _names(names: list[str], between: str = ", ") -> str:

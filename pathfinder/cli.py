@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +15,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.text import errors_without_traceback, has_colour
 from pathfinder.lineage import __main__ as audit
 from pathfinder.lineage.influence.cli import why
-from pathfinder.lineage.verbs.show import AsJson
+from pathfinder.lineage.verbs.show import AsJson, AsJsonLines, show, show_row
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
 PIPELINE_VERBS = {
@@ -84,7 +83,10 @@ def demo(as_json: AsJson = False) -> None:
     """Score one solution with a math and a consistency error, using the small PRM of this package."""
     from pathfinder import demo
 
-    typer.echo(json.dumps(demo.as_row(demo.scored())) if as_json else demo.shown())
+    if as_json:
+        show_row(demo.as_row(demo.scored()))
+    else:
+        typer.echo(demo.shown())
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -119,6 +121,7 @@ def score(
         typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
     ] = "scores",
     pretty: Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")] = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward.
 
@@ -130,6 +133,8 @@ def score(
     from pathfinder.prm import score_lines
     from pathfinder.tree.passes import Mode
 
+    if as_json and pretty:
+        raise typer.BadParameter("--json and --pretty are two forms of output; give one of them")
     solutions = score_lines.read_solutions(file)
     with (
         open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,
@@ -140,9 +145,9 @@ def score(
                 if pretty:
                     typer.echo(score_lines.render_scores(solution, scores, has_colour(sys.stdout)))
                 elif form == "scores":
-                    typer.echo(json.dumps(score_lines.score_row(solution, scores), allow_nan=False))
+                    show_row(score_lines.score_row(solution, scores))
                 else:
-                    typer.echo(json.dumps(score_lines.prediction(form, solution, scores)))
+                    show_row(score_lines.prediction(form, solution, scores))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -158,6 +163,7 @@ def rerank(
     revision: Revision = None,
     dtype: Precision = "auto",
     system: System = None,
+    _: AsJsonLines = False,
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, next to the vote of their answers.
 
@@ -173,7 +179,7 @@ def rerank(
         Progress("rerank", len(given), "problems") as progress,
     ):
         for row in reranked(prm, given):
-            typer.echo(json.dumps(row, allow_nan=False))
+            show_row(row)
             progress.advance(1)
 
 
@@ -187,6 +193,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
     dtype: Precision = "auto",
     waiting: Annotated[int, typer.Option(min=1, help="Solutions that may wait; more are answered with 429.")] = 1024,
+    as_json: AsJson = False,
 ) -> None:
     """Serve step scores over HTTP, with a page to try solutions on."""
     import uvicorn
@@ -200,7 +207,10 @@ def serve(
         open_named(model, revision, dtype) as prm,
         Batcher(prm.score, waiting) as batcher,
     ):
-        typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
+        if as_json:
+            show_row({"model": model, "url": address})
+        else:
+            typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
         uvicorn.Server(uvicorn.Config(make_app(batcher, model), log_level="warning")).run(sockets=[socket])
 
 
@@ -221,7 +231,7 @@ def bench(
     """
     from pathfinder.baselines.named import open_named
     from pathfinder.bench import bench, parse_benchmarks
-    from pathfinder.lineage.verbs.show import show, table
+    from pathfinder.lineage.verbs.show import table
 
     names = parse_benchmarks(on)
     with open_named(model, revision, dtype, system=system) as prm:
@@ -284,15 +294,19 @@ def grade(
         Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")
     ] = "repaired",
     output: Annotated[
-        Literal["table", "json", "latex", "markdown"], typer.Option("--format", help="Format of the result.")
+        Literal["table", "json", "latex", "markdown"],
+        typer.Option("--format", help="Format of the result; json is the same as --json."),
     ] = "table",
+    as_json: AsJson = False,
 ) -> None:
     """Grade a prediction file as the benchmark does."""
     from pathfinder.benchmarks.grade import grade, notes, render
 
     result = grade(benchmark, file, _folder(data, benchmark), preset)
-    typer.echo(render(benchmark, result, output).rstrip("\n"))
-    if output != "json":  # the JSON has these counts in its details
+    if as_json or output == "json":
+        show(result, as_json=True)  # its details have the counts of the notes
+    else:
+        typer.echo(render(benchmark, result, output).rstrip("\n"))
         for note in notes(benchmark, result, preset):
             typer.echo(f"note: {note}", err=True)
 

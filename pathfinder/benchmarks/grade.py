@@ -1,12 +1,11 @@
 """Grade anyone's prediction file, in the forms that the field's runners write.
 
-``grade`` scores a file against a benchmark folder; ``render`` prints the result. Numbers are percent, unrounded in JSON
-and with one decimal in the tables.
+``grade`` scores a file against a benchmark folder; ``render`` makes a table of the result. Numbers are percent, with
+one decimal in the tables.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,7 +27,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import SearchSet
 
 Kind = Literal["processbench", "prmbench", "search"]
-Format = Literal["table", "json", "latex", "markdown"]
+Format = Literal["table", "latex", "markdown"]
 _PARTS: dict[Kind, tuple[str, ...]] = {
     "processbench": ("*_error.jsonl", "*_correct.jsonl"),
     "prmbench": (),
@@ -238,9 +237,7 @@ def _count(found: Any) -> int:
 
 
 def render(kind: Kind, result: dict[str, Any], form: Format) -> str:
-    """The result as text: ``json`` in full, the other forms as a table with one decimal."""
-    if form == "json":
-        return json.dumps(result, indent=2, ensure_ascii=False)
+    """The result as a table with one decimal."""
     head = list(_COLUMNS[kind])
     cells = [[_cell(value) for value in row] for row in _table(kind, result)]
     if form == "latex":

@@ -27,6 +27,7 @@ from pathfinder.lineage.objects import Objects
 from pathfinder.lineage.published import Published
 from pathfinder.lineage.remote.far import FarRemotes, Remote
 from pathfinder.lineage.stores import Store, stores
+from pathfinder.lineage.verbs.show import counted
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import MAIN, read_pipelines
@@ -68,7 +69,7 @@ class Report:
     def summary(self) -> str:
         """One line about what was checked."""
         parts = [
-            *([f"{len(self.errors)} difference{'s' * (len(self.errors) > 1)}"] if self.errors else []),
+            *([counted(len(self.errors), "difference")] if self.errors else []),
             f"{self.attested} of {self.stages} stages attested{self._signed()}",
             f"{', '.join(self.read)} read",
             *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
@@ -79,7 +80,7 @@ class Report:
     def _signed(self) -> str:
         """How many of the attesting records are signed, and by how many keys."""
         keys = len({key for names in self.signers for key in names})
-        by = f"by {keys} key{'s' * (keys > 1)}"
+        by = f"by {counted(keys, 'key')}"
         if len(self.signers) == self.attested:
             return f" {by}" if keys else ""
         return f" ({len(self.signers)} signed {by})" if keys else " (none signed by a trusted key)"

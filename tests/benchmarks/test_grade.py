@@ -206,7 +206,6 @@ RESULT = {"subsets": {"gsm8k": FIGURES}, "mean_f1": None}
             "latex",
             "\\begin{tabular}{lrrr}\nsubset & error & correct & F1 \\\\\n\\hline\ngsm8k & 33.3 & 50.0 & 40.0 \\\\",
         ),
-        ("json", json.dumps(RESULT, indent=2)),
     ],
 )
 def test_formats(form: Format, text: str) -> None:

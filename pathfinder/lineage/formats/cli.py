@@ -29,6 +29,7 @@ def export(
     output: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,
     base: Annotated[str, typer.Option(help="crate: the address under which the project folder is published.")] = "",
     at: At = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write the records in a format of other tools; the same records give the same bytes."""
     from pathfinder.core.io import write_text
@@ -38,10 +39,14 @@ def export(
 
     with at_revision(Path(), at) as root:
         text = exported(read_lineage(root, target), form, base)
-    if output is None:
-        sys.stdout.write(text)
-    else:
+    found = {"format": form, "bytes": len(text.encode())}
+    if output is not None:
         write_text(output, text)
+        show({**found, "file": output.as_posix(), "content": None}, as_json, ())
+    elif as_json:
+        show({**found, "file": None, "content": text}, as_json)
+    else:
+        sys.stdout.write(text)
 
 
 @app.command()

@@ -1,8 +1,12 @@
-"""The one way in which a verb prints its result: a JSON value, as JSON or as text that is safe on any terminal."""
+"""The one way in which a verb prints its result: a JSON value, as JSON or as text that is safe on any terminal.
+
+docs/json.md lists the keys of each verb.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,8 +16,10 @@ import typer
 
 from pathfinder.core.text import has_colour, printable
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/json.md).")]
 """The option ``--json`` of every verb: annotate a parameter ``as_json`` with it."""
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/json.md).")]
+"""The same for a verb that prints rows as they are made."""
 _DIGEST, _SHORT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}"), 12  # a commit or a sha256
 _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -21,15 +27,29 @@ _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 def show(value: Any, as_json: bool, lines: Iterable[str] | None = None) -> None:
     """Print a JSON value on standard output: as JSON, or as ``lines`` if there are any, or else as indented text.
 
-    ``lines`` is not read for JSON. Colours appear only on a terminal.
+    ``lines`` is not read for JSON, in which a number that is not finite is null. Colours appear only on a terminal.
     """
     if as_json:
-        text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
     elif lines is not None:
         text = "".join(f"{printable(line)}\n" for line in lines)
     else:
         text = as_text(value, has_colour(sys.stdout))
     sys.stdout.write(text)
+
+
+def show_row(row: Any) -> None:
+    """Print one row of JSON Lines on standard output, at once; a number that is not finite is null."""
+    sys.stdout.write(json.dumps(_finite(row), allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def as_text(value: Any, colour: bool = False) -> str:

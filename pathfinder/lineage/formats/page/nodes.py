@@ -28,6 +28,7 @@ from pathfinder.lineage.formats.page.parts import (
 )
 from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked
+from pathfinder.lineage.verbs.show import counted
 from pathfinder.pages.page import anchor_of
 from pathfinder.provenance.pipeline import MAIN, PIPELINES, read_pipelines
 
@@ -224,7 +225,7 @@ class _Nodes:
     def _source(self, name: str, source: dict[str, Any]) -> Node:
         node = Node(self._anchor(f"source {name}"), "source", name, f"{source['kind']} {source['location']}")
         node.names = [str(source["licence"])]
-        node.aside = f"{len(source['files'])} file{'s' * (len(source['files']) != 1)}"
+        node.aside = counted(len(source["files"]), "file")
         node.facts = [
             ("licence", str(source["licence"])),
             ("location", str(source["location"])),
