@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
+from pathfinder.baselines.named import named
+from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
-from pathfinder.models.folders import stored_dtype
 from pathfinder.prm.results import ScoredSolution, scored_solution
 from pathfinder.prm.scoring import Scorer
-from pathfinder.sources.named_models import model_folder
+from pathfinder.sources.named_models import published_name
 from pathfinder.tree.passes import Mode
 
 
@@ -48,10 +49,11 @@ class PRM:
             DataError: the model does not exist, is broken or is not a PathFinder-PRM.
             TransientError: the Hub cannot be reached.
         """
-        folder = model_folder(model, revision)
-        chosen = stored_dtype(folder) if dtype == "auto" else dtype
+        if (system := published_name(model)) in SYSTEMS:
+            raise DataError(f"{model} is {system}, not a PathFinder-PRM; use `pathfinder score FILE --model {model}`")
+        found = named(model, revision, dtype)
         where = None if device == "auto" else str(device)
-        return cls(Scorer(folder, preset, chosen, mode=Mode(mode), where=where))
+        return cls(Scorer(found.folder, preset, found.dtype, mode=Mode(mode), where=where))
 
     def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution:
         """Score every step of one solution. Raises ``DataError`` if there is no step."""

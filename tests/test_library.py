@@ -8,12 +8,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
-from pathfinder import PRM, DataError, ScoredStep
+from pathfinder import PRM, DataError, ScoredStep, Solution
+from pathfinder.baselines.named import named, open_named
+from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.sources.named_models import PUBLISHED, model_folder
+from tests.baselines.model_folders import FOLDERS
 from tests.prm.test_scoring import save_prm
 from tests.support.hub_server import HubServer, hub_server
 
@@ -74,7 +78,8 @@ def test_what_is_no_solution_is_refused(folder: Path, steps: list[str]) -> None:
 def test_the_published_checkpoint_is_fetched_once_from_the_hub(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (name, commit), hub = next(iter(PUBLISHED.items())), HubServer()
+    published, hub = PUBLISHED["pathfinder-prm-7b"], HubServer()
+    name, commit = published.name, published.revision
     hub.add(name, folder, commit=commit)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with hub_server(hub):
@@ -82,6 +87,7 @@ def test_the_published_checkpoint_is_fetched_once_from_the_hub(
         first = PRM.load(name).score(PROBLEM, STEPS)
         asked = len(hub.requests)
         assert PRM.load(name).score(PROBLEM, STEPS) == first == PRM.load(folder).score(PROBLEM, STEPS)
+        assert PRM.load("pathfinder-prm-7b").score(PROBLEM, STEPS) == first
         assert len(hub.requests) == asked, "a known commit needs no network"
         assert model_folder(name, "main").name == commit
         with pytest.raises(DataError, match="nobody/nothing"):
@@ -92,9 +98,46 @@ def test_the_published_checkpoint_is_fetched_once_from_the_hub(
     assert json.loads(done.stdout)["id"] == "1"
 
 
-def test_the_pinned_commit_is_that_of_the_profile() -> None:
-    text = (ROOT / "infra/profiles/evaluate-published.yaml").read_text()
-    assert all(f"location: {name}, revision: {commit}" in text for name, commit in PUBLISHED.items())
+def test_the_published_prms_are_those_of_the_profile() -> None:
+    profile = yaml.safe_load((ROOT / "infra/profiles/evaluate-published.yaml").read_text())
+    theirs = {
+        name.removeprefix("models/"): (source["location"], source["revision"], tuple(source["files"]))
+        for name, source in profile["download"]["sources"].items()
+        if source and name.startswith("models/")
+    }
+    ours = PUBLISHED | {f"{name}/{part}": other for name, one in PUBLISHED.items() for part, other in one.parts.items()}
+    assert {name: (one.name, one.revision, one.files) for name, one in ours.items()} == theirs
+    assert {name: PUBLISHED[name].title or PUBLISHED[name].name for name in SYSTEMS} == {
+        name: system.repository for name, system in SYSTEMS.items()
+    }
+
+
+def test_a_published_prm_is_opened_by_its_name_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Math-PSA is an adapter for another repository's model; its name fetches both, and tells which PRM they are."""
+    published, hub = PUBLISHED["math-psa"], HubServer()
+    whole = tmp_path / "whole"
+    FOLDERS["math-psa"](whole)
+    adapter = tmp_path / "adapter/checkpoint-2127"
+    adapter.parent.mkdir()
+    shutil.move(whole / "lora", adapter)
+    hub.add(published.name, whole, commit=published.revision)
+    hub.add(published.title, adapter.parent, commit=published.parts["lora"].revision)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with hub_server(hub):
+        hub.lead_here(monkeypatch, tmp_path / "home")
+        for name in ("math-psa", published.title):
+            found = named(name)
+            assert (found.system, found.titles) == ("math-psa", ("Math-PSA-7B",))
+            with open_named(name) as prm:
+                ((step,),) = prm.score([Solution("1", PROBLEM, ("It is two.",))])
+            assert 0 < step.reward < 1
+            asked = len(hub.requests)
+        assert len(hub.requests) == asked, "known commits need no network"
+    assert named(whole, system="pathfinder-prm-7b").system is None
+    with pytest.raises(DataError, match="not a PathFinder-PRM"):
+        PRM.load("math-psa")
+    with pytest.raises(DataError, match="unknown system 'gpt'"):
+        named(whole, system="gpt")
 
 
 @pytest.mark.parametrize("name", ["models/none", "none", "a/b/c", "https://x/y"])

@@ -1,9 +1,11 @@
-"""Models by the names that people use: a folder, or a repository of the Hub at a revision."""
+"""Models by the names that people use: a folder, a repository of the Hub at a revision, or a published PRM."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pathfinder.core.hub import HUB_FILE, is_commit, write_hub_model
@@ -11,39 +13,112 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
 
-PUBLISHED = {"declare-lab/PathFinder-PRM-7B": "84a7412511836cb4ed74377d9c703eb5638d814c"}
-"""The authors' checkpoint and the commit that is used unless another revision is named."""
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """A repository of the Hub at a revision, the files to fetch (none: all that are used) and parts from elsewhere.
+
+    ``title`` names the repository that people look for, if the weights are in another one.
+    """
+
+    name: str
+    revision: str
+    files: tuple[str, ...] = ()
+    parts: Mapping[str, Repository] = field(default_factory=dict)
+    title: str = ""
+
+
+_LORA = ("checkpoint-2127/adapter_config.json", "checkpoint-2127/adapter_model.safetensors")
+PUBLISHED = {
+    "pathfinder-prm-7b": Repository("declare-lab/PathFinder-PRM-7B", "84a7412511836cb4ed74377d9c703eb5638d814c"),
+    "math-shepherd": Repository(
+        "peiyi9979/math-shepherd-mistral-7b-prm",
+        "refs/pr/5",
+        parts={
+            "tokenizer": Repository("OpenRLHF/Mistral-7b-PRM-Math-Shepherd", "41d1ad86cc6aa4aa18006d2b2b51537138d22d26")
+        },
+    ),
+    "math-psa": Repository(
+        "Qwen/Qwen2.5-Math-7B-Instruct",
+        "ef9926d75ab1d54532f6a30dd5e760355eb9aa4d",
+        parts={"lora": Repository("openreasoner/Math-psa", "549f4cd6f4f75367f8466ac53bcdb7532897b392", _LORA)},
+        title="openreasoner/Math-psa",
+    ),
+    "rlhflow-mistral": Repository("RLHFlow/Llama3.1-8B-PRM-Mistral-Data", "main"),
+    "rlhflow-deepseek": Repository("RLHFlow/Llama3.1-8B-PRM-Deepseek-Data", "f645c109984a72255d2e01f980fd86b85da48f14"),
+    "skywork": Repository("Skywork/Skywork-o1-Open-PRM-Qwen-2.5-7B", "refs/pr/4"),
+    "reasoneval": Repository("GAIR/ReasonEval-7B", "0a6556ef5c937bb17d265ba681b501fd60056cfe"),
+    "llemma": Repository(
+        "ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf",
+        "refs/pr/2",
+        parts={"tokenizer": Repository("EleutherAI/llemma_7b", "e223eee41c53449e6ea6548c9b71c50865e4a85c")},
+    ),
+    "qwen-prm": Repository("Qwen/Qwen2.5-Math-PRM-7B", "98218b1f4b7ca4cca7ec47348b3f8b457a679d97"),
+    "qwen-prm800k": Repository("Qwen/Qwen2.5-Math-7B-PRM800K", "9d6e292f6ccfd474fa44461ce6d5b80d08d8f3c7"),
+}
+"""The published PRMs by name, as in the profile ``evaluate-published``; four revisions are branches, which can move."""
+_NAME_OF = {repository.title or repository.name: name for name, repository in PUBLISHED.items()}
 _SETTINGS = Download.model_construct(world="", retries=3, timeout_s=30.0, sources=[])
 
 
-def model_folder(name: str | Path, revision: str | None = None) -> Path:
-    """The folder of the model ``name``: itself, or for ``owner/name`` a folder that points to the Hub's cache.
+def published_name(name: str | Path) -> str | None:
+    """The name in ``PUBLISHED`` of a PRM that is given by this name or by its repository, unless it is a folder."""
+    text = str(name)
+    return None if Path(name).is_dir() else text if text in PUBLISHED else _NAME_OF.get(text)
 
-    A repository is fetched on first use. After that, a full commit id needs no network. The default revision of the
-    authors' checkpoint is its commit in ``PUBLISHED``, that of other repositories is ``main``. Raises ``DataError`` for
-    a name that is neither, or a repository that cannot be read; ``TransientError`` if the Hub cannot be reached.
+
+def model_folder(name: str | Path, revision: str | None = None) -> Path:
+    """The folder of the model ``name``: itself, or for a repository a folder that points to the Hub's cache.
+
+    A repository is ``owner/name`` or a name in ``PUBLISHED``. It is fetched on first use. After that, a full commit id
+    needs no network. The default revision of a published PRM is that in ``PUBLISHED``, of other repositories ``main``.
+    Raises ``DataError`` for a name that is none of these, or a repository that cannot be read; ``TransientError`` if
+    the Hub cannot be reached.
     """
     text, path = str(name), Path(name)
     if path.is_dir():
         if revision is not None:
             raise DataError(f"{path}: a folder has no revision; leave it out, or name a repository of the Hub")
         return path
-    owner, _, rest = text.partition("/")
+    if (known := published_name(text)) is not None:
+        return _fetched(PUBLISHED[known], revision)
+    owner = text.partition("/")[0]
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text) or Path(owner).is_dir() or owner in ("models", "artifacts"):
-        raise DataError(f"{text}: no such folder; name a model folder, or a repository of the Hub such as owner/name")
-    revision = revision or PUBLISHED.get(text, "main")
-    if is_commit(revision) and (known := _pointer(owner, rest, revision) / HUB_FILE).is_file():
-        return known.parent
-    source = Source.model_construct(
-        _fields_set=None, name=text, kind="hub", location=text, revision=revision, licence="", files={}
-    )
-    listing = look_up(source, _SETTINGS)
-    require_cache_space({text: listing})
-    folder = _pointer(owner, rest, listing.revision)
-    write_hub_model(folder, fetch_model(source, listing, _SETTINGS))
+        raise DataError(
+            f"{text}: no such folder; name a model folder, a repository of the Hub such as owner/name, or one of "
+            f"{', '.join(PUBLISHED)}"
+        )
+    return _fetched(Repository(text, "main"), revision)
+
+
+def _fetched(repository: Repository, revision: str | None) -> Path:
+    """The folder that points to the repository in the Hub's cache, with its parts, fetched if they are not there."""
+    model = _source(repository.name, replace(repository, revision=revision or repository.revision))
+    folder = _pointer(repository.name, commit) if is_commit(commit := model.revision or "") else None
+    if folder is None or not (folder / HUB_FILE).is_file():
+        listing = look_up(model, _SETTINGS)
+        require_cache_space({model.name: listing})
+        folder = _pointer(repository.name, listing.revision)
+        write_hub_model(folder, fetch_model(model, listing, _SETTINGS))
+    for name, other in repository.parts.items():
+        if not (folder / name / HUB_FILE).is_file():
+            part = _source(f"{repository.name}/{name}", other)
+            write_hub_model(folder / name, fetch_model(part, look_up(part, _SETTINGS), _SETTINGS))
     return folder
 
 
-def _pointer(owner: str, name: str, commit: str) -> Path:
+def _source(name: str, repository: Repository) -> Source:
+    return Source.model_construct(
+        _fields_set=None,
+        name=name,
+        kind="hub",
+        location=repository.name,
+        revision=repository.revision,
+        licence="",
+        files=dict.fromkeys(repository.files),
+    )
+
+
+def _pointer(repository: str, commit: str) -> Path:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return cache / "pathfinder" / "models" / owner / name / commit
+    return cache / "pathfinder" / "models" / repository / commit
