@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, read_json
 from pathfinder.lineage.verbs.show import AsJson, show
+
+if TYPE_CHECKING:
+    from flows.terminal import Outcome
 
 app = typer.Typer(cls=Verbs)
 Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (default: all).")]
@@ -28,23 +32,50 @@ def run(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print every line and the table of all stages, also on a terminal.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import committed, reproduce
     from flows.terminal import Terminal
 
-    Terminal.is_verbose = verbose
-    reproduce.main(targets or (), force, pull, jobs)
-    for line in committed.explain(Path.cwd(), keep_lock):
-        typer.echo(line)
-    if Path("metrics/processbench").is_dir() and not targets:
-        from pathfinder.core.params import load_params
-        from pathfinder.reporting.names import PUBLISHED, TABLES
-        from pathfinder.reporting.results import results_table
+    Terminal.is_verbose, Terminal.keeps_output = verbose, as_json
+    try:
+        reproduce.main(targets or (), force, pull, jobs)
+    except SystemExit:
+        if as_json:  # a stage failed: "stages" says which
+            show(_run_document(Terminal.outcomes, [], None), as_json=True)
+        raise
+    notes = list(committed.explain(Path.cwd(), keep_lock))
+    tables = None if targets else _tables_of_run()
+    if as_json:
+        show(_run_document(Terminal.outcomes, notes, tables), as_json=True)
+        return
+    from pathfinder.reporting.results import results_table
 
-        typer.echo(results_table(PUBLISHED if load_params().comparisons else TABLES), nl=False)
+    typer.echo("".join(f"{line}\n" for line in notes), nl=False)
+    if tables is not None:
+        typer.echo(results_table(tables), nl=False)
     for line in Terminal.closing:
         typer.echo(line)
+
+
+def _tables_of_run() -> Path | None:
+    """The file with the results of the active profile; ``None`` before the benchmarks were evaluated."""
+    from pathfinder.core.params import load_params
+    from pathfinder.reporting.names import PUBLISHED, TABLES
+
+    if not Path("metrics/processbench").is_dir():
+        return None
+    return PUBLISHED if load_params().comparisons else TABLES
+
+
+def _run_document(outcomes: Iterable[Outcome], notes: list[str], tables: Path | None) -> dict[str, Any]:
+    rows = read_json(tables)["results"] if tables is not None and tables.exists() else []
+    return {
+        "stages": [asdict(outcome) for outcome in outcomes],
+        "notes": notes,
+        "results": [{key: value for key, value in row.items() if key != "origins"} for row in rows],
+    }
 
 
 @app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)
@@ -55,10 +86,11 @@ def plan(
     gpus: Annotated[int, typer.Option(help="With --gpu and --memory: the number of GPUs.", min=1)] = 1,
     name: Annotated[str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.")] = "",
     every: Annotated[bool, typer.Option("--all", help="With --gpu: one line for each GPU profile.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print a table of stages."""
     if gpu:
-        _gpu_plan(name, gpus, memory, every)
+        _gpu_plan(name, gpus, memory, every, as_json)
         return
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
@@ -71,7 +103,11 @@ def plan(
     selected = graph.select(targets or [])
     locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()
     stages = planned(graph, Dvc(root).status(), locked, selected)
-    for pointer in missing_data(root):
+    missing = missing_data(root)
+    if as_json:
+        show({"fetched_first": missing, "stages": [asdict(stage) for stage in stages]}, as_json)
+        return
+    for pointer in missing:
         typer.echo(f"{pointer}: its content is fetched first")
     if not stages:
         typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
@@ -80,19 +116,25 @@ def plan(
     _print_table(("stage", "runs", "why"), rows)
 
 
-def _gpu_plan(name: str, gpus: int, memory: float, every: bool) -> None:
+def _gpu_plan(name: str, gpus: int, memory: float, every: bool, as_json: bool) -> None:
     from flows import gpu_plan
 
     root = Path.cwd()
     if every:
-        _print_table(gpu_plan.OVERVIEW, gpu_plan.overview(root))
+        if as_json:
+            show([plan.as_json() for plan in gpu_plan.plans(root).values()], as_json)
+        else:
+            _print_table(gpu_plan.OVERVIEW, gpu_plan.overview(root))
         return
     found = gpu_plan.plan_of(root, name, gpus, memory)
-    _print_table(gpu_plan.memory_header(found.device), found.memory_rows())
-    if found.is_estimated:
-        _print_table(gpu_plan.HOURS, found.hour_rows())
-    for line in found.lines():
-        typer.echo(line)
+    if as_json:
+        show(found.as_json(), as_json)
+    else:
+        _print_table(gpu_plan.memory_header(found.device), found.memory_rows())
+        if found.is_estimated:
+            _print_table(gpu_plan.HOURS, found.hour_rows())
+        for line in found.lines():
+            typer.echo(line)
     if not (found.fits and found.has_room):
         raise typer.Exit(1)
 
@@ -124,6 +166,7 @@ def pull(
 def profile(
     name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml (default: list all).")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that was edited by hand.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List or write profiles."""
     from flows import profiles
@@ -132,15 +175,25 @@ def profile(
     root = Path.cwd()
     if name is None:
         active = _active(root)
-        rows = [(known, profiles.summary(root, known)) for known in profiles.names(root)]
-        shown = [(f"{'*' if known == active else ' '} {known}", told.machine, told.purpose) for known, told in rows]
-        _print_table(("  profile", "machine", "purpose"), shown)
-    else:
-        state = "now holds" if profiles.write(root, name, force) else "already held"
-        typer.echo(f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run")
-        sources = load_params(root / "params.yaml").download.sources
-        if unpinned := ", ".join(source.name for source in sources if not source.is_pinned):
-            typer.echo(f"not pinned: {unpinned}; `python -m stages.download --pin` pins what they hold today")
+        rows = [
+            {"profile": known, "active": known == active, **asdict(profiles.summary(root, known))}
+            for known in profiles.names(root)
+        ]
+        if as_json:
+            show(rows, as_json)
+        else:
+            shown = [
+                (f"{'*' if row['active'] else ' '} {row['profile']}", row["machine"], row["purpose"]) for row in rows
+            ]
+            _print_table(("  profile", "machine", "purpose"), shown)
+        return
+    is_new = profiles.write(root, name, force)
+    unpinned = [source.name for source in load_params(root / "params.yaml").download.sources if not source.is_pinned]
+    state = "now holds" if is_new else "already held"
+    lines = [f"params.yaml {state} profile {name}; `pathfinder plan` shows what would run"]
+    if unpinned:
+        lines.append(f"not pinned: {', '.join(unpinned)}; `python -m stages.download --pin` pins what they hold today")
+    show({"profile": name, "written": is_new, "not_pinned": unpinned}, as_json, lines)
 
 
 def _active(root: Path) -> str:

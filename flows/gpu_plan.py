@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -209,6 +210,49 @@ class Plan:
                 f"{card.bandwidth / 1e12:.2f} TB/s in generation ({card.name}); flows/estimates.py has every assumption"
             )
 
+    def as_json(self) -> dict[str, Any]:
+        """The plan with numbers instead of texts; docs/json.md lists the keys."""
+        has_estimates = is_estimated(self.params)
+        return {
+            "profile": self.params.profile,
+            "device": {
+                "kind": self.device.kind,
+                "cards": self.device.cards,
+                "free_gib": self.device.memory / GIB,
+                "total_gib": self.device.total / GIB,
+            },
+            "fits": self.fits,
+            "has_room": self.has_room,
+            "stages": [_stage_json(stage, each) for stage, each in self.verdicts.items()],
+            "hours": [asdict(each) for each in self.estimates] if self.is_estimated else [],
+            "main_memory_gib": _in(GIB, self.main_memory()) if has_estimates else {},
+            "disk_gb": _in(_GB, self.disk()) if has_estimates else {},
+        }
+
+
+def _stage_json(stage: str, found: Verdict | None) -> dict[str, Any]:
+    processes = [
+        {
+            "model": need.model,
+            "is_server": bool(need.share),
+            "cards": need.cards,
+            "gib": need.total / GIB,
+            "parts_gib": _in(GIB, need.parts),
+        }
+        for need in (found.needs if found else ())
+    ]
+    return {
+        "stage": stage,
+        "runs_elsewhere": found is None,
+        "fits": found is None or found.fits,
+        "remedy": found.remedy if found else "",
+        "processes": processes,
+    }
+
+
+def _in(unit: float, sizes: Mapping[str, float]) -> dict[str, float]:
+    return {name: size / unit for name, size in sizes.items()}
+
 
 def _millions(tokens: float) -> str:
     return f"{tokens / 1e6:,.0f} M" if tokens else ""
@@ -257,13 +301,16 @@ def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
     return Plan(params, this_device(), (main_memory()[0], float(shutil.disk_usage(root).free)))
 
 
+def plans(root: Path) -> dict[str, Plan]:
+    """The plan of each GPU profile on its own machine, by name."""
+    named = [name for name in profiles.names(root) if _MACHINE.match(profiles.summary(root, name).machine)]
+    return {name: Plan(load(root, name), machine_of(root, name)) for name in named}
+
+
 def overview(root: Path) -> list[tuple[str, ...]]:
-    """One row per GPU profile on its own machine: name, machine, fits, hours, judge's tokens, main memory, disk."""
+    """One row per plan of ``plans``: name, machine, fits, hours, judge's tokens, main memory, disk."""
     rows: list[tuple[str, ...]] = []
-    for name in profiles.names(root):
-        if not _MACHINE.match(profiles.summary(root, name).machine):
-            continue
-        plan = Plan(load(root, name), machine_of(root, name))
+    for name, plan in plans(root).items():
         memory, disk = max(plan.main_memory().values()) / GIB, sum(plan.disk().values()) / _GB
         fits = "fits" if plan.fits else "does not fit"
         machine = profiles.summary(root, name).machine

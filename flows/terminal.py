@@ -63,11 +63,15 @@ class Terminal:
 
     is_verbose: ClassVar[bool] = False
     """Set by ``pathfinder run --verbose``."""
+    keeps_output: ClassVar[bool] = False
+    """Set by ``pathfinder run --json``, whose standard output is one document: lines go to standard error."""
+    outcomes: ClassVar[list[Outcome]] = []
+    """The stages of the process's last run, in their order."""
     closing: ClassVar[list[str]] = []
     """What the command prints after the results: the slowest stages of its run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True)
+        self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.keeps_output)
         self._running: dict[str, _Running] = {}
         self._start, self._total, self._done = time.monotonic(), 0, 0
         self._live: Live | None = None
@@ -114,7 +118,7 @@ class Terminal:
 
     def summary(self, outcomes: Iterable[Outcome]) -> None:
         """Print the table at the end of a run: with live lines only the stages that did not succeed."""
-        found = list(outcomes)
+        found = type(self).outcomes = list(outcomes)
         slow = sorted((one for one in found if one.seconds), key=lambda one: -one.seconds)[:_SLOWEST]
         parts = ", ".join(f"{one.name} {one.seconds:.0f} s" for one in slow)
         type(self).closing = [f"slowest stages: {parts}"] if self.is_live and parts else []
