@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pathfinder.benchmarks import paper, prmbench
-from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
+from pathfinder.benchmarks.evaluation import (
+    BenchmarkName,
+    PRMBenchEvaluation,
+    ProcessBenchEvaluation,
+    read_evaluation,
+)
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Preset, Report
@@ -35,6 +40,7 @@ from pathfinder.judge.prompts import FOREIGN_SPECIALS
 from pathfinder.provenance.record import note
 
 Row = dict[str, Any]
+Judged = ProcessBenchEvaluation | PRMBenchEvaluation
 STATE = Path(".pathfinder/critics")
 _GREEDY, _VOTING = ServerSampling(0.0, 1.0, 0), ServerSampling(1.0, 0.9, 0)
 _QWEN_MATH = ServerSampling(0.7, 0.8, 0, top_k=20)
@@ -120,63 +126,79 @@ def criticise(
     Raises ``DataError`` for a bad row of the benchmark and for a server without the model.
     """
     evaluation = read_evaluation(benchmark, data, limit)
-    votes = settings.votes or (critic.votes if benchmark == "processbench" else 1)
-    prompt_of = critique_prompt if benchmark == "processbench" else prmbench_prompt
-    prompts = [prompt_of(item.problem, item.steps, FOREIGN_SPECIALS) for item in evaluation.items]
-    texts, figures = _ask(critic, benchmark, prompts, settings, votes, served or critic.served)
-    read: Callable[..., tuple[Row, Any]] = _read_paragraph if benchmark == "processbench" else _read_scores
-    pairs = [read(item, found, settings.preset) for item, found in zip(evaluation.items, texts, strict=True)]
-    answers = [answer for _, answer in pairs]
+    asked = ask(critic, evaluation, settings, served)
+    read = asked.read(evaluation, settings.preset)
+    answers = [answer for _, answer in read]
     metrics = evaluation.summary(answers, report)
-    metrics |= {"system": critic.name, "titles": list(critic.titles), "preset": settings.preset, "votes": votes}
+    metrics |= {"system": critic.name, "titles": list(critic.titles), "preset": settings.preset, "votes": asked.votes}
     metrics |= {"official": evaluation.official(answers), "published": critic.published(benchmark)}
-    metrics |= {"asked": figures | {"items_unread": answers.count(None)}}
-    evaluation.write(critic.name, [row for row, _ in pairs], metrics)
+    metrics |= {"asked": asked.figures | {"items_unread": answers.count(None)}}
+    evaluation.write(critic.name, [row for row, _ in read], metrics)
     return evaluation.headline(critic.name, metrics)
 
 
-class _Text(NamedTuple):
+class Text(NamedTuple):
+    """An answer, and whether the token limit cut it."""
+
     text: str
-    cut: bool  # by the token limit
+    cut: bool
 
 
-def _ask(
-    critic: Critic, benchmark: BenchmarkName, prompts: Sequence[str], settings: CriticSettings, votes: int, model: str
-) -> tuple[list[list[_Text]], dict[str, Any]]:
-    """Ask for ``votes`` answers per prompt; returns the texts of each prompt, in order, and the cost."""
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A judge's answers to each item of a benchmark, in the items' order, the votes per item, and the cost."""
+
+    votes: int
+    texts: list[list[Text]]
+    figures: dict[str, Any]
+
+    def read(self, evaluation: Judged, preset: Preset) -> list[tuple[Row, Any]]:
+        """The row of a prediction file and the answer of each item, by the rules of ``preset``."""
+        read: Callable[..., tuple[Row, Any]] = (
+            _read_paragraph if evaluation.benchmark == "processbench" else _read_scores
+        )
+        return [read(item, found, preset) for item, found in zip(evaluation.items, self.texts, strict=True)]
+
+
+def ask(critic: Critic, evaluation: Judged, settings: CriticSettings, served: str = "") -> Asked:
+    """Ask a judge about every item; ``served`` is its name at the servers, if different. Raises as ``criticise``."""
+    benchmark, model = evaluation.benchmark, served or critic.served
+    votes = settings.votes or (critic.votes if benchmark == "processbench" else 1)
+    prompt_of = critique_prompt if benchmark == "processbench" else prmbench_prompt
+    prompts = [prompt_of(item.problem, item.steps, FOREIGN_SPECIALS) for item in evaluation.items]
     sampling = critic.sampling(benchmark, votes)
     before = prmbench_turns(critic.first) if benchmark == "prmbench" else ()
     first = critic.first if before else ""
     identity = {"model": model, "sampling": asdict(sampling), "prompts": DIGESTS, "first": first}
     keys = [[f"{sha256(prompt.encode()).hexdigest()}:{vote}" for vote in range(votes)] for prompt in prompts]
-    prompt_of = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
+    prompt_by_key = {key: prompt for prompt, of_prompt in zip(prompts, keys, strict=True) for key in of_prompt}
     server = settings.base_urls, settings.concurrency, settings.timeout_s, settings.retries, model
     judge = ServerJudge(lambda: connect(*server), identity, sampling, before)
     note("judge", describe(judge, asdict(sampling)))
     meter = Meter(settings, lambda _key, entry: {"parsed": "outcome" not in entry})
     with Journal(STATE / digest_of(identity)[:32] / "journal.jsonl") as journal:
-        with meter.wave(f"{benchmark} {critic.name}", len(prompt_of)):
-            failed = judge.ask(sorted(prompt_of), prompt_of.__getitem__, journal, meter)
+        with meter.wave(f"{benchmark} {critic.name}", len(prompt_by_key)):
+            failed = judge.ask(sorted(prompt_by_key), prompt_by_key.__getitem__, journal, meter)
         if failed:
             raise TransientError(
-                f"{len(failed)} of {len(prompt_of)} calls failed ({next(iter(failed.values()))}); the other answers "
-                "are kept: the same command asks only for the missing ones"
+                f"{len(failed)} of {len(prompt_by_key)} calls failed ({next(iter(failed.values()))}); the other "
+                "answers are kept: the same command asks only for the missing ones"
             )
         entries = [[journal[key] for key in of_prompt] for of_prompt in keys]
-    texts = [[_Text(e["text"], e["finish"] == "length") for e in found if "outcome" not in e] for found in entries]
+    texts = [[Text(e["text"], e["finish"] == "length") for e in found if "outcome" not in e] for found in entries]
     outcomes = Counter(str(entry.get("outcome", "answered")) for found in entries for entry in found)
     cut = sum(answer.cut for found in texts for answer in found)
-    return texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": outcomes, "cut": cut}
+    return Asked(votes, texts, {"calls": meter.calls, "tokens": meter.tokens, "answers": outcomes, "cut": cut})
 
 
-def _read_paragraph(item: ProcessBenchItem, answers: Sequence[_Text], preset: Preset) -> tuple[Row, int | None]:
+def _read_paragraph(item: ProcessBenchItem, answers: Sequence[Text], preset: Preset) -> tuple[Row, int | None]:
     votes = [paragraph(answer.text, len(item.steps), answer.cut) for answer in answers]
     prediction = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
     row = {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
     return row, prediction
 
 
-def _read_scores(item: PRMBenchItem, answers: Sequence[_Text], preset: Preset) -> tuple[Row, list[bool] | None]:
+def _read_scores(item: PRMBenchItem, answers: Sequence[Text], preset: Preset) -> tuple[Row, list[bool] | None]:
     """The row that the published runners write, and one label per step.
 
     A step is correct if it is valid, or in the classes about redundancy, if it is not redundant. A score that JSON
