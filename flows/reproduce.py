@@ -55,6 +55,7 @@ from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
+from pathfinder.core.text import errors_without_traceback, plain_message
 from pathfinder.lineage.remote.guard import Guard, fetch_pointer
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
@@ -63,7 +64,7 @@ from pathfinder.provenance.environment import FLOW_RUN
 _SETTLE_S = 20.0
 
 
-class StagesFailed(RuntimeError):
+class StagesFailed(PathfinderError, RuntimeError):
     """At least one stage did not succeed; the message names them, and ``failures`` has the reason of each that ran."""
 
     def __init__(self, message: str, failures: Mapping[str, str]) -> None:
@@ -357,7 +358,10 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
                 EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
             _settle(state)
     if not state.is_completed():
-        terminal.print("pathfinder", str(state.message), bad=True)
+        error = state.result(raise_on_failure=False)
+        if (message := plain_message(error)) is None and isinstance(error, Exception):
+            raise error  # a fault of the code: the traceback is needed
+        terminal.print("pathfinder", message or str(state.message), bad=True)
         return 1
     write_stage_times(root)
     terminal.where(root)
@@ -380,7 +384,6 @@ if __name__ == "__main__":
     import typer
 
     from flows.cli import run
-    from pathfinder.core.text import errors_without_traceback
 
     command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     command.command()(run)

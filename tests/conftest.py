@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -64,6 +67,25 @@ def world() -> Path:
     if not (folder / "world.json").exists():
         pytest.skip("data/ has no world; fetch it with `dvc pull`")
     return folder
+
+
+FullDisk = Callable[[], AbstractContextManager[None]]
+
+
+@pytest.fixture
+def full_disk() -> FullDisk:
+    """A block in which no file of this process can grow: a write fails with ``EFBIG``."""
+
+    @contextmanager
+    def block() -> Iterator[None]:
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    return block
 
 
 @pytest.fixture

@@ -142,7 +142,12 @@ def _read(handle: IO[str]) -> Holder | None:
 
 
 def _write(handle: IO[str], text: str) -> None:
-    handle.seek(0)
-    handle.truncate()
-    handle.write(text)
-    handle.flush()
+    """Replace the entry; raises ``OSError`` with the file if there is no space."""
+    os.ftruncate(handle.fileno(), 0)
+    try:
+        # A writer of its own: text that could not be written does not stay in the buffer of ``handle``.
+        with open(handle.fileno(), "a", encoding="utf-8", closefd=False) as writer:
+            writer.write(text)
+    except OSError as error:
+        error.filename = handle.name
+        raise

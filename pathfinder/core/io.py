@@ -6,6 +6,7 @@ end in ``.gz`` are read and written compressed, without a time stamp.
 
 from __future__ import annotations
 
+import codecs
 import ctypes
 import fcntl
 import gzip
@@ -15,6 +16,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl  # imported by the functions that need it, so that a command starts quickly
 
 LONGEST_LINE = 1 << 28
-"""Bytes of the longest line of JSON that is read."""
+"""Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
 _LEFT_OVER_S = 10.0
 """Age in seconds of a temporary file that no process writes any more."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
@@ -107,6 +109,10 @@ def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
     try:
         _lock(descriptor)
         yield temporary
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a failed write names no file, or one that nobody knows
+            error.filename = str(path)
+        raise
     finally:
         os.close(descriptor)
         _remove(temporary)
@@ -155,13 +161,21 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @contextmanager
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading and decompress it if its name ends in ``.gz``."""
-    with path.open("rb") as raw:
-        if path.suffix == ".gz":
-            with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
-                yield cast(IO[bytes], handle)
-        else:
-            yield raw
+    """Open a file for reading and decompress it if its name ends in ``.gz``.
+
+    Raises ``DataError`` if it is missing, no file or damaged.
+    """
+    try:
+        with path.open("rb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
+                    yield cast(IO[bytes], handle)
+            else:
+                yield raw
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise DataError(f"{path}: {error.strerror}; give a file, or run the command that makes it") from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: cannot be decompressed ({error}); fetch or create the file again") from error
 
 
 def write_bytes(path: Path, content: bytes) -> None:
@@ -181,21 +195,38 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read one JSON value; raises ``DataError`` if it is not valid."""
+    """Read one JSON value; raises ``DataError`` if it is not valid or an object has a key twice."""
     with open_bytes(path) as handle:
-        return parse_json(handle.read(), str(path))
+        return parse_json(whole(handle, str(path)), str(path))
+
+
+def whole(handle: IO[bytes], name: str) -> bytes:
+    """The rest of a file; raises ``DataError`` with ``name`` if it is too long for one JSON value."""
+    content = handle.read(4 * LONGEST_LINE + 1)
+    if len(content) > 4 * LONGEST_LINE:
+        raise DataError(f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead")
+    return content
 
 
 def parse_json(content: bytes, name: str) -> Any:
     """Parse one JSON value; raises ``DataError`` with ``name`` if it is not valid or an object has a key twice."""
-    return _parsed(content, name, "fetch or create the file again", _unique)
+    return _parsed(content.removeprefix(codecs.BOM_UTF8), name, "fetch or create the file again")
 
 
-def _parsed(content: bytes, name: str, remedy: str, hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+def strict_json(content: bytes | str) -> Any:
+    """Parse JSON in UTF-8, without its mark of byte order; raises ``ValueError`` for anything else and for a key twice.
+
+    ``json.loads`` guesses other encodings, accepts lone surrogates in bytes, and takes the last of equal keys.
+    """
     try:
-        return json.loads(content, object_pairs_hook=hook)
-    except RecursionError as error:
-        raise DataError(f"{name}: not valid JSON (nested too deeply); {remedy}") from error
+        return _DECODER.decode(content if isinstance(content, str) else content.decode())
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _parsed(content: bytes, name: str, remedy: str) -> Any:
+    try:
+        return strict_json(content)
     except ValueError as error:  # malformed JSON or UTF-8, a key twice, an integer of over 4,300 digits
         raise DataError(f"{name}: not valid JSON ({error}); {remedy}") from error
 
@@ -204,12 +235,16 @@ class _DuplicateKeyError(ValueError):
     pass
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these pairs, for a JSON decoder; raises ``ValueError`` if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         keys = [key for key, _ in pairs]
-        raise _DuplicateKeyError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r}")
+        raise _DuplicateKeyError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.80}")
     return found
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
@@ -229,12 +264,21 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
 
 def parse_jsonl(handle: IO[bytes], name: str) -> Iterator[tuple[int, Any]]:
     """Parse lines like ``read_jsonl``; raises ``DataError`` with ``name`` in place of the path."""
+    for number, line in lines_of(handle, name):
+        yield number, _parsed(line, f"{name}:{number}", "correct or remove the line")
+
+
+def lines_of(handle: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
+    """Yield ``(number from 1, line)`` and skip blank lines; raises ``DataError`` for a line that is too long."""
     for number, line in enumerate(iter(partial(handle.readline, LONGEST_LINE + 1), b""), start=1):
-        at = f"{name}:{number}"
         if len(line) > LONGEST_LINE:
-            raise DataError(f"{at}: a line of over {LONGEST_LINE >> 20} MiB; split the file into one record per line")
+            raise DataError(
+                f"{name}:{number}: a line of over {LONGEST_LINE >> 20} MiB; split the file into one record per line"
+            )
+        if number == 1:
+            line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():
-            yield number, _parsed(line, at, "correct or remove the line")
+            yield number, line
 
 
 def write_parquet(path: Path, frame: pl.DataFrame) -> None:
@@ -251,7 +295,11 @@ def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFra
         )
     import polars as pl
 
-    frame = pl.read_parquet(path)
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise DataError(f"{path}: not a readable Parquet file ({reason}); run the stage that writes it again") from error
     if schema is not None and dict(frame.schema) != schema:
         raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that writes it")
     return frame

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TextIO
 
 from pathfinder.core.io import PathfinderError
+
+_FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
+_REMEDIES = {
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
+    errno.EFBIG: _FREE,
+    errno.EIO: "check the disk (`dmesg`), then run the command again",
+    errno.EROFS: "use a folder that can be written",
+    errno.EACCES: "correct its permissions",
+    errno.EMFILE: "allow more open files (`ulimit -n`)",
+    errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
+}
+"""What to do after an error of the operating system whose cause is the machine, never the code."""
 
 
 def printable(text: str) -> str:
@@ -22,15 +37,33 @@ def has_colour(stream: TextIO) -> bool:
     return stream.isatty() and "NO_COLOR" not in os.environ
 
 
+def plain_message(error: object) -> str | None:
+    """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
+
+    An error of the disk, of permissions or of limits is told with the file and the remedy.
+    """
+    if isinstance(error, PathfinderError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
+        return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
+    return None
+
+
 @contextmanager
 def errors_without_traceback() -> Iterator[None]:
-    """Print a ``PathfinderError`` of the block on standard error and raise ``SystemExit`` with its status instead."""
+    """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
+
+    The status is that of a ``PathfinderError``, and 1 for an error of the operating system.
+    """
     try:
         yield
-    except PathfinderError as error:
-        message = f"error: {printable(str(error))}"
+    except (PathfinderError, OSError) as error:
+        if (plain := plain_message(error)) is None:
+            raise
+        message = f"error: {printable(plain)}"
         print(f"\x1b[31m{message}\x1b[0m" if has_colour(sys.stderr) else message, file=sys.stderr)
-        raise SystemExit(error.exit_status) from error
+        raise SystemExit(error.exit_status if isinstance(error, PathfinderError) else 1) from error
 
 
 def _is_visible(character: str) -> bool:

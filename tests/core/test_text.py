@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.io import DataError, TransientError, atomic_file, write_text
 from pathfinder.core.text import errors_without_traceback, has_colour, printable
+from tests.conftest import FullDisk
 
 
 class Terminal(io.StringIO):
@@ -39,9 +43,30 @@ def test_an_error_is_printed_safely_and_exits_with_its_status(
     assert capsys.readouterr().err == "error: a.txt: \\x1b[2Jbad\nremedy\n"
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO])
+def test_an_error_of_the_disk_is_one_line_with_the_file_and_the_remedy(
+    number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop, errors_without_traceback(), atomic_file(tmp_path / "out.json"):
+        raise OSError(number, os.strerror(number))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 1
+    assert line.startswith(f"error: {tmp_path}/out.json: {os.strerror(number)}; ")
+    assert line.endswith("run the command again")
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, full_disk: FullDisk) -> None:
+    with pytest.raises(OSError, match="File too large") as caught, full_disk():
+        write_text(tmp_path / "out.txt", "text")
+    assert caught.value.filename == str(tmp_path / "out.txt")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_other_errors_pass() -> None:
     with pytest.raises(ZeroDivisionError), errors_without_traceback():
         raise ZeroDivisionError
+    with pytest.raises(FileNotFoundError), errors_without_traceback():
+        raise FileNotFoundError(errno.ENOENT, "a path that the code made up")
 
 
 def test_colour_is_for_terminals_that_allow_it(monkeypatch: pytest.MonkeyPatch) -> None:

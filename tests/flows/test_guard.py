@@ -15,6 +15,7 @@ from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
 from flows.guard.lock import DVC_LOCKS, LOCK, held
 from pathfinder.core.io import DataError
+from tests.conftest import FullDisk
 from tests.flows.conftest import ROOT, Project
 from tests.flows.watch import alive, gone, guardians_of, soon, wait_for
 
@@ -47,6 +48,13 @@ def start_holder(root: Path) -> tuple[subprocess.Popen[bytes], int]:
 def guardian_of(pid: int) -> int:
     assert soon(lambda: guardians_of(pid))
     return guardians_of(pid)[0]
+
+
+def test_a_lock_that_a_full_disk_refuses_is_named_and_released(tmp_path: Path, full_disk: FullDisk) -> None:
+    with pytest.raises(OSError, match=rf"File too large: '{tmp_path}/{LOCK}'"), held(tmp_path) as hold, full_disk():
+        hold.name_flow_run("run-1")
+    with held(tmp_path) as hold:
+        assert hold.previous is None
 
 
 def test_what_a_killed_run_started_ends_with_it(tmp_path: Path) -> None:

@@ -172,6 +172,9 @@ def test_transient_failures_are_retried_and_others_stop_only_descendants(served:
     ran = served.ran()
     assert (ran.count("even"), ran.count("odd"), ran.count("total")) == (2, 1, 0)
     assert "odd cannot be" in output
+    unprefixed = [line for line in output.splitlines() if not line.startswith(("[", "│", "┃", "┏", "┡", "├", "└"))]
+    assert unprefixed == [], "the end of a stage is told by lines of this project, without a traceback of Prefect"
+    assert output.count("[pathfinder] failed or not started: square@odd, total") == 1
     assert re.search(r"square@odd\s+│ failed", output)
     assert re.search(r"square@even\s+│ ran", output)
     assert re.search(r"total\s+│ not started\s+│\s+│ needs square@odd", output)
