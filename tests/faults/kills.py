@@ -1,8 +1,8 @@
 """Run the miniature pipeline under random faults, resume it, and compare: python -m tests.faults.kills --runs 100.
 
 Every run must end right or, resumed, with the bytes of an undisturbed run: no orphan, no stuck run, no object that the
-remote lacks, no flow run that stays Running. ``--seed`` and ``--only`` repeat a single trial. Exits with status 1 if
-something is wrong.
+remote lacks, no flow run that stays Running. ``--seed`` and ``--only`` repeat a single trial. ``--log`` keeps the
+trials of several commands, and ``--table`` shows them all. Exits with status 1 if something is wrong.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flows import server
+from pathfinder.core.text import errors_without_traceback
+from tests.faults import ledger
 from tests.faults.store import faulty_store
 from tests.faults.trial import KINDS, Trial, World, run, undisturbed
 
@@ -30,14 +32,21 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1, help="number of the first trial (default: 1)")
     parser.add_argument("--only", type=int, help="repeat this trial of the seed only")
     parser.add_argument("--kind", choices=KINDS, help="one kind of fault only")
+    parser.add_argument("--log", type=Path, help="append each trial to this file (JSON lines)")
+    parser.add_argument("--table", type=Path, metavar="LOG", help="show the table of such a file, and stop")
+    parser.add_argument("--write", action="store_true", help="with --table: write it to docs/reliability.md")
     given = parser.parse_args()
+    if given.table:
+        with errors_without_traceback():
+            _show(given.table, given.write)
+        return
     numbers = [given.only] if given.only else range(given.first, given.first + given.runs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this process
-    sys.exit(campaign(given.seed, numbers, (given.kind,) if given.kind else KINDS))
+    sys.exit(campaign(given.seed, numbers, (given.kind,) if given.kind else KINDS, given.log))
 
 
-def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS) -> int:
-    """Run the trials and show what happened; returns 1 if something is wrong, otherwise 0."""
+def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, log: Path | None = None) -> int:
+    """Run the trials, append each to ``log``, and show what happened; returns 1 if something is wrong, otherwise 0."""
     start = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     trials: list[Trial] = []
@@ -47,35 +56,23 @@ def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS) 
             print(f"seed {seed}; an undisturbed run takes {world.usual_s:.0f} s here", flush=True)
             for number in numbers:
                 trials.append(run(world, seed, number, kinds))
+                if log is not None:
+                    ledger.append(log, seed, trials[-1])
                 print(f"[{len(trials)}/{len(numbers)}] {_line(trials[-1])}", flush=True)
                 if not trials[-1].problems:
                     shutil.rmtree(folder / f"trial-{number}", ignore_errors=True)
     finally:
         server.stop(folder, "server")
         shutil.rmtree(folder, ignore_errors=True)
-        print(f"\n{table(trials)}\n\nseed {seed}, {time.monotonic() - start:.0f} s", flush=True)
+        print(f"\n{ledger.table(trials)}\n\nseed {seed}, {time.monotonic() - start:.0f} s", flush=True)
     return int(any(trial.problems for trial in trials))
 
 
-def table(trials: Sequence[Trial]) -> str:
-    """What happened per kind of fault, as a Markdown table."""
-    heads = ("fault", "runs", "hit", "ended right at once", "resumed", "wrong", "tracebacks")
-    rows = [[kind, *_counts([trial for trial in trials if trial.kind == kind])] for kind in KINDS]
-    lines = [[str(cell) for cell in row] for row in [heads, *rows, ["all", *_counts(trials)]] if row[1]]
-    lines.insert(1, ["---"] * len(heads))
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _counts(trials: Sequence[Trial]) -> list[int]:
-    right = [trial for trial in trials if not trial.problems]
-    return [
-        len(trials),
-        sum(trial.hit for trial in trials),
-        sum(trial.ended == 0 for trial in right),
-        sum(trial.resumes > 0 for trial in right),
-        len(trials) - len(right),
-        sum(trial.traceback for trial in trials),
-    ]
+def _show(log: Path, write: bool) -> None:
+    trials = ledger.read(log)
+    if write:
+        ledger.write_page(trials)
+    print(ledger.summary(trials), end="")
 
 
 def _line(trial: Trial) -> str:
@@ -83,7 +80,8 @@ def _line(trial: Trial) -> str:
     end = failed if trial.ended != 0 else "ended right"
     hit = f"at {trial.at_s:.1f} s" if trial.hit else "after the end"
     problems = "".join(f"\n    {problem}" for problem in trial.problems)
-    return f"trial {trial.number}: {trial.kind} {hit}: {end} ({trial.seconds:.0f} s){problems}"
+    shown = f"\n{trial.traceback}" if trial.traceback else ""
+    return f"trial {trial.number}: {trial.kind} {hit}: {end} ({trial.seconds:.0f} s){problems}{shown}"
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
-from tests.faults.kills import table
+from tests.faults.ledger import table
 from tests.faults.planting import plant
 from tests.faults.trial import Trial, differing, expected
 
@@ -79,7 +79,7 @@ def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
 
 def test_the_table_counts_a_wrong_run_as_neither_right_nor_resumed() -> None:
     right, resumed = Trial(1, "flow", 0.0, hit=True, ended=0), Trial(2, "flow", 0.0, hit=True, ended=-9, resumes=1)
-    wrong = Trial(3, "store killed", 0.0, hit=True, ended=1, resumes=3, traceback=True, problems=["other bytes"])
+    wrong = Trial(3, "store killed", 0.0, hit=True, ended=1, resumes=3, traceback="Traceback", problems=["other bytes"])
     lines = table([right, resumed, wrong]).splitlines()
     assert lines[2:] == [
         "| flow | 2 | 2 | 1 | 1 | 0 | 0 |",

@@ -12,7 +12,7 @@ import sqlite3
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ LIMIT_S = 420.0
 """A run that takes longer is stuck. On a busy machine a run takes a minute, and a push is tried for four."""
 _SETTLE_S = 120.0
 _RESUMES = 3
+_TRACEBACK, _AROUND, _SHOWN = "Traceback (most recent call last)", 5, 60
 KINDS = ("flow", "guardian", "stage", "dvc", "server", "store killed", "store refuses", "disk full")
 """What a fault hits: the flow's process, the flow's and its guardian, a stage, a command of DVC, the Prefect server,
 the store (connections refused, or half of the requests answered with 503), or every file that is written."""
@@ -36,7 +37,10 @@ the store (connections refused, or half of the requests answered with 503), or e
 
 @dataclass
 class Trial:
-    """A trial: its fault, how the run under the fault ended and its last line, the resumes, and what was wrong."""
+    """A trial: its fault, how the run under the fault ended and its last line, the resumes, and what was wrong.
+
+    ``traceback`` is the first traceback that the run or a resumed one printed, if any.
+    """
 
     number: int
     kind: str
@@ -45,7 +49,7 @@ class Trial:
     ended: int | None = None
     last_line: str = ""
     resumes: int = 0
-    traceback: bool = False
+    traceback: str = ""
     seconds: float = 0.0
     problems: list[str] = field(default_factory=list)
 
@@ -96,7 +100,7 @@ def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) ->
     while status != 0 and trial.resumes < _RESUMES:
         trial.resumes += 1
         status = _finish(_start(project), lines)
-    trial.traceback = any(line.startswith("Traceback") for line in lines)
+    trial.traceback = first_traceback(lines)
     if status != 0:
         trial.problems.append(f"status {status} after {trial.resumes} resumes: {' | '.join(lines[-3:])}")
     _check(trial, project, count, world)
@@ -217,6 +221,12 @@ def _check(trial: Trial, project: Project, count: int, world: World) -> None:
             trial.problems.append("no entry in the remote's log")
     if _running(project, world):
         trial.problems.append("a flow run stays Running")
+
+
+def first_traceback(lines: Sequence[str]) -> str:
+    """The first traceback in the output of a run with the lines around it; empty if there is none."""
+    at = next((at for at, line in enumerate(lines) if _TRACEBACK in line), None)
+    return "" if at is None else "\n".join(lines[max(0, at - _AROUND) : at + _SHOWN])
 
 
 def differing(root: Path, count: int) -> list[str]:

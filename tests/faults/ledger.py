@@ -1,0 +1,78 @@
+"""The ledger of a campaign: one JSON line per trial, so that pieces of it add up, and the table over the lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+
+from infra.readme import between
+from pathfinder.core.io import DataError, write_text
+from tests.faults.trial import KINDS, Trial
+
+PAGE = Path(__file__).parents[2] / "docs/reliability.md"
+_START, _END = "<!-- kills -->\n", "<!-- /kills -->\n"
+
+
+def append(path: Path, seed: int, trial: Trial) -> None:
+    """Add a trial of ``seed`` to the ledger."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as handle:
+        handle.write(json.dumps({"seed": seed, **asdict(trial)}) + "\n")
+
+
+def read(path: Path) -> dict[tuple[int, int], Trial]:
+    """The trials of a ledger by seed and number, in that order; a repeated trial counts once, as it ended last.
+
+    Raises ``DataError`` if the file is missing or a line of it is not a trial.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; --log writes it")
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            seed = row.pop("seed")
+            found[seed, row["number"]] = Trial(**row)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}, line {number}: no trial ({error}); delete the line") from error
+    return {key: found[key] for key in sorted(found)}
+
+
+def table(trials: Iterable[Trial]) -> str:
+    """What happened per kind of fault, as a Markdown table."""
+    trials = list(trials)
+    heads = ("fault", "runs", "hit", "ended right at once", "resumed", "wrong", "tracebacks")
+    rows = [[kind, *_counts([trial for trial in trials if trial.kind == kind])] for kind in KINDS]
+    lines = [[str(cell) for cell in row] for row in [heads, *rows, ["all", *_counts(trials)]] if row[1]]
+    lines.insert(1, ["---"] * len(heads))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def summary(trials: dict[tuple[int, int], Trial]) -> str:
+    """The table and a sentence with the seeds, the hours, and every trial that went wrong or printed a traceback."""
+    seeds = ", ".join(str(seed) for seed in dict.fromkeys(seed for seed, _ in trials))
+    hours = sum(trial.seconds for trial in trials.values()) / 3600
+    lines = [f"{len(trials)} runs with seed {seeds} in {hours:.1f} hours:", "", table(trials.values())]
+    for (seed, number), trial in trials.items():
+        for problem in (*trial.problems, *(["prints a traceback"] if trial.traceback else [])):
+            lines.append(f"\nRun {number} of seed {seed} ({trial.kind}): {problem}.")
+    return "\n".join(lines) + "\n"
+
+
+def write_page(trials: dict[tuple[int, int], Trial], page: Path = PAGE) -> None:
+    """Put the summary between the marks of the page; raises ``DataError`` if it has none."""
+    write_text(page, between(page.read_text(encoding="utf-8"), _START, summary(trials), _END, page))
+
+
+def _counts(trials: list[Trial]) -> list[int]:
+    right = [trial for trial in trials if not trial.problems]
+    return [
+        len(trials),
+        sum(trial.hit for trial in trials),
+        sum(trial.ended == 0 for trial in right),
+        sum(trial.resumes > 0 for trial in right),
+        len(trials) - len(right),
+        sum(bool(trial.traceback) for trial in trials),
+    ]
