@@ -16,7 +16,7 @@ from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers
 from pathfinder.models.footprint import require
-from pathfinder.policy.evaluate import SearchJob, search_all
+from pathfinder.policy.evaluate import SearchJob, read_problems, search_all
 from pathfinder.policy.search import RandomPick
 from pathfinder.policy.serving import POLICY, policy_cards, policy_servers
 from pathfinder.provenance.stage import stage
@@ -34,7 +34,7 @@ def main() -> None:
         pick = partial(nullcontext, RandomPick(params.search.seed))
         job = SearchJob(params, pick, urls, rejects=False)
         with Workers(job, count, each) as workers:
-            rows, metrics = search_all("control", workers, {"run": "random"}, [POLICY], params)
+            rows, metrics = search_all("control", read_problems(params), workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)
     write_json(METRICS, metrics)
     print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")

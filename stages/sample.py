@@ -14,14 +14,12 @@ from pathlib import Path
 
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.benchmarks.bootstrap import INTERVALS
-from pathfinder.benchmarks.grading import Grader
-from pathfinder.benchmarks.readers import read_search
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
-from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
-from pathfinder.policy.evaluate import RAW, identity_of
-from pathfinder.policy.samples import SampleJob, figures, graded
+from pathfinder.policy.evaluate import identity_of, read_problems
+from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
 from pathfinder.provenance.stage import stage
 
@@ -34,7 +32,7 @@ def main() -> None:
     """Run the stage."""
     params = load_params()
     settings = params.search
-    loaded = read_search(RAW, settings.sets, settings.limit)
+    loaded = read_problems(params)
     content = deciding(settings) | {"problems": identity_of(loaded.items)}
     folder = chunk_folder("sample", content, [POLICY])
     each, check = policy_cards(settings), partial(require, "sample", params, {"policy": POLICY})
@@ -42,15 +40,13 @@ def main() -> None:
         policy_servers(settings, params.score.processes if each else 1, each, check) as (urls, count),
         Workers(SampleJob(params, urls), count, each) as workers,
     ):
-        found = workers.run(cut(loaded.items, settings.batch_size), folder, "sample")
-    drawn = [row for part in found for row in part]
-    with Grader() as grader:
-        rows = [graded(grader, problem, row) for problem, row in zip(loaded.items, drawn, strict=True)]
+        drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "sample")
+    rows, failures = grade_all(loaded.items, drawn)
     table = metrics([row["set"] for row in rows], figures(rows, settings.n), INTERVALS)
     details = {
         "defects": loaded.defects,
-        "grading_failures": dict(grader.failures),
-        "not_graded": grader.failures.total(),
+        "grading_failures": dict(failures),
+        "not_graded": failures.total(),
         "samples": settings.n * len(rows),
         "samples_without_answer": sum(answer is None for row in rows for answer in row["answers"]),
         "samples_cut": sum(finish == "length" for row in rows for finish in row["finish"]),

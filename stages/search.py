@@ -11,7 +11,6 @@ Run     python -m stages.search full
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,10 +20,10 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
-from pathfinder.engines.workers import Workers, chunk_folder, cut
+from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
-from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, search_all, search_preset
+from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, read_problems, score_all, search_all, search_preset
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
 from pathfinder.prm.checkpoints import FETCHED, model_of, titles_of
 from pathfinder.prm.opening import cards_needed
@@ -56,7 +55,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
         Workers(SearchJob(params, guide, urls, rejects=system is None), count, each) as workers,
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
-        rows, metrics = search_all("search", workers, identity, models, params)
+        rows, metrics = search_all("search", read_problems(params), workers, identity, models, params)
     metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else titles_of(run))
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_json(METRICS / f"{run}.json", metrics)
@@ -70,8 +69,7 @@ def _best_of_n(
     """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
     folder = chunk_folder(BEST_OF_N, identity | {"samples": sha256_file(SAMPLES)}, models)
-    chunks = [replace(part, content=(BEST_OF_N, part.content)) for part in cut(samples, params.search.batch_size)]
-    scored = [row for part in workers.run(chunks, folder, f"best of n {run}") for row in part]
+    scored = score_all(samples, workers, folder, params.search.batch_size, f"best of n {run}")
     rows, figures = best_of_n(samples, scored, INTERVALS)
     write_jsonl(CHOSEN / f"{run}.jsonl", rows)
     return figures

@@ -12,7 +12,7 @@ from typing import Any, Protocol, get_args
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
-from pathfinder.benchmarks.readers import SearchProblem, read_search
+from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_search
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.core.steps import RoundScorer
@@ -39,18 +39,20 @@ class Guide(Protocol):
 class SearchJob:
     """Searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
 
-    ``guide`` opens the PRM; ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``.
+    ``guide`` opens the PRM; ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``;
+    ``policy`` is the policy's folder.
     """
 
     params: Params
     guide: Callable[[], AbstractContextManager[Any]]
     urls: tuple[str, ...]
     rejects: bool
+    policy: Path = POLICY
 
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the PRM, and the policy with the first problem."""
-        policy = cache(lambda: open_policy(self.params.search, POLICY, self.urls))
+        policy = cache(lambda: open_policy(self.params.search, self.policy, self.urls))
         with self.guide() as guide:
 
             def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
@@ -81,10 +83,20 @@ def search_preset(params: Params) -> GradingPreset:
     return "official"
 
 
+def read_problems(params: Params) -> Loaded[SearchProblem]:
+    """The problems of the profile's sets; raises ``DataError`` as ``read_search`` does."""
+    return read_search(RAW, params.search.sets, params.search.limit)
+
+
 def search_all(
-    stage: str, workers: Workers, identity: dict[str, Any], models: Sequence[Path], params: Params
+    stage: str,
+    loaded: Loaded[SearchProblem],
+    workers: Workers,
+    identity: dict[str, Any],
+    models: Sequence[Path],
+    params: Params,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Search every problem of the profile's sets with the processes of a ``SearchJob`` and grade the answers.
+    """Search every problem with the processes of a ``SearchJob`` and grade the answers.
 
     Returns the published script's rows, in the order of the problems, and the stage's metrics. Their figures are those
     of the grading that belongs to ``search.preset``; ``official`` and ``repaired`` hold those of each grading. Finished
@@ -93,7 +105,6 @@ def search_all(
     ``search_preset`` does.
     """
     settings, preset = params.search, search_preset(params)
-    loaded = read_search(RAW, settings.sets, settings.limit)
     content = deciding(settings) | identity | {"problems": identity_of(loaded.items)}
     folder = chunk_folder(stage, content, models)
     chunks = [replace(part, content=(SEARCH, folder, part.content)) for part in cut(loaded.items, settings.batch_size)]
@@ -117,6 +128,14 @@ def search_all(
         "not_graded": failures.total(),
     }
     return rows, loaded.accounting() | gradings[preset] | gradings | {"preset": settings.preset, "details": details}
+
+
+def score_all(
+    samples: Sequence[dict[str, Any]], workers: Workers, folder: Path, batch_size: int, title: str
+) -> list[dict[str, Any]]:
+    """The rows of ``score_samples`` for the whole solutions of ``samples``, by the processes of a ``SearchJob``."""
+    chunks = [replace(part, content=(BEST_OF_N, part.content)) for part in cut(samples, batch_size)]
+    return [row for part in workers.run(chunks, folder, title) for row in part]
 
 
 def identity_of(problems: Sequence[SearchProblem]) -> list[list[str]]:

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Params, Search
 from pathfinder.engines.sampling import Sampling
-from pathfinder.engines.workers import Chunk, OnDone, Work
+from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, cut
 from pathfinder.policy.policy import Policy, open_policy, safe_prompt
 from pathfinder.policy.serving import POLICY
 
 
 @dataclass(frozen=True, slots=True)
 class SampleJob:
-    """Draws whole solutions; a chunk's content is its problems. ``urls`` are the policy's servers, if it has any."""
+    """Draws whole solutions with the policy in ``policy``; a chunk's content is its problems.
+
+    ``urls`` are the policy's servers, if it has any.
+    """
 
     params: Params
     urls: tuple[str, ...]
+    policy: Path = POLICY
 
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the policy or connect to its servers."""
-        policy = open_policy(self.params.search, POLICY, self.urls)
+        policy = open_policy(self.params.search, self.policy, self.urls)
 
         def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
             return solve(policy, chunk.content, self.params.search)
@@ -53,6 +59,22 @@ def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -
         }
         for problem, completions in zip(problems, groups, strict=True)
     ]
+
+
+def draw_all(
+    problems: Sequence[SearchProblem], workers: Workers, folder: Path, batch_size: int, title: str
+) -> list[dict[str, Any]]:
+    """The rows of ``solve`` for every problem, by the processes of a ``SampleJob``."""
+    return [row for part in workers.run(cut(problems, batch_size), folder, title) for row in part]
+
+
+def grade_all(
+    problems: Sequence[SearchProblem], drawn: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """The graded rows of ``draw_all``, and the failures of grading by kind."""
+    with Grader() as grader:
+        rows = [graded(grader, problem, row) for problem, row in zip(problems, drawn, strict=True)]
+    return rows, grader.failures
 
 
 def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:
