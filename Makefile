@@ -129,7 +129,7 @@ results: $(STAMP)  ## print the results table of the last run
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -m "not benchmarks and not rehearsal and not faults and not team and not campaign"
+	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal

@@ -18,6 +18,8 @@ os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PATHFINDER_SIGNING_KEY", f"{tempfile.gettempdir()}/pathfinder-tests-{os.getuid()}/signing.pem")
 
 ROOT = Path(__file__).resolve().parent.parent
+ON_REQUEST = ("benchmarks", "campaign", "faults", "rehearsal", "team")
+"""The markers of tests that take minutes or hours: they run if ``-m`` is given, or if the test is named (``::``)."""
 FIRST = (
     "flows/test_deploy.py",
     "flows/test_reproduce.py",
@@ -35,7 +37,15 @@ Three of them run Prefect servers, which disturb each other on few cores. So the
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In a run with several processes, put ``FIRST`` before the other modules, of which those with most tests lead."""
+    """Leave ``ON_REQUEST`` out unless it is asked for.
+
+    In a run with several processes, put ``FIRST`` before the other modules, of which those with most tests lead.
+    """
+    if not config.getoption("markexpr"):
+        named = {arg.rpartition("::")[2].partition("[")[0] for arg in config.args if "::" in arg}
+        left_out = [item for item in items if _waits(item, named)]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     if not hasattr(config, "workerinput"):
         return
     places = {ROOT / "tests" / name: place for place, name in enumerate(FIRST)}
@@ -43,6 +53,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{missing[0]} does not exist; correct FIRST in tests/conftest.py")
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: (places.get(item.path, len(places)), -sizes[item.path]))
+
+
+def _waits(item: pytest.Item, named: set[str]) -> bool:
+    markers = {marker.name for marker in item.iter_markers()}
+    return is_left_out(getattr(item, "originalname", item.name), markers, named)
+
+
+def is_left_out(name: str, markers: set[str], named: set[str]) -> bool:
+    """Whether a test has a marker of ``ON_REQUEST`` and is not among those ``named`` on the command line."""
+    return name not in named and not markers.isdisjoint(ON_REQUEST)
 
 
 @pytest.fixture(scope="session")

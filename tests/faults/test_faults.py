@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import shutil
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pathfinder.core.io import DataError
+from tests.conftest import is_left_out
+from tests.faults import ledger
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
 from tests.faults.ledger import table
 from tests.faults.planting import plant
-from tests.faults.trial import Trial, differing, expected
+from tests.faults.trial import Trial, differing, expected, first_traceback, running
 
 ROOT = Path(__file__).resolve().parents[2]
 FAULTS = [fault for faults in GROUPS.values() for fault in faults]
@@ -77,6 +82,44 @@ def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
     assert (copy / fault.file).read_bytes() == before
 
 
+def test_a_flow_run_that_another_trial_left_is_known_by_its_name(tmp_path: Path) -> None:
+    assert running(tmp_path / "prefect.db") == set()
+    with contextlib.closing(sqlite3.connect(tmp_path / "prefect.db")) as database, database:
+        database.execute("create table flow_run (id text, state_type text)")
+        database.executemany(
+            "insert into flow_run values (?, ?)", [("a", "RUNNING"), ("b", "COMPLETED"), ("c", "PENDING")]
+        )
+    assert running(tmp_path / "prefect.db") == {"a", "c"}
+
+
+def test_a_ledger_adds_up_pieces_and_counts_a_repeated_trial_once(tmp_path: Path) -> None:
+    log, page = tmp_path / "logs/kills.jsonl", tmp_path / "page.md"
+    wrong = Trial(2, "disk full", 1.5, hit=True, ended=None, problems=["stuck"], seconds=1800.0)
+    ledger.append(log, 7, wrong)
+    ledger.append(log, 7, Trial(1, "flow", 1.0, hit=True, ended=-9, resumes=1, seconds=1800.0))
+    assert "2 runs with seed 7 in 1.0 hours" in ledger.summary(ledger.read(log))
+    assert "Run 2 of seed 7 (disk full): stuck." in ledger.summary(ledger.read(log))
+    ledger.append(log, 7, replace(wrong, ended=0, problems=[]))
+    page.write_text("before\n<!-- kills -->\nold\n<!-- /kills -->\nafter\n")
+    ledger.write_page(ledger.read(log), page)
+    text = page.read_text()
+    assert [number for _, number in ledger.read(log)] == [1, 2]
+    assert "| all | 2 | 2 | 1 | 1 | 0 | 0 |" in text
+    assert text.startswith("before\n<!-- kills -->\n2 runs with seed 7")
+    assert text.endswith("<!-- /kills -->\nafter\n")
+    assert "stuck" not in text
+    with log.open("a") as handle:
+        handle.write("{\n")
+    with pytest.raises(DataError, match=r"kills\.jsonl, line 4: no trial"):
+        ledger.read(log)
+
+
+def test_the_first_traceback_is_kept_with_its_surroundings() -> None:
+    lines = ["one", "two", "[even] Traceback (most recent call last):", "  File", "ValueError: odd", "Traceback (most"]
+    assert first_traceback(lines[:2]) == ""
+    assert first_traceback(lines).splitlines() == lines
+
+
 def test_the_table_counts_a_wrong_run_as_neither_right_nor_resumed() -> None:
     right, resumed = Trial(1, "flow", 0.0, hit=True, ended=0), Trial(2, "flow", 0.0, hit=True, ended=-9, resumes=1)
     wrong = Trial(3, "store killed", 0.0, hit=True, ended=1, resumes=3, traceback="Traceback", problems=["other bytes"])
@@ -96,6 +139,13 @@ def test_an_output_that_differs_or_is_missing_is_a_problem(tmp_path: Path) -> No
     (tmp_path / "out/total.txt").write_text("286\n")
     (tmp_path / "out/odd.txt").unlink()
     assert sorted(differing(tmp_path, 10)) == ["odd.txt", "total.txt"]
+
+
+def test_the_campaign_waits_until_it_is_asked_for() -> None:
+    campaign = "test_every_fault_is_noticed"
+    assert is_left_out(campaign, {"faults"}, set())
+    assert not is_left_out(campaign, {"faults"}, {campaign})
+    assert not is_left_out("test_a_name", {"slow"}, set())
 
 
 @pytest.mark.faults

@@ -69,10 +69,11 @@ def undisturbed(world: World) -> World:
     """Time a run without a fault; raises ``RuntimeError`` if it does not end right."""
     trial = Trial(0, "none", 0.0)
     project, count = _project(world, trial, random.Random(0))
+    before = _running(project, world)
     begun = time.monotonic()
     trial.ended = _finish(_start(project), [])
     seconds = time.monotonic() - begun
-    _check(trial, project, count, world)
+    _check(trial, project, count, world, before)
     if trial.ended or trial.problems:
         raise RuntimeError(f"a run without a fault failed: status {trial.ended}, {trial.problems}")
     return replace(world, usual_s=seconds)
@@ -83,6 +84,7 @@ def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) ->
     rng = random.Random(f"{seed}:{number}")
     trial = Trial(number, rng.choice(kinds), rng.uniform(0.0, world.usual_s))
     project, count = _project(world, trial, rng)
+    before = _running(project, world)
     begun = time.monotonic()
     lines: list[str] = []
     process = _start(project)
@@ -103,7 +105,7 @@ def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) ->
     trial.traceback = first_traceback(lines)
     if status != 0:
         trial.problems.append(f"status {status} after {trial.resumes} resumes: {' | '.join(lines[-3:])}")
-    _check(trial, project, count, world)
+    _check(trial, project, count, world, before)
     trial.seconds = time.monotonic() - begun
     return trial
 
@@ -204,8 +206,11 @@ def _no_orphans(trial: Trial, project: Project) -> None:
         trial.problems.append(f"orphans: {left}")
 
 
-def _check(trial: Trial, project: Project, count: int, world: World) -> None:
-    """Note every out, remote object, process and flow run that is not as after an undisturbed run."""
+def _check(trial: Trial, project: Project, count: int, world: World, before: set[str]) -> None:
+    """Note every out, remote object, process and flow run that is not as after an undisturbed run.
+
+    ``before`` are flow runs that other trials left running: they are not this one's problem.
+    """
     root = project.root
     trial.problems += [f"other bytes: {name}" for name in differing(root, count)]
     if not soon(lambda: not working_in(root), _SETTLE_S):
@@ -219,8 +224,8 @@ def _check(trial: Trial, project: Project, count: int, world: World) -> None:
             trial.problems.append(f"lost in the remote: {lost}")
         if not any(key.startswith("pathfinder/log/") for key in keys):
             trial.problems.append("no entry in the remote's log")
-    if _running(project, world):
-        trial.problems.append("a flow run stays Running")
+    if left := _running(project, world) - before:
+        trial.problems.append(f"stays Running: flow runs {sorted(left)}")
 
 
 def first_traceback(lines: Sequence[str]) -> str:
@@ -258,11 +263,16 @@ def _as_client(project: Project) -> Iterator[None]:
         os.environ.update(before)
 
 
-def _running(project: Project, world: World) -> int:
+def _running(project: Project, world: World) -> set[str]:
     """The flow runs that the project's server still regards as running."""
     home = server.home(project.root if "PREFECT_API_URL" not in project.environment else world.folder)
-    if not (home / "prefect.db").exists():
-        return 0
-    with contextlib.closing(sqlite3.connect(home / "prefect.db")) as database:
-        query = "select count(*) from flow_run where state_type in ('RUNNING', 'PENDING')"
-        return int(database.execute(query).fetchone()[0])
+    return running(home / "prefect.db")
+
+
+def running(path: Path) -> set[str]:
+    """The flow runs without a final state in the database of a Prefect server, which need not exist yet."""
+    if not path.exists():
+        return set()
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        query = "select id from flow_run where state_type in ('RUNNING', 'PENDING')"
+        return {str(name) for (name,) in database.execute(query)}
