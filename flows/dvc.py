@@ -37,6 +37,7 @@ _TRANSIENT = re.compile(
     r"|Network is unreachable|SlowDown|reduce your request rate|ServiceUnavailable|InternalError|RequestTimeout"
     r"|Too Many Requests"
 )
+_FULL = re.compile(r"disk I/O error|database or disk is full|No space left on device|File too large|quota exceeded")
 # What DVC says before it decides about a stage; everything after that may be the stage's own output.
 _STATES: tuple[tuple[str, State], ...] = (
     ("Stage '{}' didn't change", "up to date"),
@@ -60,7 +61,9 @@ class DvcError(PathfinderError, RuntimeError):
         self.transient = any(_TRANSIENT.search(line) for line in errors)
         blockers = [line for line in lines if _BLOCKER.match(line)]
         reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or f"exit code {code}"
-        super().__init__(f"`{' '.join(command)}` failed: {reason}")
+        is_full = _FULL.search(reason) and "free space" not in reason
+        remedy = "; free space on the disk (`df -h`, `ulimit -f`), then run again" if is_full else ""
+        super().__init__(f"`{' '.join(command)}` failed: {reason}{remedy}")
 
 
 class TimeLimitError(PathfinderError, RuntimeError):

@@ -51,6 +51,15 @@ def test_error_classes(project: Project, code: str, transient: bool) -> None:
         assert "error: params.yaml: rate is 2; expected at most 1 |" in str(caught.value)
 
 
+def test_a_full_disk_has_a_remedy_once() -> None:
+    printed = "ERROR: unexpected error - disk I/O error"  # what `dvc status` printed on one
+    assert str(DvcError(["status"], 255, printed)).endswith(
+        "; free space on the disk (`df -h`, `ulimit -f`), then run again"
+    )
+    told = "error: out.txt: No space left on device; free space on its disk (`df -h`), then run the command again"
+    assert str(DvcError(["repro"], 1, told)) == f"`repro` failed: {told}"
+
+
 def test_stopping_ends_the_stage_and_its_children(project: Project) -> None:
     project.trap(
         "numbers",
