@@ -11,13 +11,22 @@ import typer
 
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
 from pathfinder.core.io import DataError, read_json
+from pathfinder.lineage.verbs import completion
 from pathfinder.lineage.verbs.show import AsJson, show
 
 if TYPE_CHECKING:
     from flows.terminal import Outcome
 
 app = typer.Typer(cls=Verbs)
-Targets = Annotated[list[str] | None, typer.Argument(help="Stages or outputs (default: all).")]
+Targets = Annotated[
+    list[str] | None, typer.Argument(help="Stages or outputs (default: all).", autocompletion=completion.targets)
+]
+
+
+def _profiles(incomplete: str) -> list[str]:
+    from flows import profiles
+
+    return completion.offered(incomplete, profiles.names(Path.cwd()))
 
 
 @app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)
@@ -84,7 +93,9 @@ def plan(
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
     memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: this machine's.")] = 0.0,
     gpus: Annotated[int, typer.Option(help="With --gpu and --memory: the number of GPUs.", min=1)] = 1,
-    name: Annotated[str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.")] = "",
+    name: Annotated[
+        str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.", autocompletion=_profiles)
+    ] = "",
     every: Annotated[bool, typer.Option("--all", help="With --gpu: one line for each GPU profile.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -164,7 +175,10 @@ def pull(
 
 @app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
 def profile(
-    name: Annotated[str | None, typer.Argument(help="The profile to write to params.yaml (default: list all).")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="The profile to write to params.yaml (default: list all).", autocompletion=_profiles),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that was edited by hand.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -17,6 +17,7 @@ from pathfinder.lineage.formats import cli as formats
 from pathfinder.lineage.influence import cli as influence
 from pathfinder.lineage.records import cli as records
 from pathfinder.lineage.verbs import cli as verbs
+from pathfinder.lineage.verbs.completion import outs
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer(
@@ -29,7 +30,7 @@ app = typer.Typer(
 
 @app.command()
 def check(
-    path: Annotated[str | None, typer.Argument(help="An output (default: all).")] = None,
+    path: Annotated[str | None, typer.Argument(help="An output (default: all).", autocompletion=outs)] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Treat a stage without a signed record as an error.")
     ] = False,

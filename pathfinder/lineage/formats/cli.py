@@ -10,12 +10,16 @@ import typer
 
 from pathfinder.lineage.formats import Format
 from pathfinder.lineage.verbs.cli import At
+from pathfinder.lineage.verbs.completion import outs
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer()
 Target = Annotated[
     str | None,
-    typer.Argument(help="An output, such as models/full, or a figure, such as reports/tables.json#/results/0."),
+    typer.Argument(
+        help="An output, such as models/full, or a figure, such as reports/tables.json#/results/0.",
+        autocompletion=outs,
+    ),
 ]
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from pathfinder.lineage.verbs.completion import runs
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer()
@@ -14,7 +15,7 @@ app = typer.Typer()
 @app.command()
 def why(
     item: Annotated[str, typer.Argument(help="A ProcessBench item: ID or SUBSET/ID.")],
-    run: Annotated[str, typer.Option(help="The run whose decision is explained.")] = "full",
+    run: Annotated[str, typer.Option(help="The run whose decision is explained.", autocompletion=runs)] = "full",
     step: Annotated[
         int | None, typer.Option(help="A step, from 0 (default: the one that the item's verdict rests on).")
     ] = None,

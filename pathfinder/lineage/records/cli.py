@@ -8,10 +8,16 @@ from typing import Annotated
 import typer
 
 from pathfinder.lineage.verbs.cli import At
+from pathfinder.lineage.verbs.completion import offered, runs
 from pathfinder.lineage.verbs.show import AsJson, show
 
 app = typer.Typer()
+_BENCHMARKS = ("processbench", "prmbench", "search", "best_of_n_min", "sample")
 _HELP = "The id of a record or a line, a content id, licence:X, rater:X or source:X."
+
+
+def _benchmarks(incomplete: str) -> list[str]:
+    return offered(incomplete, _BENCHMARKS)
 
 
 @app.command()
@@ -31,8 +37,10 @@ def down(
 
 @app.command()
 def items(
-    benchmark: Annotated[str, typer.Argument(help="processbench, prmbench, search, best_of_n_min or sample.")],
-    system: Annotated[str, typer.Argument(help="A run, a published PRM or a judge.")],
+    benchmark: Annotated[
+        str, typer.Argument(help="processbench, prmbench, search, best_of_n_min or sample.", autocompletion=_benchmarks)
+    ],
+    system: Annotated[str, typer.Argument(help="A run, a published PRM or a judge.", autocompletion=runs)],
     item: Annotated[str | None, typer.Argument(help="One item (default: all).")] = None,
     wrong: Annotated[bool, typer.Option("--wrong", help="Only decisions that are not correct.")] = False,
     at: At = None,

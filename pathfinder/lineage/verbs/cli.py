@@ -9,6 +9,7 @@ import typer
 
 from pathfinder.core.io import DataError
 from pathfinder.core.text import printable
+from pathfinder.lineage.verbs import completion
 from pathfinder.lineage.verbs.show import AsJson, show, table
 
 app = typer.Typer()
@@ -33,7 +34,10 @@ def list_(
 def up(
     target: Annotated[
         str,
-        typer.Argument(help="An output, such as models/full, or a figure: reports/tables.json#/results/0. @REV too."),
+        typer.Argument(
+            help="An output, such as models/full, or a figure: reports/tables.json#/results/0. @REV too.",
+            autocompletion=completion.outs,
+        ),
     ],
     at: At = None,
     as_json: AsJson = False,
@@ -47,7 +51,13 @@ def up(
 
 @app.command()
 def view(
-    target: Annotated[str, typer.Argument(help="A stage, an output, a record's digest, or a value: FILE#/POINTER.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A stage, an output, a record's digest, or a value: FILE#/POINTER.",
+            autocompletion=completion.targets,
+        ),
+    ],
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -86,7 +96,7 @@ def diff(
 
 @app.command()
 def replay(
-    stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.")],
+    stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.", autocompletion=completion.stages)],
     at: At = None,
     as_json: AsJson = False,
 ) -> None:

@@ -1,0 +1,57 @@
+"""What a shell offers for arguments whose values are in the project: stages, outs and runs; nothing outside one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import typer
+
+from pathfinder.core.io import PathfinderError
+from pathfinder.provenance.pipeline import Stage, read_pipelines
+
+
+def stages(incomplete: str) -> list[str]:
+    """Stages with their variants, such as train@full."""
+    return offered(incomplete, _pipeline())
+
+
+def targets(context: typer.Context, incomplete: str) -> list[str]:
+    """Stages with and without their variants, and their outs.
+
+    Bash splits words at ``@``: after "train" and "@", only the variants are offered.
+    """
+    found = _pipeline()
+    before = [*(context.params.get("targets") or ())][-2:]
+    if before[1:] == ["@"]:
+        parts = (name.partition("@") for name in found)
+        return offered(incomplete, (variant for stage, _, variant in parts if stage == before[0]))
+    short = (name.partition("@")[0] for name in found)
+    return offered(incomplete, [*found, *short, *_outs(found)])
+
+
+def outs(incomplete: str) -> list[str]:
+    """Outs of the stages, such as models/full."""
+    return offered(incomplete, _outs(_pipeline()))
+
+
+def runs(incomplete: str) -> list[str]:
+    """The runs of the training, such as full."""
+    parts = (name.partition("@") for name in _pipeline())
+    return offered(incomplete, (variant for stage, _, variant in parts if stage == "train"))
+
+
+def offered(incomplete: str, known: Iterable[str]) -> list[str]:
+    """The values that begin with ``incomplete``, each once."""
+    return [value for value in dict.fromkeys(known) if value.startswith(incomplete)]
+
+
+def _outs(found: dict[str, Stage]) -> Iterable[str]:
+    return (path for stage in found.values() for path in stage.all_outs)
+
+
+def _pipeline() -> dict[str, Stage]:
+    with suppress(PathfinderError, OSError):
+        return read_pipelines(Path())
+    return {}
