@@ -1,4 +1,4 @@
-"""What a shell offers for arguments whose values are in the project: stages, outs and runs; nothing outside one."""
+"""Values that a shell offers for an argument: stages, outs and runs of the project in this folder."""
 
 from __future__ import annotations
 
