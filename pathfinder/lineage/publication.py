@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from pathfinder.core.io import DataError
+from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.evidence import record_of, statement_digest
 from pathfinder.lineage.history import MAIN_LOCK, read_lock
@@ -47,12 +48,13 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
     if patch:
         evidence[f"patches/{_digest(patch)}.patch"] = patch
     commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
+    branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
     keys = _own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
     lock = _lock(root, stages)
     evidence[f"locks/{_digest(lock)}.lock"] = lock
     manifest = {
-        "schema": 3,
+        "schema": 4,
         "dvc_lock": _digest(lock),
         "partial": stages is not None,
         "outs": outs,
@@ -60,6 +62,8 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "statements": statements,
         "commit": commit.strip() if commit else None,
         "tree": tree.strip() if tree else None,
+        "branch": branch.strip() if branch else None,
+        "profile": read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).exists() else None,
         "patch": _digest(patch) if patch else None,
         "key": key_id(keys[0]) if keys else None,
     }

@@ -61,11 +61,12 @@ class Manifest(Form):
     """What one run published: the digest of its dvc.lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
-    entry. A ``partial`` run names only its own stages, in a dvc.lock of its own. Schema 1 had neither records nor code,
-    schema 2 did not store dvc.lock.
+    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a dvc.lock of
+    its own. A dvc.lock has the parameters. Schema 1 had neither records nor code, schema 2 did not store dvc.lock,
+    schema 3 named neither branch nor profile.
     """
 
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=3)]
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=4)]
     dvc_lock: Sha256
     outs: dict[str, PublishedOut]
     partial: bool = False
@@ -73,6 +74,8 @@ class Manifest(Form):
     statements: dict[str, Sha256] = Field(default_factory=dict)
     commit: str | None = None
     tree: str | None = None
+    branch: str | None = None
+    profile: str | None = None
     patch: Sha256 | None = None
     key: Sha256 | None = None
 

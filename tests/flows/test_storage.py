@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from flows import storage
 from pathfinder.core.io import DataError
 from pathfinder.sources.remote import ENDPOINT, open_store
+from tests.flows.test_branch import git
 
 
 @pytest.fixture
@@ -73,3 +75,23 @@ def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert storage.is_pending(folder, "elsewhere")
     manifest = open_store(str(folder / "store/pathfinder")).read(f"manifests/{commit.manifest}.json")
     assert b'"out":{"md5":"0123456789abcdef0123456789abcdef","sha256":null,"size":3,"stage":"a"}' in manifest
+
+
+def test_a_manifest_names_the_state_of_the_code_and_the_lock_that_has_the_parameters(folder: Path) -> None:
+    git(folder, "init", "-q", "-b", "night")
+    (folder / "params.yaml").write_text("profile: small\ncount: 3\n")
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "small")
+    out = "{path: out, hash: md5, md5: 0123456789abcdef0123456789abcdef, size: 3}"
+    (folder / "dvc.lock").write_text(
+        f"schema: '2.0'\nstages:\n  a:\n    cmd: x\n    params: {{params.yaml: {{count: 3}}}}\n    outs:\n    - {out}\n"
+    )
+    commit = storage.publish(folder, "store")
+    store = open_store(str(folder / "store/pathfinder"))
+    manifest = json.loads(store.read(f"manifests/{commit.manifest}.json"))
+    named = {name: manifest[name] for name in ("commit", "branch", "profile")}
+    assert named == {"commit": git(folder, "rev-parse", "HEAD"), "branch": "night", "profile": "small"}
+    assert store.read(f"locks/{manifest['dvc_lock']}.lock") == (folder / "dvc.lock").read_bytes()
+    git(folder, "checkout", "-q", "--detach")
+    detached = storage.publish(folder, "store")
+    assert json.loads(store.read(f"manifests/{detached.manifest}.json"))["branch"] is None

@@ -63,7 +63,7 @@ def published() -> Iterator[tuple[str, Tampering]]:
 
     yield "remove the log and all manifests", remove
     for name, harm, expected in (
-        ("edit", lambda path: replace(path, '"schema":3', '"schema":3 '), ": sha256 is"),
+        ("edit", lambda path: replace(path, '"schema":4', '"schema":4 '), ": sha256 is"),
         ("delete", Path.unlink, f"{last}: names manifest"),
     ):
 
