@@ -39,6 +39,14 @@ RUNS = (
         f"{FLOWS}/test_branch.py::test_two_runs_and_a_person_keep_their_work",
     ),
     Fault(
+        "D2-manifest",
+        "the manifest of a run names neither lock, commit, branch nor profile",
+        "pathfinder/lineage/publication.py",
+        "    return manifest, evidence\n",
+        '    return manifest | dict.fromkeys(("commit", "branch", "profile")), {}\n',
+        f"{FLOWS}/test_storage.py::test_a_manifest_names_the_state_of_the_code_and_the_lock_that_has_the_parameters",
+    ),
+    Fault(
         "D3",
         "a restarted server gets a random port",
         "flows/server.py",
@@ -149,6 +157,22 @@ RUNS = (
         'kept.schedules if kept else deployment.get("schedules", [])',
         'deployment.get("schedules", [])',
         f"{FLOWS}/test_definition.py::test_an_active_schedule_stays_active",
+    ),
+    Fault(
+        "D12-pull",
+        "dvc pull asks for outs of the pretraining, which exist nowhere",
+        ".dvcignore",
+        "/infra/pretraining/dvc.yaml\n",
+        "",
+        f"{FLOWS}/test_dvc_commands.py::test_a_clone_pulls_and_shows_figures_and_changes",
+    ),
+    Fault(
+        "D12-metrics",
+        "the metrics are cached outs, so that a difference has no left side",
+        "dvc.yaml",
+        "metrics: [metrics/summary.json: {cache: false}]",
+        "metrics: [metrics/summary.json]",
+        f"{FLOWS}/test_dvc_commands.py::test_the_pipeline_lists_one_small_metrics_file_that_git_holds",
     ),
     Fault(
         "D13-lock",
