@@ -18,6 +18,7 @@ _REMEDIES = {
     errno.ENOSPC: _FREE,
     errno.EDQUOT: _FREE,
     errno.EFBIG: _FREE,
+    errno.EINTR: "run the command again",
     errno.EIO: "check the disk (`dmesg`), then run the command again",
     errno.EROFS: "use a folder that can be written",
     errno.EACCES: "correct its permissions",
@@ -40,7 +41,7 @@ def has_colour(stream: TextIO) -> bool:
 def plain_message(error: object) -> str | None:
     """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
 
-    An error of the disk, of permissions or of limits is told with the file and the remedy.
+    The message of an error of the disk, of permissions or of limits names the file and the remedy.
     """
     if isinstance(error, PathfinderError):
         return str(error)

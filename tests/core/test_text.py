@@ -55,7 +55,7 @@ def test_an_error_of_the_disk_is_one_line_with_the_file_and_the_remedy(
     assert line.endswith("run the command again")
 
 
-def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path: Path, full_disk: FullDisk) -> None:
+def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, full_disk: FullDisk) -> None:
     with pytest.raises(OSError, match="File too large") as caught, full_disk():
         write_text(tmp_path / "out.txt", "text")
     assert caught.value.filename == str(tmp_path / "out.txt")

@@ -1,7 +1,7 @@
 """Run the miniature pipeline under random faults, resume it, and compare: python -m tests.faults.kills --runs 100.
 
 Every run must end right or, resumed, with the bytes of an undisturbed run: no orphan, no stuck run, no object that the
-remote lacks, no flow run that stays Running. ``--seed`` and ``--only`` repeat a single trial. ``--log`` keeps the
+remote misses, no flow run that stays Running. ``--seed`` and ``--only`` repeat a single trial. ``--log`` keeps the
 trials of several commands, and ``--table`` shows them all. Exits with status 1 if something is wrong.
 """
 

@@ -173,7 +173,7 @@ def test_transient_failures_are_retried_and_others_stop_only_descendants(served:
     assert (ran.count("even"), ran.count("odd"), ran.count("total")) == (2, 1, 0)
     assert "odd cannot be" in output
     unprefixed = [line for line in output.splitlines() if not line.startswith(("[", "│", "┃", "┏", "┡", "├", "└"))]
-    assert unprefixed == [], "the end of a stage is told by lines of this project, without a traceback of Prefect"
+    assert unprefixed == [], "this project prints the end of a stage, and Prefect no traceback"
     assert output.count("[pathfinder] failed or not started: square@odd, total") == 1
     assert re.search(r"square@odd\s+│ failed", output)
     assert re.search(r"square@even\s+│ ran", output)
