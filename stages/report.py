@@ -1,8 +1,8 @@
 """Write the report: results with baselines and intervals, the paper's tables and ours, and an account of the data.
 
-Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench}, reports/validation{,_train};
-        params: profile, runs, baselines, critics, report
-Writes  reports/report.{html,md}, reports/tables.json, reports/plots/, metrics/summary.json
+Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench,manifest.json},
+        reports/validation{,_train}; params: profile, runs, baselines, critics, report
+Writes  reports/report.{html,md}, reports/tables.json, reports/plots/, reports/cards/<run>.md, metrics/summary.json
 Run     python -m stages.report
 
 ``python -m stages.report published`` is the stage of a profile without runs: it writes only the tables of published
@@ -22,15 +22,17 @@ from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
 from pathfinder.provenance.stage import stage
+from pathfinder.reporting.cards.card import card_of
 from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, summary_of, tables_of
 from pathfinder.reporting.index.write import write_index
-from pathfinder.reporting.names import PUBLISHED, TABLES
+from pathfinder.reporting.names import CARDS, PUBLISHED, TABLES
 from pathfinder.reporting.origins import digest_of_source
 from pathfinder.reporting.results import load_results
 
 REPORTS, SUMMARY = Path("reports"), Path("metrics/summary.json")
+MANIFEST = Path("artifacts/raw/manifest.json")
 GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
 
 
@@ -61,6 +63,11 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     with atomic_folder(REPORTS / "plots") as folder:
         for name, rows in plots_of(evidence).items():
             write_json(folder / f"{name}.json", rows)
+    manifest = read_json(MANIFEST) if MANIFEST.exists() else {}
+    with atomic_folder(CARDS) as folder:
+        for run in results.runs:
+            if run.name in results.train:
+                write_text(folder / f"{run.name}.md", card_of(run, results, manifest, evidence.is_toy))
 
 
 if __name__ == "__main__":

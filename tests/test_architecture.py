@@ -32,7 +32,7 @@ FENCE = {
     "boto3": r"pathfinder/sources/remote\.py",
     "botocore": r"pathfinder/sources/remote\.py",
     "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
-    "huggingface_hub": r"pathfinder/(core|sources)/hub\.py",
+    "huggingface_hub": r"pathfinder/((core|sources)/hub|lineage/hub/client)\.py",
     "math_verify": r"pathfinder/benchmarks/grading\.py",
     "pebble": r"pathfinder/benchmarks/grading\.py",
     "datasketch": r"pathfinder/data/overlap\.py",

@@ -21,6 +21,8 @@ MIXES = {"prm800k": "PRM800K only"}
 MISSING, NOT_APPLICABLE = "missing", "–"
 CONTROL = "random"
 TABLES = Path("reports/tables.json")
+CARDS = Path("reports/cards")
+"""The cards of the trained models, one Markdown file per run."""
 PUBLISHED = Path("reports/published.json")
 """The tables of a profile without runs."""
 TEXTS: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("texts.toml").read_text(encoding="utf-8"))

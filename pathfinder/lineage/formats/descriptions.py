@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import html
-import json
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pathfinder.core.io import DataError
@@ -12,6 +11,8 @@ from pathfinder.lineage import history
 from pathfinder.lineage.formats.artefacts import media_type
 from pathfinder.lineage.formats.identifiers import uri, uuid_of
 from pathfinder.lineage.formats.lineage import Lineage, Run, read_json_file, text_of
+from pathfinder.provenance.model_signature import MODELS
+from pathfinder.reporting.names import CARDS
 
 DESCRIPTION = "artifacts/export/croissant.json"
 """The description of the exported training set, without provenance: the export stage cannot know its own record."""
@@ -66,39 +67,35 @@ def croissant(lineage: Lineage) -> dict[str, Any]:
 def card(lineage: Lineage) -> str:
     """The card (Markdown with the Hub's header) of a model folder or of an exported data set, with its lineage.
 
-    A data set has a card already, to which the lineage is added. Raises ``DataError`` for any other target.
+    The pipeline writes both cards, and the lineage is added. Raises ``DataError`` for any other target, or if the card
+    is not here.
     """
     target = (lineage.target or "").rstrip("/")
     run = _maker(lineage, target)
-    if target.startswith("models/"):
-        return _model_card(lineage, target, run)
-    path = lineage.root / target / "README.md"
-    if not path.is_file():
-        raise DataError(
-            f"{target}: has no card; name a model, such as models/full, or an export, such as artifacts/export/trl"
+    is_model = target.startswith(MODELS)
+    path = CARDS / f"{PurePosixPath(target).name}.md" if is_model else Path(target) / "README.md"
+    if not (lineage.root / path).is_file():
+        remedy = (
+            "run the stage report, which writes the cards of models"
+            if is_model
+            else "name a model, such as models/full, or an export, such as artifacts/export/trl"
         )
-    return path.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + _lineage_text(lineage, target, run)
+        raise DataError(f"{target}: has no card ({path.as_posix()}); {remedy}")
+    text = (lineage.root / path).read_text(encoding="utf-8").rstrip("\n")
+    return f"{text}\n\n{_parameters(run) if is_model else ''}{lineage_section(lineage, target)}"
 
 
-def _model_card(lineage: Lineage, target: str, run: Run) -> str:
-    licences = sorted({str(source["licence"]) for source in lineage.sources.values()})
-    title = f"PathFinder process reward model: {PurePosixPath(target).name}"
-    params = "\n".join(f"| {_cell(key)} | {_cell(text_of(value))} |" for key, value in sorted(run.params.items()))
-    licence = licences[0].lower() if len(licences) == 1 else "other"
-    named = "" if len(licences) == 1 else "license_name: as-the-sources\n"
-    return (
-        "---\nlanguage: [en]\nlibrary_name: transformers\npipeline_tag: text-classification\n"
-        f"license: {json.dumps(licence)}\n{named}tags: [process-reward-model, mathematics, error-typing]\n---\n\n"
-        f"# {title}\n\n"
-        "A process reward model. It names the errors of each step of a mathematical solution (mathematics, "
-        "consistency) and rates the step.\n\n"
-        f"Licences of the sources, base model included: {', '.join(licences) or 'unknown'}.\n\n"
-        f"| parameter | value |\n| --- | --- |\n{params}\n\n" + _lineage_text(lineage, target, run)
-    )
+def _parameters(run: Run) -> str:
+    rows = "\n".join(f"| {_cell(key)} | {_cell(text_of(value))} |" for key, value in sorted(run.params.items()))
+    return f"## Parameters of the training\n\n| parameter | value |\n| --- | --- |\n{rows}\n\n"
 
 
-def _lineage_text(lineage: Lineage, target: str, run: Run) -> str:
-    """The digests that identify the history."""
+def lineage_section(lineage: Lineage, target: str) -> str:
+    """The section "Lineage" of a card: the digests that identify the history of an out, its files and the sources.
+
+    Raises ``DataError`` if no record tells how the out was made.
+    """
+    run = _maker(lineage, target)
     signed = f"signed statement {run.statement.sha256}" if run.statement else "no signed statement"
     files = [file for out in run.outputs.values() for file in out.leaves() if history.overlap(target, file.path)]
     rows = "\n".join(f"| {_cell(file.path)} | {file.size} | {file.sha256} |" for file in files if _is_listed(file.path))
@@ -112,7 +109,8 @@ def _lineage_text(lineage: Lineage, target: str, run: Run) -> str:
         f"record {run.record.digest}, {signed}.\n"
         f"The history behind it ({len(lineage.runs)} recorded stages) has the digest {lineage.digest}. "
         f"`pathfinder lineage check {target}` verifies it.\n\n"
-        f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{rows}\n" + (f"\nSources:\n\n{sources}\n" if sources else "")
+        f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{rows}\n"
+        + (f"\nSources that the history reads, those of the benchmarks included:\n\n{sources}\n" if sources else "")
     )
 
 

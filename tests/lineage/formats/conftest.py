@@ -38,7 +38,7 @@ if __name__ == "__main__":
 """
 _REPORT = f"""
 from pathlib import Path
-from pathfinder.core.io import read_json, write_json
+from pathfinder.core.io import read_json, write_json, write_text
 from pathfinder.provenance.stage import stage
 
 @stage
@@ -47,6 +47,7 @@ def main():
     score = {{"value": read_json(Path("metrics/train/full.json"))["loss"], "low": 0.1, "high": 0.9}}
     line = {{"system": "{HOSTILE}", "loss": score, "origins": {{"loss": {{"how": "copy", "of": [place]}}}}}}
     write_json(Path("reports/tables.json"), {{"results": [line]}})
+    write_text(Path("reports/cards/full.md"), "---\\nlicense: apache-2.0\\n---\\n\\n# A model\\n")
 
 if __name__ == "__main__":
     main()
@@ -60,7 +61,7 @@ _STAGES = f"""
   report:
     cmd: python -m stages.report
     deps: [metrics/train/full.json, metrics/train/plain.json, stages/report.py, pathfinder/core, infra/locks]
-    outs: [reports/tables.json]
+    outs: [reports/tables.json, reports/cards]
 """
 
 

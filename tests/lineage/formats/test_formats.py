@@ -172,16 +172,6 @@ def test_the_hub_reads_the_cards_and_they_name_the_record(target: str, kind: Any
     assert hashlib.sha256((study / file).read_bytes()).hexdigest() in read.text
 
 
-def test_a_hostile_licence_cannot_add_keys_to_the_card(study: Path) -> None:
-    history = read_lineage(study, "models/full")
-    hostile = "MIT\ntags: [official]\n---\n# not this"
-    history.sources["corpus"] = {**history.sources["corpus"], "licence": hostile}
-    read: Any = ModelCard(card(history))
-    data = read.data.to_dict()
-    assert data["license"] == hostile.lower()
-    assert data["tags"] == ["process-reward-model", "mathematics", "error-typing"]
-
-
 def test_a_target_limits_the_history(study: Path) -> None:
     history = read_lineage(study, "models/full")
     assert [run.name for run in history.runs] == ["download", "train@full"]
@@ -193,7 +183,8 @@ def test_a_target_limits_the_history(study: Path) -> None:
     ("arguments", "message"),
     [
         (["--format", "card"], "no target: no recorded stage made it; name an out"),
-        (["--format", "card", "reports/tables.json"], "has no card; name a model"),
+        (["--format", "card", "reports/tables.json"], "reports/tables.json/README.md); name a model"),
+        (["--format", "card", "models/plain"], "has no card (reports/cards/plain.md); run the stage report"),
         (["--format", "croissant", "models/full"], "croissant.json: no recorded stage made it"),
         (["--format", "prov", "nowhere"], "nowhere: not an output in dvc.lock"),
     ],

@@ -1,0 +1,1 @@
+"""Publishing a trained model and its training data on the Hub, with cards, signature and lineage."""

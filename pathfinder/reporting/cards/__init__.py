@@ -1,0 +1,1 @@
+"""The cards of trained models: description, training data, results, licences and limits."""

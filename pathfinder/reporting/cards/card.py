@@ -1,0 +1,137 @@
+"""The card of a model in the Hub's form: Markdown with a YAML header that has a ``model-index``.
+
+Source: the model card specification of the Hub (huggingface_hub, ``ModelCardData`` and ``EvalResult``). The header is
+plain YAML, and ``pathfinder publish`` has it read by those classes. The card has no date and no digest of a record, so
+equal metric files give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from pathfinder.core.runs import Run
+from pathfinder.pages.page import as_markdown_text, markdown_table
+from pathfinder.reporting.cards.figures import DATASETS, TOY, Figure, figures_of
+from pathfinder.reporting.names import MISSING, TEXTS, name_of
+from pathfinder.reporting.results import Results
+
+Manifest = Mapping[str, Mapping[str, Any]]
+FOLDERS = {"rlhflow_mistral": "mistral"}
+"""The folders of sources below artifacts/raw whose name is not that of their records' source."""
+_TASK = {"type": "text-classification", "name": "errors and correctness of the steps of a solution"}
+_HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
+
+
+def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str:
+    """The card of a trained run; ``manifest`` describes the sources (artifacts/raw/manifest.json).
+
+    ``is_toy`` says that the benchmarks are generated. Raises ``KeyError`` for a run without training metrics.
+    """
+    trained, texts = results.train[run.name], TEXTS["model_card"]
+    records = {FOLDERS.get(name, name): int(count) for name, count in trained["sources"].items() if count}
+    inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
+    figures = figures_of(results, run.name)
+    parts = [
+        f"# PathFinder process reward model: {run.name}",
+        f"{texts['what']} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
+        *([texts["toy"]] if is_toy else []),
+        "## Scoring with it",
+        texts["scoring"],
+        "## Training",
+        f"{_base(inputs)} It learnt from {trained['train_records']:,} labelled steps in "
+        f"{trained['optimiser_steps']:,} optimiser steps.",
+        markdown_table(("source", "steps", "location", "revision", "licence"), [*_rows(records, inputs)]),
+        texts["labels"],
+        "## Results of this model",
+        texts["results"],
+        markdown_table(("data set", "part", "figure", "decision rule", "percent", "place"), _results(figures, is_toy))
+        if figures
+        else f"{MISSING}: the benchmarks have not run.",
+        "## Licences",
+        _licences(inputs),
+        "## Limits",
+        texts["limits"],
+    ]
+    header = yaml.safe_dump(
+        _metadata(run, inputs, figures, manifest, is_toy), sort_keys=False, allow_unicode=True, width=120
+    )
+    return f"---\n{header}---\n\n" + "\n\n".join(parts) + "\n"
+
+
+def _base(inputs: Manifest) -> str:
+    base = inputs.get(_BASE)
+    if base is None:
+        return "The base model is not in the manifest of the sources."
+    revision = f" at {base['revision']}" if base["revision"] else ""
+    return as_markdown_text(f"The base model is {base['location']}{revision} (licence {base['licence']}).")
+
+
+def _rows(records: Mapping[str, int], inputs: Manifest) -> Iterator[tuple[str, ...]]:
+    for name, count in records.items():
+        source = inputs.get(name, {})
+        told = (str(source.get(key) or "–") for key in ("location", "revision", "licence"))
+        yield tuple(map(as_markdown_text, (name, f"{count:,}", *told)))
+
+
+def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
+    rows = [
+        (_dataset(figure, is_toy), figure.part or "all", figure.name, figure.rule, f"{figure.value:.1f}", figure.place)
+        for figure in figures
+    ]
+    return [tuple(map(as_markdown_text, row)) for row in rows]
+
+
+def _licences(inputs: Manifest) -> str:
+    told = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
+    duty = "Whoever uses the model must respect the licence of every source that went into it."
+    return f"{as_markdown_text(told or 'unknown')}. {duty}"
+
+
+def _dataset(figure: Figure, is_toy: bool) -> str:
+    return DATASETS[figure.benchmark] + TOY * is_toy
+
+
+def _metadata(
+    run: Run, inputs: Manifest, figures: Sequence[Figure], manifest: Manifest, is_toy: bool
+) -> dict[str, Any]:
+    """The header of the card."""
+    licences = sorted({str(source["licence"]) for source in inputs.values()})
+    single = len(licences) == 1 and licences[0] != "unknown"
+    found: dict[str, Any] = {"language": ["en"], "library_name": "transformers", "pipeline_tag": _TASK["type"]}
+    found |= {"license": licences[0].lower()} if single else {"license": "other", "license_name": "as-the-sources"}
+    found["tags"] = ["process-reward-model", "mathematics", "error-typing"]
+    on_hub = {name: str(source["location"]) for name, source in inputs.items() if source["kind"] == _HUB}
+    if base := on_hub.pop(_BASE, None):
+        found["base_model"] = base
+    if data := [where.removeprefix("datasets/") for name, where in on_hub.items() if name != _JUDGE]:
+        found["datasets"] = data
+    if figures:
+        found["model-index"] = [{"name": run.name, "results": _index(figures, manifest, is_toy)}]
+    return found
+
+
+def _index(figures: Sequence[Figure], manifest: Manifest, is_toy: bool) -> list[dict[str, Any]]:
+    """The results of the ``model-index``: one entry per data set and part, with a metric per decision rule."""
+    entries: dict[tuple[str, str], dict[str, Any]] = {}
+    for figure in figures:
+        key = figure.benchmark.key
+        entry = entries.setdefault(
+            (key, figure.part),
+            {"task": dict(_TASK), "dataset": _described(figure, manifest.get(key, {}), is_toy), "metrics": []},
+        )
+        file, _, pointer = figure.place.partition("#")
+        name = f"{figure.name} in percent ({figure.rule})"
+        place = {"file": file, "pointer": pointer}
+        entry["metrics"].append({"type": figure.kind, "value": figure.value, "name": name, "args": place})
+    return list(entries.values())
+
+
+def _described(figure: Figure, source: Mapping[str, Any], is_toy: bool) -> dict[str, Any]:
+    on_hub = source.get("kind") == _HUB and not is_toy
+    kind = str(source["location"]).removeprefix("datasets/") if on_hub else figure.benchmark.key + "-toy" * is_toy
+    found: dict[str, Any] = {"name": _dataset(figure, is_toy), "type": kind}
+    found |= {"config": figure.part} if figure.part else {}
+    return found | ({"revision": str(source["revision"])} if on_hub and source["revision"] else {})

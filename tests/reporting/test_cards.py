@@ -1,0 +1,99 @@
+"""The cards of models: the Hub's classes read them, and every figure is the one in the metric file it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from huggingface_hub import ModelCard
+
+from pathfinder.core.io import read_json
+from pathfinder.core.runs import parse_run
+from pathfinder.data.conversion import READERS
+from pathfinder.lineage.verbs.pointers import value_at
+from pathfinder.reporting.cards.card import FOLDERS, card_of
+from pathfinder.reporting.results import Results, load_results
+from tests.support.report_inputs import write_everything
+
+HUB = {"kind": "hub", "licence": "Apache-2.0", "revision": "a" * 40, "files": {}}
+SHIPPED = HUB | {"kind": "shipped", "revision": None}
+MANIFEST: dict[str, dict[str, Any]] = {
+    "prm800k": SHIPPED | {"location": "data/prm800k", "licence": "MIT"},
+    "mistral": HUB | {"location": "datasets/RLHFlow/Mistral-PRM-Data", "licence": "unknown"},
+    "math_shepherd": SHIPPED | {"location": "data/unused", "licence": "not used"},
+    "processbench": HUB | {"location": "datasets/Qwen/ProcessBench"},
+    "models/base": HUB | {"location": "Qwen/Qwen2.5-Math-7B-Instruct"},
+    "models/policy": HUB | {"location": "other/policy", "licence": "not used"},
+}
+
+
+@pytest.fixture
+def results(folder: Path) -> Results:
+    write_everything(("full",))
+    return load_results(Path("metrics"), (parse_run("full"),))
+
+
+def header(text: str) -> Any:
+    return ModelCard(text).data
+
+
+def test_every_result_is_the_value_at_the_place_that_it_names(results: Results) -> None:
+    found = header(card_of(parse_run("full"), results, MANIFEST, is_toy=False)).eval_results
+    assert {each.dataset_name for each in found} == {"ProcessBench", "PRMBench", "search problems"}
+    for each in found:
+        place = each.metric_args
+        assert each.metric_value == value_at(read_json(Path(place["file"])), place["pointer"], place["file"])
+        assert "/full.json" in place["file"]
+    names = {each.metric_name for each in found if each.dataset_config is None}
+    assert {"mean F1 in percent (labels only)", "mean F1 in percent (labels, then reward)"} <= names
+
+
+def test_the_card_names_base_model_data_and_the_licence_of_each_source_that_was_used(results: Results) -> None:
+    text = card_of(parse_run("full"), results, MANIFEST, is_toy=False)
+    data = header(text)
+    assert (data.license, data.license_name) == ("other", "as-the-sources")
+    assert data.base_model == "Qwen/Qwen2.5-Math-7B-Instruct"
+    assert data.datasets == ["RLHFlow/Mistral-PRM-Data"]
+    assert "prm800k: MIT; mistral: unknown; models/base: Apache-2.0." in text
+    assert "not used" not in text
+    benchmark = next(each for each in data.eval_results if each.dataset_name == "ProcessBench")
+    assert (benchmark.dataset_type, benchmark.dataset_revision) == ("Qwen/ProcessBench", "a" * 40)
+
+
+def test_generated_sets_are_called_toy_and_never_take_the_name_of_a_real_one(results: Results) -> None:
+    text = card_of(parse_run("full"), results, MANIFEST, is_toy=True)
+    found = header(text).eval_results
+    assert all("toy" in each.dataset_name and each.dataset_type.endswith("-toy") for each in found)
+    assert "This is a toy" in text
+    assert "Qwen/ProcessBench" not in text
+
+
+def test_one_licence_is_named_and_the_same_inputs_give_the_same_bytes(results: Results) -> None:
+    alike = {name: source | {"licence": "Apache-2.0"} for name, source in MANIFEST.items()}
+    texts = {card_of(parse_run("full"), results, alike, is_toy=False) for _ in range(2)}
+    assert header(texts.pop()).license == "apache-2.0"
+    assert not texts
+
+
+def test_a_hostile_licence_cannot_add_keys_or_markup(results: Results) -> None:
+    hostile = "MIT\ntags: [official]\n---\n# not this <script>"
+    alike = {name: source | {"licence": hostile} for name, source in MANIFEST.items()}
+    text = card_of(parse_run("full"), results, alike, is_toy=False)
+    data = header(text)
+    assert data.license == hostile.lower()
+    assert data.tags == ["process-reward-model", "mathematics", "error-typing"]
+    assert "<script>" not in text.partition("\n---\n")[2]
+    assert "\n# not this" not in text.partition("\n---\n")[2]
+
+
+def test_a_run_without_benchmarks_has_a_card_that_says_so(results: Results) -> None:
+    for name in ("processbench", "prmbench", "search"):
+        Path(f"metrics/{name}/full.json").unlink()
+    text = card_of(parse_run("full"), load_results(Path("metrics"), (parse_run("full"),)), {}, is_toy=False)
+    assert header(text).eval_results is None
+    assert "the benchmarks have not run" in text
+
+
+def test_the_folder_of_every_source_is_known() -> None:
+    assert {FOLDERS.get(source, source) for source in (name for _, name in READERS.values())} == READERS.keys()
