@@ -1,31 +1,58 @@
-"""A PRM on the benchmarks, by one call and with one form of result: a row per benchmark and decision rule.
+"""``pathfinder bench``: a PRM or a chat model on the benchmarks, with one form of result.
 
-ProcessBench and PRMBench give the rules "both" and "pass1" of a PathFinder-PRM. For a published PRM they give the rule
-of its "authors" and, if the benchmark's evaluator uses it differently, that of the "benchmark". Search gives the best
-of n by each rule on the solutions that the stage ``sample`` drew, next to pass@1, maj@n and pass@n. Nothing is
-written; the stages write predictions and metrics.
+On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" alone and, on
+PRMBench, "official" with the published prompt. A published PRM gives the rule of its "authors" and, if the benchmark's
+evaluator uses it differently, that of the "benchmark". A chat model that judges whole solutions gives the "repaired"
+and the "official" reading of its answers. ``bench_search`` has the rules of the search, ``bench_rows`` the rows.
+
+Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
+after an interruption. The answers of chat models are kept for good, because they cost money.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from pathfinder.benchmarks.bootstrap import INTERVALS
-from pathfinder.benchmarks.evaluation import BenchmarkName, read_evaluation
-from pathfinder.core.io import DataError, read_jsonl
-from pathfinder.core.progress import Progress
-from pathfinder.core.steps import PRM, Solution
-from pathfinder.policy.best_of_n import best_of_n, score_samples
+from pathfinder.baselines.evaluate import BaselineJob
+from pathfinder.baselines.named import Named
+from pathfinder.baselines.registry import system as system_named
+from pathfinder.bench_rows import Paper, Row, judged_rows
+from pathfinder.bench_search import SearchOptions, bench_search
+from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
+from pathfinder.core.io import DataError, digest_of
+from pathfinder.core.params import CriticSettings, Preset, Score
+from pathfinder.core.steps import Solution, StepScore
+from pathfinder.engines.workers import STATE, Job, chunk_folder
+from pathfinder.judge.critics import Critic, ask
 from pathfinder.prm import on_prmbench, rules
+from pathfinder.prm.readings import preset_of
+from pathfinder.prm.run_scores import ScoreJob, score_chunks, workers_of
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.tree.passes import Mode
 
-SAMPLES = Path("artifacts/predictions/sample.jsonl")
-_FIGURES = {"processbench": "mean F1", "prmbench": "PRMScore"}
 Name = Literal["processbench", "prmbench", "search"]
 BENCHMARKS: dict[str, Name] = {name: name for name in get_args(Name)}
-Verdicts = Iterator[tuple[str, list[list[bool] | None]]]
-"""For each decision rule, whether each step of each solution is correct; ``None`` for a solution without scores."""
+RULE_OF_PAPER = {"processbench": "pass1", "prmbench": "official"}
+"""The rules of the paper's figures of its own models: the published runners read only the labels."""
+Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
+Scores = list[list[StepScore]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to evaluate on: the folder of the benchmarks' folders, items per file (0: all), and rows per subset."""
+
+    data: Path
+    limit: int = 0
+    subsets: bool = False
+
+    def read(self, benchmark: BenchmarkName) -> Evaluation:
+        """The items of a benchmark; raises ``DataError`` for a bad row."""
+        return read_evaluation(benchmark, self.data / benchmark, self.limit)
 
 
 def parse_benchmarks(text: str) -> list[Name]:
@@ -36,77 +63,101 @@ def parse_benchmarks(text: str) -> list[Name]:
     return [BENCHMARKS[name] for name in names]
 
 
-def bench(prm: PRM, benchmark: Name, data: Path, limit: int = 0, system: str | None = None) -> Iterator[dict[str, Any]]:
-    """Score a benchmark; ``data`` is the folder of the benchmarks' folders, ``limit`` the items per file (0: all).
+def bench_prm(
+    model: Named, names: Sequence[Name], selection: Selection, search: SearchOptions, url: str | None = None
+) -> list[Row]:
+    """Evaluate a PRM, on every GPU of this machine or behind the server at ``url``.
 
-    Yields a row ``{"benchmark", "rule", "figure", "value", "low", "high", "items"}`` per rule, in percent with a 95 %
-    interval. ``system`` is the published PRM that ``prm`` is. Raises ``DataError`` for a bad row of the benchmark, or
-    if there are no samples for search.
+    Raises ``DataError`` for a bad row of a benchmark, or a model, policy or server that does not fit.
     """
-    return _search(prm, limit) if benchmark == "search" else _judge(prm, benchmark, data / benchmark, limit, system)
+    scoring = model.settings(url).model_copy(update={"processes": 0})
+    identity = {"model": digest_path(model.folder).sha256, "dtype": model.dtype, "system": model.system}
+    kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
+    rows: list[Row] = []
+    for name in names:
+        if name == "search":
+            data = selection.data / name
+            rows += bench_search(model, scoring, data, selection.limit, search, kept, selection.subsets)
+            continue
+        evaluation = selection.read(name)
+        judged = _published if model.system else _ours
+        for rule, verdicts in judged(model, evaluation, scoring, f"{kept}/{name}"):
+            compared = Paper(model.titles, _rule_of_paper(model, name))
+            rows += judged_rows(evaluation, rule, evaluation.answers(verdicts), compared, selection.subsets)
+    shutil.rmtree(STATE / kept, ignore_errors=True)
+    return rows
 
 
-def _judge(
-    prm: PRM, benchmark: BenchmarkName, folder: Path, limit: int, system: str | None
-) -> Iterator[dict[str, Any]]:
-    evaluation = read_evaluation(benchmark, folder, limit)
-    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
-    for rule, verdicts in _published(prm, benchmark, solutions, system) if system else _ours(prm, benchmark, solutions):
-        answers: list[Any] = evaluation.answers(verdicts)
-        metrics = evaluation.summary(answers, INTERVALS)
-        value = metrics[evaluation.headline_key]
-        yield _row(benchmark, rule, _FIGURES[benchmark], value, metrics["interval"], len(answers))
+def bench_critic(
+    critic: Critic, names: Sequence[Name], selection: Selection, settings: CriticSettings, served: str = ""
+) -> list[Row]:
+    """Evaluate a chat model as a judge of whole solutions; ``served`` is its name at the servers, if different.
+
+    Raises ``DataError`` for "search" and for a server without the model, and otherwise as ``ask`` does.
+    """
+    rows: list[Row] = []
+    for name in names:
+        if name == "search":
+            raise DataError(
+                "--on search: a judge of whole solutions scores no steps, so it cannot guide a search; use "
+                "processbench, prmbench"
+            )
+        evaluation = selection.read(name)
+        asked = ask(critic, evaluation, settings, served)
+        readings: tuple[Preset, ...] = ("repaired", "official")
+        for rule in readings:
+            answers = [answer for _, answer in asked.read(evaluation, rule)]
+            rows += judged_rows(evaluation, rule, answers, Paper(critic.titles, "official"), selection.subsets)
+    return rows
 
 
-def _ours(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution]) -> Verdicts:
-    with _progress(benchmark, solutions) as progress:
-        scores = prm.score(solutions, progress.advance)
-    if benchmark == "processbench":
+def _rule_of_paper(model: Named, benchmark: BenchmarkName) -> str:
+    """The paper takes the figures of published PRMs from the benchmarks' own evaluators."""
+    if model.system is None:
+        return RULE_OF_PAPER[benchmark]
+    return system_named(model.system).conventions(benchmark)[-1]
+
+
+Verdicts = Iterator[tuple[str, list[list[bool] | None]]]
+"""For each decision rule, whether each step of each solution is correct; ``None`` for a solution without scores."""
+
+
+def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Verdicts:
+    both = _scored(model, evaluation, scoring, kept, "default", Mode.BOTH)
+    if isinstance(evaluation, ProcessBenchEvaluation):
         for rule in rules.RULES:
-            yield rule, [[rules.is_correct(step, rule) for step in steps] or None for steps in scores]
+            yield rule, [[rules.is_correct(step, rule) for step in steps] or None for steps in both]
         return
-    for rule in on_prmbench.RULES[:2]:  # the third needs another prompt
-        yield rule, [[on_prmbench.is_correct(step, rule, 0.5) for step in steps] or None for steps in scores]
+    official = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
+    for rule in on_prmbench.RULES:
+        found = official if rule == "official" else both
+        yield rule, [[on_prmbench.is_correct(step, rule, 0.5) for step in steps] or None for steps in found]
 
 
-def _published(prm: PRM, benchmark: BenchmarkName, solutions: Sequence[Solution], system: str) -> Verdicts:
-    from pathfinder.baselines.registry import system as system_named
-    from pathfinder.baselines.scorer import BaselineScorer
-
-    published = system_named(system)
-    if not isinstance(prm, BaselineScorer):
-        raise TypeError(f"{system} is not the open PRM")
-    for convention in published.conventions(benchmark):
-        method = published.method(benchmark, convention)
-        with _progress(f"{benchmark}, {convention}", solutions) as progress:
-            scores = prm.using(method).score(solutions, progress.advance)
-        yield convention, [method.rule.verdicts([s.reward for s in steps]) if steps else None for steps in scores]
+def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, preset: str, mode: Mode) -> Scores:
+    name = evaluation.benchmark
+    job = ScoreJob(model.folder, scoring, preset, mode, None)
+    title = name if preset == "default" else f"{name}, rule official"
+    return next(_chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode}))
 
 
-def _progress(title: str, solutions: Sequence[Solution]) -> Progress:
-    return Progress(title, len(solutions), "solutions")
+def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Verdicts:
+    name, system = evaluation.benchmark, system_named(model.system or "")
+    conventions = system.conventions(name)
+    job = BaselineJob(system, model.folder, name, scoring)
+    titles = {f"{name}, rule {convention}": f"{convention}-" for convention in conventions}
+    for convention, scores in zip(conventions, _chunks(job, evaluation, scoring, kept, titles, {}), strict=True):
+        rule = system.method(name, convention).rule
+        yield convention, [rule.verdicts([step.reward for step in steps]) if steps else None for steps in scores]
 
 
-def _search(prm: PRM, limit: int) -> Iterator[dict[str, Any]]:
-    if not SAMPLES.exists():
-        raise DataError(f"{SAMPLES} does not exist; run the stage sample with `pathfinder run sample`")
-    by_set: dict[str, list[dict[str, Any]]] = {}
-    for _, row in read_jsonl(SAMPLES):
-        by_set.setdefault(row["set"], []).append(row)
-    samples = [row for rows in by_set.values() for row in rows[: limit or None]]
-    _, figures = best_of_n(samples, score_samples(prm, samples), INTERVALS)
-    for rule, value in figures["average"].items():
-        yield _row("search", rule, "accuracy", value, figures["intervals"][rule], len(samples))
-
-
-def _row(benchmark: str, rule: str, figure: str, value: float, interval: Sequence[float], items: int) -> dict[str, Any]:
-    low, high = interval
-    return {
-        "benchmark": benchmark,
-        "rule": rule,
-        "figure": figure,
-        "value": value,
-        "low": low,
-        "high": high,
-        "items": items,
-    }
+def _chunks(
+    job: Job, evaluation: Evaluation, scoring: Score, kept: str, titles: dict[str, str], identity: dict[str, Any]
+) -> Iterator[Scores]:
+    """The scores of all solutions, once per title of a progress bar and prefix of the chunks' names."""
+    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    content = identity | {"solutions": digest_of([asdict(solution) for solution in solutions])}
+    folder = chunk_folder(kept, content, [])
+    with workers_of(job, scoring, lambda: None, served=isinstance(job, ScoreJob)) as workers:
+        for title, prefix in titles.items():
+            yield score_chunks(workers, folder, solutions, title, prefix)

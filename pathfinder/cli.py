@@ -11,9 +11,11 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from pathfinder.bench_cli import Precision, Revision, System, bench
 from pathfinder.core.io import DataError
 from pathfinder.core.text import errors_without_traceback, has_colour
 from pathfinder.lineage import __main__ as audit
+from pathfinder.lineage.hub.cli import publish
 from pathfinder.lineage.influence.cli import why
 from pathfinder.lineage.verbs.show import AsJson, AsJsonLines, show, show_row
 
@@ -67,15 +69,13 @@ def options(
 Benchmark = Literal["processbench", "prmbench"]
 Rules = Literal["repaired", "official"]
 Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
-Limit = Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")]
 Model = Annotated[
-    str, typer.Option(help="Folder of the PRM, or a repository of the Hub such as declare-lab/PathFinder-PRM-7B.")
+    str,
+    typer.Option(
+        help="Folder of the PRM, a repository of the Hub such as declare-lab/PathFinder-PRM-7B, or the name of a "
+        "published PRM such as qwen-prm (docs/baselines.md)."
+    ),
 ]
-Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: that of its files.")
-]
-System = Annotated[str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).")]
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -214,73 +214,7 @@ def serve(
         uvicorn.Server(uvicorn.Config(make_app(batcher, model), log_level="warning")).run(sockets=[socket])
 
 
-@app.command(rich_help_panel=BENCHMARKS)
-def bench(
-    model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
-    on: Annotated[str, typer.Option(help="Benchmarks, separated by commas.")] = "processbench,prmbench",
-    revision: Revision = None,
-    dtype: Precision = "auto",
-    system: System = None,
-    data: Annotated[Path, typer.Option(help="The folder of the benchmarks' folders.")] = Path("artifacts/raw"),
-    limit: Limit = 0,
-    as_json: AsJson = False,
-) -> None:
-    """Evaluate a PRM on processbench, prmbench and search: a row per decision rule, in percent with 95 % intervals.
-
-    search is the best of n on the solutions that the stage sample drew. Writes no file.
-    """
-    from pathfinder.baselines.named import open_named
-    from pathfinder.bench import bench, parse_benchmarks
-    from pathfinder.lineage.verbs.show import table
-
-    names = parse_benchmarks(on)
-    with open_named(model, revision, dtype, system=system) as prm:
-        rows = [row for name in names for row in bench(prm, name, data, limit, system)]
-    texts = [{key: f"{cell:.1f}" if isinstance(cell, float) else cell for key, cell in row.items()} for row in rows]
-    show(rows, as_json, table(texts))
-
-
-@app.command(rich_help_panel=BENCHMARKS)
-def critic(
-    benchmark: Annotated[Benchmark, typer.Argument(help="The benchmark to judge.")],
-    model: Annotated[str, typer.Option(help="A chat model: one of docs/critics.md or any other.")],
-    url: Annotated[list[str], typer.Option(help="An OpenAI-compatible server (…/v1); repeat it for equal servers.")],
-    served: Annotated[str, typer.Option(help="The model's name at the server (default: its own name).")] = "",
-    votes: Annotated[int, typer.Option(min=0, help="Answers per solution; 0: as published.")] = 0,
-    preset: Annotated[Rules, typer.Option(help="Rules for reading the answers.")] = "repaired",
-    data: Data = None,
-    limit: Limit = 0,
-    answer_tokens: Annotated[int, typer.Option(min=0, help="Most tokens per answer; 0: as published.")] = 0,
-    concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls per server.")] = 32,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per call.")] = 600.0,
-    retries: Annotated[int, typer.Option(min=0, help="Retries per call.")] = 6,
-    max_calls: Annotated[int, typer.Option(min=0, help="Budget of calls over all runs; 0: no limit.")] = 0,
-    max_tokens: Annotated[int, typer.Option(min=0, help="Budget of tokens over all runs; 0: no limit.")] = 0,
-    max_hours: Annotated[float, typer.Option(min=0.0, help="Budget of hours for this run; 0: no limit.")] = 0.0,
-    price: Annotated[float, typer.Option(min=0.0, help="Price per million tokens, for the cost estimate.")] = 0.0,
-) -> None:
-    """Evaluate a chat model as a judge of whole solutions. The server's key is read from OPENAI_API_KEY.
-
-    Writes predictions and metrics.
-    """
-    from pathfinder.benchmarks.bootstrap import INTERVALS
-    from pathfinder.core.params import CriticSettings
-    from pathfinder.judge.critics import critic_named, criticise
-
-    settings = CriticSettings(
-        base_urls=url,
-        votes=votes,
-        preset=preset,
-        concurrency=concurrency,
-        timeout_s=timeout,
-        retries=retries,
-        max_calls=max_calls,
-        max_tokens_total=max_tokens,
-        max_hours=max_hours,
-        price_per_million_tokens=price,
-    )
-    judge = critic_named(model, answer_tokens)
-    typer.echo(criticise(judge, benchmark, _folder(data, benchmark), settings, INTERVALS, limit, served))
+app.command(rich_help_panel=BENCHMARKS)(bench)
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -313,6 +247,7 @@ def grade(
 
 app.command(rich_help_panel=AUDIT)(audit.record)
 app.command(rich_help_panel=AUDIT)(why)
+app.command(rich_help_panel=AUDIT)(publish)
 app.add_typer(audit.app, name="lineage", rich_help_panel=AUDIT)
 
 

@@ -38,7 +38,7 @@ def main() -> None:
     each, check = policy_cards(settings), partial(require, "sample", params, {"policy": POLICY})
     with (
         policy_servers(settings, params.score.processes if each else 1, each, check) as (urls, count),
-        Workers(SampleJob(params, urls), count, each) as workers,
+        Workers(SampleJob(settings, urls), count, each) as workers,
     ):
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "sample")
     rows, failures = grade_all(loaded.items, drawn)

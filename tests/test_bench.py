@@ -1,29 +1,52 @@
-"""`pathfinder bench` gives the figures that scoring and grading give, in one form for every benchmark."""
+"""`pathfinder bench` gives the figures that scoring and grading give, in one form for every benchmark and model."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
-from pathfinder.benchmarks.evaluation import BenchmarkName
+from pathfinder.bench_rows import Paper, Row, judged_rows, search_rows
+from pathfinder.bench_search import SETTINGS
+from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
 from pathfinder.cli import app
 from pathfinder.core.io import write_jsonl
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.prm.scoring import Scorer
+from pathfinder.sources.named_models import PUBLISHED
+from tests.baselines.model_folders import FOLDERS
 from tests.prm.test_scoring import save_prm
+from tests.support.hub_server import HubServer, hub_server
 from tests.support.report_inputs import write_benchmarks
+from tests.support.servers import JudgeServer, judge_server
 
 CLI = CliRunner()
-KEYS = ["benchmark", "rule", "figure", "value", "low", "high", "items"]
+ROOT = Path(__file__).resolve().parent.parent
+KEYS = ["benchmark", "rule", "subset", "figure", "n", "value", "low", "high", "paper", "note"]
+RULES = [("processbench", "both"), ("processbench", "pass1"), ("prmbench", "both"), ("prmbench", "pass1")]
+RULES += [("prmbench", "official")]
 
 
 def run(*words: str) -> str:
     done = CLI.invoke(app, list(words))
     assert done.exit_code == 0, done.output
     return done.stdout
+
+
+def rows_of(*words: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(run("bench", *words, "--json"))
+    assert all(list(row) == KEYS for row in rows)
+    return rows
 
 
 @pytest.fixture
@@ -35,37 +58,198 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
-    rows = json.loads(run("bench", "model", "--json"))
-    assert [list(row) for row in rows] == [KEYS] * 4
-    found = {(row["benchmark"], row["rule"]): row for row in rows}
-    assert [row["items"] for row in rows] == [60, 60, 20, 20]
-    figures: dict[BenchmarkName, str] = {"processbench": "mean_f1", "prmbench": "overall"}
-    for benchmark, key in figures.items():
-        for mode, rule in (("both", "both"), ("pass1", "pass1")):
-            files = sorted((folder / "artifacts/raw" / benchmark).iterdir())
-            given = [run("score", str(file), "--model", "model", "--as", benchmark, "--mode", mode) for file in files]
-            Path("predictions.jsonl").write_text("".join(given))
-            graded = grade(benchmark, Path("predictions.jsonl"), folder / "artifacts/raw" / benchmark, "repaired")
-            row = found[benchmark, rule]
-            assert row["value"] == pytest.approx(graded[key], abs=1e-9)
-            assert row["low"] <= row["value"] <= row["high"]
-    assert run("bench", "model", "--on", "prmbench", "--limit", "5").splitlines()[0].split() == KEYS
+    rows = rows_of("model", "--subsets")
+    found = {(row["benchmark"], row["rule"], row["subset"]): row for row in rows}
+    assert list(dict.fromkeys(key[:2] for key in found)) == RULES
+    assert {key[2] for key in found} == {"all", "gsm8k", "math", "circular"}
+    assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
+    figures: dict[BenchmarkName, tuple[str, str, str]] = {
+        "processbench": ("mean_f1", "subsets", "f1"),
+        "prmbench": ("overall", "classes", ""),
+    }
+    for benchmark, rule in RULES:
+        asked = {"both": ["--mode", "both"], "pass1": ["--mode", "pass1"]}
+        asked["official"] = ["--mode", "pass1", "--preset", "official-prmbench"]
+        files = sorted((folder / "artifacts/raw" / benchmark).iterdir())
+        given = [run("score", str(file), "--model", "model", "--as", benchmark, *asked[rule]) for file in files]
+        Path("predictions.jsonl").write_text("".join(given))
+        name: BenchmarkName = "processbench" if benchmark == "processbench" else "prmbench"
+        graded = grade(name, Path("predictions.jsonl"), folder / "artifacts/raw" / benchmark, "repaired")
+        whole, parts, key = figures[name]
+        assert found[benchmark, rule, "all"]["value"] == pytest.approx(graded[whole], abs=1e-9)
+        for part, value in graded[parts].items():
+            expected = value[key] if key else value
+            assert found[benchmark, rule, part]["value"] == pytest.approx(expected, abs=1e-9)
+    assert [found[b, r, "all"]["n"] for b, r in RULES] == [60, 60, 20, 20, 20]
+    assert not list(Path(".pathfinder/bench").iterdir()), "kept work of a finished command"
 
 
-def test_search_is_the_best_of_the_sampled_solutions(folder: Path) -> None:
-    texts = ["a\n\nThe answer is 1.", "b\n\nThe answer is 2."]
-    row: dict[str, Any] = {"set": "math", "question": "q", "solutions": texts, "answers": ["1", "2"]}
-    row |= {"right": [True, True], "majority_right": True}
-    write_jsonl(Path("artifacts/predictions/sample.jsonl"), [row | {"id": number} for number in range(3)])
-    rows = json.loads(run("bench", "model", "--on", "search", "--limit", "2", "--json"))
-    assert {"pass@1", "min", "product", "last", "mean"} <= {each["rule"] for each in rows}
-    assert {(each["value"], each["items"]) for each in rows} == {(100.0, 2)}
+def test_the_table_says_once_why_it_has_no_figure_of_the_paper(folder: Path) -> None:
+    head, *rest = run("bench", "model", "--on", "prmbench", "--limit", "5").splitlines()
+    assert head.split() == ["benchmark", "rule", "subset", "figure", "n", "%", "95", "%", "interval"]
+    assert [line.split()[1] for line in rest[:-1]] == ["both", "pass1", "official"]
+    assert rest[-1] == "No figure of the paper is shown: the paper has no figure of this system."
 
 
-def test_an_unknown_benchmark_and_absent_samples_are_named(folder: Path) -> None:
-    done = CLI.invoke(app, ["bench", "model", "--on", "prmbench,mmlu"])
-    assert done.exit_code == 1
-    assert "unknown benchmark 'mmlu'; use processbench, prmbench, search" in done.output
-    done = CLI.invoke(app, ["bench", "model", "--on", "search"])
-    assert done.exit_code == 1
-    assert "run the stage sample with" in done.output
+def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[int] = []
+    score = Scorer.score
+
+    def counted(scorer: Scorer, solutions: Any, *rest: Any) -> Any:
+        scored.append(len(solutions))
+        return score(scorer, solutions, *rest)
+
+    monkeypatch.setattr(Scorer, "score", counted)
+    shutil.move("artifacts/raw/prmbench", "elsewhere")
+    assert CLI.invoke(app, ["bench", "model"]).exit_code == 1
+    assert scored == [60]
+    shutil.move("elsewhere", "artifacts/raw/prmbench")
+    assert len(rows_of("model")) == 5
+    assert scored == [60, 20, 20], "ProcessBench is not scored again"
+
+
+def test_the_published_checkpoint_is_evaluated_by_one_command(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files come from a stand-in for the Hub, in the published form: without a description of ours."""
+    asked = ("--on", "prmbench", "--limit", "15")
+    expected = [row["value"] for row in rows_of("model", *asked)]
+    (folder / "model" / MODEL_FILE).unlink()
+    published, hub = PUBLISHED["pathfinder-prm-7b"], HubServer()
+    hub.add(published.name, folder / "model", commit=published.revision)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with hub_server(hub):
+        hub.lead_here(monkeypatch, tmp_path / "home")
+        rows = rows_of(published.name, *asked)
+    assert [row["value"] for row in rows] == expected
+    assert {row["note"] for row in rows} == {"other items: 15, in the paper 6,216"}
+
+
+def test_a_published_prm_gives_the_rules_of_its_authors_and_of_the_benchmark(folder: Path) -> None:
+    FOLDERS["skywork"](Path("skywork-folder"))
+    rows = rows_of("skywork-folder", "--system", "skywork")
+    assert [(row["benchmark"], row["rule"]) for row in rows] == [
+        ("processbench", "authors"),
+        ("prmbench", "authors"),
+        ("prmbench", "benchmark"),
+    ]
+
+
+def answer(prompt: str, seed: int) -> str:
+    """A policy that says 7, after a step or two."""
+    return "So we add.\n\n" if seed % 3 and "So we add." not in prompt else "The answer is \\boxed{7}."
+
+
+@pytest.fixture
+def problems(folder: Path) -> str:
+    write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}, {"problem": "1 + 1?", "answer": 2}])
+    return "mine.jsonl"
+
+
+def test_search_with_a_policy_behind_a_server(problems: str) -> None:
+    asked = ("model", "--on", "search", "--problems", problems, "--candidates", "2", "--subsets")
+    with judge_server(JudgeServer(answer)) as server:
+        rows = rows_of(*asked, "--policy-url", server.url)
+    rules = ["prm@2 repaired", "pass@1", "maj@2", "pass@2"]
+    rules += [f"best of 2: {rule}" for rule in ("min", "product", "last", "mean")]
+    assert [(row["rule"], row["subset"]) for row in rows] == [
+        (rule, part) for rule in rules for part in ("all", "mine")
+    ]
+    found = {row["rule"]: row["value"] for row in rows if row["subset"] == "all"}
+    assert found["prm@2 repaired"] == 50.0
+    assert found["pass@2"] <= 50.0
+    assert {row["n"] for row in rows} == {2}
+
+
+def test_search_with_a_policy_in_this_process(world: Path, problems: str) -> None:
+    sets = {path.name: path.read_text().splitlines()[:2] for path in sorted((world / "search").iterdir())[:2]}
+    Path("sets").mkdir()
+    for name, lines in sets.items():
+        (Path("sets") / name).write_text("\n".join(lines))
+    rows = rows_of(
+        *("model", "--on", "search", "--problems", "sets", "--candidates", "2", "--limit", "1", "--subsets"),
+        *("--policy", str(world / "models/base"), "--rules", "official"),
+    )
+    assert rows[0]["rule"] == "prm@2 official"
+    assert {row["subset"] for row in rows} == {"all", *(name.partition(".")[0] for name in sets)}
+    assert {row["n"] for row in rows} == {1, 2}
+    assert {row["note"] for row in rows} == {"the paper has no figure of this system"}
+
+
+def test_the_search_has_the_settings_of_the_paper() -> None:
+    theirs = yaml.safe_load((ROOT / "infra/profiles/paper.yaml").read_text())["search"]
+    differing = {name for name, value in SETTINGS.items() if value != theirs[name]}
+    assert differing == {"engine", "base_url", "sets", "width"}, "a beam's width has no effect on a greedy search"
+    assert theirs["n"] == 8
+
+
+def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
+    for words, message in (
+        (["model", "--on", "prmbench,mmlu"], "unknown benchmark 'mmlu'; use processbench, prmbench, search"),
+        (["model", "--on", "search"], "none of the six search sets; name another folder"),
+        (["model", "--on", "search", "--problems", "no.jsonl"], "no.jsonl: no such file"),
+        (["model", "--on", "search", "--problems", "mine.jsonl"], "--policy Qwen/Qwen2.5-7B-Instruct"),
+        (["model", "--url", "http://a/v1", "--url", "http://b/v1"], "a PRM is scored behind one server"),
+        (["critic:GPT-4o"], "name the server of the model"),
+        (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
+        (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
+        (["nobody"], "name a model folder, a repository of the Hub such as owner/name, or one of pathfinder-prm-7b"),
+    ):
+        write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}])
+        done = CLI.invoke(app, ["bench", *words])
+        assert done.exit_code == 1, words
+        assert re.search(re.escape(message), done.output), done.output
+
+
+SIZES = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
+
+
+@pytest.fixture(scope="module")
+def processbench() -> ProcessBenchEvaluation:
+    """As many items as ProcessBench has."""
+    items = [
+        ProcessBenchItem(subset, str(at), "p", ("a",), at % 2 - 1, None, "")
+        for subset, size in SIZES.items()
+        for at in range(size)
+    ]
+    return ProcessBenchEvaluation(Loaded(items, len(items), {}, {}))
+
+
+def compared(evaluation: Any, rule: str, paper: Paper, subsets: bool = False) -> Iterator[Row]:
+    answers = [item.label if hasattr(item, "label") else [True] for item in evaluation.items]
+    return judged_rows(evaluation, rule, answers, paper, subsets)
+
+
+def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(processbench: ProcessBenchEvaluation) -> None:
+    paper = Paper(("PathFinder-PRM-7B",), "pass1")
+    rows = list(compared(processbench, "pass1", paper, subsets=True))
+    assert [(row.subset, row.n, row.paper, row.note) for row in rows] == [
+        ("all", 3400, 69.5, ""),
+        ("gsm8k", 400, 77.9, ""),
+        ("math", 1000, 75.3, ""),
+        ("olympiadbench", 1000, 65.0, ""),
+        ("omnimath", 1000, 59.7, ""),
+    ]
+    (row,) = compared(processbench, "both", paper)
+    assert (row.paper, row.note) == (None, "the paper's rule is pass1")
+    (row,) = compared(processbench, "pass1", Paper(("PathFinder-PRM-8B",), "pass1"))
+    assert (row.paper, row.note) == (None, "the paper has no figure of this system")
+    (row,) = compared(processbench, "pass1", replace(paper, differs="another policy"))
+    assert (row.paper, row.note) == (None, "another policy")
+    fewer = ProcessBenchEvaluation(replace(processbench.loaded, items=processbench.items[1:]))
+    (row,) = compared(fewer, "pass1", paper)
+    assert (row.paper, row.note) == (None, "other items: 3,399, in the paper 3,400")
+
+
+def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
+    items = [PRMBenchItem(f"{at}", CLASSES[at % 9], "p", ("a",), ()) for at in range(6216)]
+    evaluation = PRMBenchEvaluation(Loaded(items, len(items), {}, {}))
+    (row,) = compared(evaluation, "official", Paper(("PathFinder-PRM-7B",), "official"))
+    assert (row.n, row.paper) == (6216, 67.7)
+    sizes = {"aime24": 30, "amc23": 40, "math": 500, "olympiadbench": 200, "college_math": 200, "minerva_math": 272}
+    sets = [name for name, size in sizes.items() for _ in range(size)]
+    paper = Paper(("PathFinder-PRM-7B",), "prm@8 official")
+    rows = list(search_rows("prm@8 official", sets, [1.0] * len(sets), paper, subsets=True))
+    assert [row.paper for row in rows] == [48.3, 20.0, 62.5, 78.8, 36.5, 55.0, 36.7]
+    (row,) = search_rows("prm@8 official", sets[1:], [1.0] * (len(sets) - 1), paper, subsets=False)
+    assert row.paper is None

@@ -245,7 +245,7 @@ def command_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_every_verb_and_loads_nothing_heavy(tmp_path: Path, in_clone: bool) -> None:
     done = command_in(ROOT if in_clone else tmp_path, "--help")
     assert done.returncode == 0, done.stderr
-    verbs = ("run", "plan", "profile", "demo", "score", "bench", "critic", "grade", "record", "lineage")
+    verbs = ("run", "plan", "profile", "demo", "score", "bench", "grade", "record", "lineage")
     assert [verb for verb in verbs if not re.search(rf"^│ {verb}\b", done.stdout, re.MULTILINE)] == []
     assert "need a clone of the project" in done.stdout
     assert all(panel in done.stdout for panel in ("Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"))

@@ -229,6 +229,19 @@ def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[Sea
     return Loaded(problems, read, {"limit": read - len(problems)}, {"repeated_problem": repeated})
 
 
+def read_problems(path: Path, limit: int = 0) -> Loaded[SearchProblem]:
+    """Problems of one file in the form of the search sets (problem, answer); its name is that of the set.
+
+    Raises ``DataError`` for a missing file or a bad row.
+    """
+    if not path.is_file():
+        raise DataError(f'{path}: no such file; give JSON lines of {{"problem", "answer"}}')
+    stem = path.name.partition(".")[0]
+    name = search_set_named(stem) or stem
+    problems, read, repeated = _read_sets({name: path}, _search_problem, limit)
+    return Loaded(problems, read, {"limit": read - len(problems)}, {"repeated_problem": repeated})
+
+
 def search_sets(folder: Path) -> list[str]:
     """The search sets in the folder."""
     return [name for name, others in _SEARCH_NAMES.items() if any(_find(folder, other) for other in others)]

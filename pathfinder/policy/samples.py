@@ -11,7 +11,7 @@ from typing import Any
 
 from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
 from pathfinder.benchmarks.readers import SearchProblem
-from pathfinder.core.params import Params, Search
+from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, cut
 from pathfinder.policy.policy import Policy, open_policy, safe_prompt
@@ -25,17 +25,17 @@ class SampleJob:
     ``urls`` are the policy's servers, if it has any.
     """
 
-    params: Params
+    settings: Search
     urls: tuple[str, ...]
     policy: Path = POLICY
 
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the policy or connect to its servers."""
-        policy = open_policy(self.params.search, self.policy, self.urls)
+        policy = open_policy(self.settings, self.policy, self.urls)
 
         def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
-            return solve(policy, chunk.content, self.params.search)
+            return solve(policy, chunk.content, self.settings)
 
         yield work
 

@@ -30,9 +30,8 @@ StopOf = Callable[[int], Stop]
 class ScoreJob:
     """Scores the steps of solutions with the PRM in ``model``; a chunk's content is its solutions."""
 
-    benchmark: str
     model: Path
-    params: Params
+    settings: Score
     preset: str
     mode: Mode
     stop_of: StopOf | None
@@ -40,7 +39,7 @@ class ScoreJob:
     @contextmanager
     def open(self) -> Iterator[Work]:
         """Load the PRM or connect to its servers."""
-        with open_pathfinder(self.model, self.params.score, self.mode, self.preset) as scorer:
+        with open_pathfinder(self.model, self.settings, self.mode, self.preset) as scorer:
 
             def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
                 stop = self.stop_of(chunk.items) if self.stop_of is not None else None
@@ -65,7 +64,7 @@ def run_scores(
     memory.
     """
     model = model_of(run)
-    job = ScoreJob(benchmark, model, params, preset, mode, stop_of)
+    job = ScoreJob(model, params.score, preset, mode, stop_of)
     identity = {"preset": preset, "mode": mode, "stops": stop_of is not None, "score": decisive(params.score)}
     identity["solutions"] = digest_of([asdict(solution) for solution in solutions])
     folder = chunk_folder(f"{benchmark}/{run}", identity, [model])

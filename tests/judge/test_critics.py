@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -282,16 +283,18 @@ def test_the_table_of_judges() -> None:
 
 
 def test_the_command(project: Path) -> None:
-    root = Path(__file__).parents[2]
-    (project / "params.yaml").write_text((root / "params.yaml").read_text())
     with judge_server(JudgeServer(knows)) as server:
-        command = ["critic", "processbench", "--model", "gpt-4o", "--url", server.url, "--served", server.model]
-        command += ["--data", "pb", "--votes", "3"]
+        command = ["bench", "critic:gpt-4o", "--on", "processbench", "--url", server.url, "--served", server.model]
+        command += ["--data", "benchmarks", "--votes", "3", "--json"]
+        shutil.copytree("pb", "benchmarks/processbench")
         spent = CliRunner().invoke(app, [*command, "--max-calls", "3"])
         assert spent.exit_code == 69
         result = CliRunner().invoke(app, command)
+        assert server.calls == 48, "both rules read the same answers"
     assert result.exit_code == 0, result.output
-    assert "processbench critic-gpt-4o: mean F1 100.0" in result.output
+    rows = json.loads(result.stdout)
+    assert [(row["rule"], row["n"], row["value"]) for row in rows] == [("repaired", 16, 100.0), ("official", 16, 100.0)]
+    assert {row["note"] for row in rows} == {"other items: 16, in the paper 3,400"}
 
 
 def test_a_judge_without_readable_answers(project: Path) -> None:

@@ -1,0 +1,194 @@
+"""The rows of ``pathfinder bench``: a figure of one benchmark by one rule, its interval, and the paper's figure.
+
+A row is about the whole benchmark ("all") or one of its subsets, classes or sets. It has the paper's figure only if the
+input is the paper's: its model, its rule, and as many items as its benchmark has. Otherwise ``note`` says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pathfinder.benchmarks import paper, prmbench, processbench
+from pathfinder.benchmarks.accuracy import by_set
+from pathfinder.benchmarks.bootstrap import INTERVALS, reported_interval
+from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation
+from pathfinder.benchmarks.readers import CORRECT
+from pathfinder.lineage.verbs.show import table
+
+ALL = "all"
+_TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
+_WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
+"""The column of ``ALL`` in the paper's tables."""
+_SIZES: dict[str, dict[str, int]] = {
+    "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
+    "prmbench": {ALL: 6216},
+    "search": {
+        "aime24": 30,
+        "amc23": 40,
+        "math": 500,
+        "olympiadbench": 200,
+        "college_math": 200,
+        "minerva_math": 272,
+    },
+}
+"""Items of the published benchmarks and of the paper's search sets; PRMBench without its correct samples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure in percent over ``n`` items with its 95 % interval, and the paper's, or why there is none."""
+
+    benchmark: str
+    rule: str
+    subset: str
+    figure: str
+    n: int
+    value: float
+    low: float
+    high: float
+    paper: float | None = None
+    note: str = ""
+
+
+def printed(rows: Sequence[Row]) -> Iterator[str]:
+    """The rows as lines of a table; the columns of the paper are left out if no row has a figure of the paper."""
+    notes = list(dict.fromkeys(row.note for row in rows if row.note))
+    with_paper = any(row.paper is not None for row in rows)
+    yield from table([_cells(row) | (_paper_cells(row) if with_paper else {}) for row in rows])
+    if not with_paper:
+        yield from (f"No figure of the paper is shown: {note}." for note in notes)
+
+
+def _cells(row: Row) -> dict[str, Any]:
+    return {
+        "benchmark": row.benchmark,
+        "rule": row.rule,
+        "subset": row.subset,
+        "figure": row.figure,
+        "n": row.n,
+        "%": f"{row.value:.1f}",
+        "95 % interval": f"[{row.low:.1f}, {row.high:.1f}]",
+    }
+
+
+def _paper_cells(row: Row) -> dict[str, Any]:
+    return {"paper": "" if row.paper is None else f"{row.paper:.1f}", "note": row.note}
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """What a row is compared with: the names of the system in the paper's tables, and the rule of its figures.
+
+    ``differs`` is a further difference between the input and the paper's.
+    """
+
+    titles: Sequence[str] = ()
+    rule: str = ""
+    differs: str = ""
+
+
+def judged_rows(
+    evaluation: ProcessBenchEvaluation | PRMBenchEvaluation,
+    rule: str,
+    answers: Sequence[Any],
+    paper_: Paper,
+    subsets: bool,
+) -> Iterator[Row]:
+    """The row of the whole benchmark and, with ``subsets``, of each of its subsets or classes."""
+    if isinstance(evaluation, ProcessBenchEvaluation):
+        found = _processbench(evaluation, answers, subsets)
+    else:
+        found = _prmbench(evaluation, answers, subsets)
+    yield from _compared(list(found), evaluation.benchmark, rule, paper_)
+
+
+def search_rows(rule: str, sets: Sequence[str], values: Sequence[float], paper_: Paper, subsets: bool) -> Iterator[Row]:
+    """The row of the mean accuracy of the sets and, with ``subsets``, of each; ``values`` are shares per problem."""
+    found = [_accuracy(ALL, sets, values)]
+    for name in dict.fromkeys(sets) if subsets else ():
+        mine = [value for place, value in enumerate(values) if sets[place] == name]
+        found.append(_accuracy(name, [name] * len(mine), mine))
+    yield from _compared(found, "search", rule, paper_)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    subset: str
+    figure: str
+    n: int
+    value: float
+    interval: Sequence[float]
+    sizes: dict[str, int]
+
+
+def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper) -> Iterator[Row]:
+    table = _TABLES[benchmark]
+    theirs = next((row for title in paper_.titles if (row := table.row(title)) is not None), None)
+    published = dict(zip(table.columns, theirs.values, strict=True)) if theirs else {}
+    for one in found:
+        value = published.get(_WHOLE[benchmark] if one.subset == ALL else one.subset)
+        sizes = _SIZES[benchmark]
+        wanted = sizes if one.subset == ALL or benchmark == "prmbench" else {one.subset: sizes.get(one.subset, 0)}
+        note = ""
+        if value is None:
+            note = "the paper has no figure of this system"
+        elif one.sizes != wanted:
+            note = f"other items: {sum(one.sizes.values()):,}, in the paper {sum(wanted.values()):,}"
+        elif rule != paper_.rule:
+            note = f"the paper's rule is {paper_.rule}"
+        else:
+            note = paper_.differs
+        low, high = one.interval
+        shown = None if note else value
+        yield Row(benchmark, rule, one.subset, one.figure, one.n, one.value, low, high, shown, note)
+
+
+def _processbench(evaluation: ProcessBenchEvaluation, answers: Sequence[Any], subsets: bool) -> Iterator[_Found]:
+    pairs = list(zip(evaluation.items, answers, strict=True))
+    names = processbench.subsets_of(evaluation.items)
+    for subset in (ALL, *(names if subsets else ())):
+        mine = [pair for pair in pairs if subset in (ALL, pair[0].subset)]
+        items = [item for item, _ in mine]
+        figures = processbench.with_interval(items, {item.key: answer for item, answer in mine}, INTERVALS)
+        sizes = {name: sum(item.subset == name for item in items) for name in processbench.subsets_of(items)}
+        figure = "mean F1" if subset == ALL else "F1"
+        yield _Found(subset, figure, len(items), figures["mean_f1"], figures["interval"], sizes)
+
+
+def _prmbench(evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: bool) -> Iterator[_Found]:
+    labels = {item.idx: answer for item, answer in zip(evaluation.items, answers, strict=True)}
+    items = [item for item in evaluation.items if item.classification != CORRECT]
+    sizes = {ALL: len(items)}
+    whole = prmbench.with_interval(evaluation.items, labels, INTERVALS)
+    yield _Found(ALL, "PRMScore", len(items), whole["overall"], whole["interval"], sizes)
+    parts = {category: prmbench.CATEGORIES[category] for category in whole["categories"]}
+    parts |= {name: (name,) for name in whole["classes"]}
+    for part, classes in parts.items() if subsets else ():
+        mine = [item for item in items if item.classification in classes]
+        counts = np.stack([prmbench.step_counts(i, (labels[i.idx] or ())[: len(i.steps)]) for i in mine])
+        codes = np.array([classes.index(item.classification) for item in mine])
+
+        def score(
+            rows: npt.NDArray[np.int64],
+            part: str = part,
+            classes: tuple[str, ...] = classes,
+            counts: prmbench.Counts = counts,
+            codes: npt.NDArray[np.int64] = codes,
+        ) -> float:
+            drawn = {name: counts[rows[codes[rows] == code]].sum(0) for code, name in enumerate(classes)}
+            found = prmbench.scores(drawn)
+            return float((found["categories"] | found["classes"])[part])
+
+        interval = reported_interval(score, [item.classification for item in mine], INTERVALS)
+        yield _Found(part, "PRMScore", len(mine), score(np.arange(len(mine))), interval, sizes)
+
+
+def _accuracy(subset: str, sets: Sequence[str], values: Sequence[float]) -> _Found:
+    _, average, interval = by_set(sets, values, INTERVALS)
+    sizes = {name: sets.count(name) for name in dict.fromkeys(sets)}
+    return _Found(subset, "accuracy", len(sets), average, interval, sizes)

@@ -1,0 +1,156 @@
+"""The part "search" of ``pathfinder bench``: a policy solves problems under the guidance of a PRM, and on its own.
+
+A row "prm@8" is the accuracy of reward-guided search with 8 candidates per round. The others come from 8 whole
+solutions per problem: the policy's own pass@1, maj@8 and pass@8, and the PRM's choice by min, product, last and mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pathfinder.baselines.named import Named
+from pathfinder.baselines.opening import open_prm
+from pathfinder.bench_rows import Paper, Row, search_rows
+from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.benchmarks.grading import GradingPreset
+from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_problems, read_search, search_sets
+from pathfinder.core.hub import read_hub_model
+from pathfinder.core.io import DataError, digest_of
+from pathfinder.core.params import Params, Score, Search
+from pathfinder.engines.workers import Workers, chunk_folder
+from pathfinder.policy.best_of_n import best_of_n
+from pathfinder.policy.choosing import RULES
+from pathfinder.policy.evaluate import SearchJob, identity_of, score_all, search_all
+from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
+from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
+from pathfinder.prm.opening import cards_needed
+from pathfinder.prm.readings import preset_of
+from pathfinder.provenance.hashing import digest_path
+from pathfinder.sources.named_models import model_folder
+
+POLICY_OF_PAPER = "Qwen/Qwen2.5-7B-Instruct"
+SETTINGS: dict[str, Any] = {
+    "engine": "transformers",
+    "base_url": "",
+    "shared_card": False,
+    "sets": [],
+    "strategy": "greedy",
+    "width": 1,
+    "temperature": 0.7,
+    "top_p": 0.95,
+    "max_tokens": 512,
+    "max_rounds": 30,
+    "solution_tokens": 2048,
+    "limit": 0,
+    "batch_size": 64,
+    "seed": 42,
+}
+"""The section ``search`` of the profile ``paper``, but with a policy in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What to search with: the policy, its server, the problems, candidates per round, and the rules."""
+
+    policy: str | None = None
+    url: str | None = None
+    problems: Path | None = None
+    n: int = 8
+    rules: GradingPreset = "repaired"
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """The policy's folder (that of the whole project if a server has the policy), identity and repository, if any."""
+
+    folder: Path
+    identity: str
+    repository: str | None
+
+
+def bench_search(
+    model: Named, scoring: Score, data: Path, limit: int, options: SearchOptions, kept: str, subsets: bool
+) -> Iterator[Row]:
+    """The rows of the search; finished chunks of work are kept below ``kept``, as in ``chunk_folder``.
+
+    Raises ``DataError`` for a policy or problems that do not exist.
+    """
+    loaded, policy = _problems(data, limit, options.problems), _policy(options)
+    settings = _settings(options)
+    sections: dict[str, Any] = {"search": settings, "score": scoring}
+    params = Params.model_construct(**sections)
+    identity = {"run": "with the PRM", "policy": policy.identity}
+    drawing = deciding(settings) | {"policy": policy.identity, "problems": identity_of(loaded.items)}
+    each = policy_cards(settings)
+    with (
+        policy_servers(settings, 0 if each else 1, each, lambda: None) as (urls, count),
+        Workers(SampleJob(settings, urls, policy.folder), count, each) as workers,
+    ):
+        folder = chunk_folder(f"{kept}/sample", drawing, [])
+        drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "search: whole solutions")
+    samples, _ = grade_all(loaded.items, drawn)
+    guide = partial(open_prm, model.folder, scoring, model.system, preset=preset_of("search", settings.preset))
+    cards = cards_needed(scoring)
+    with (
+        policy_servers(settings, 0 if cards else 1, cards, lambda: None) as (urls, count),
+        Workers(SearchJob(params, guide, urls, model.system is None, policy.folder), count, cards) as workers,
+    ):
+        folder = chunk_folder(f"{kept}/best_of_n", identity | {"samples": digest_of(samples)}, [])
+        scored = score_all(samples, workers, folder, settings.batch_size, "search: best of n")
+        rows, _ = search_all(f"{kept}/search", loaded, workers, identity, [], params)
+    yield from _rows(model, options, policy, rows, best_of_n(samples, scored, INTERVALS)[0], samples, subsets)
+
+
+def _rows(
+    model: Named,
+    options: SearchOptions,
+    policy: _Policy,
+    rows: list[dict[str, Any]],
+    best: list[dict[str, Any]],
+    samples: list[dict[str, Any]],
+    subsets: bool,
+) -> Iterator[Row]:
+    differs = "" if options.n == 8 else "the paper draws 8 candidates"
+    if policy.repository != POLICY_OF_PAPER:
+        differs = f"the paper's policy is {POLICY_OF_PAPER}"
+    sets, rule = [row["set"] for row in rows], f"prm@{options.n} {options.rules}"
+    paper = Paper(model.titles, f"prm@{options.n} official", differs)
+    yield from search_rows(rule, sets, [float(row["correct"]) for row in rows], paper, subsets)
+    for name, values in figures(samples, options.n).items():
+        yield from search_rows(name, sets, values, Paper(), subsets)
+    for name in RULES:
+        right = [float(row["right"][name]) for row in best]
+        yield from search_rows(f"best of {options.n}: {name}", sets, right, Paper(), subsets)
+
+
+def _settings(options: SearchOptions) -> Search:
+    chosen = {"n": options.n, "preset": "official" if options.rules == "official" else "default"}
+    server = {"engine": "openai", "base_url": options.url} if options.url else {}
+    return Search.model_construct(**SETTINGS | chosen | server)
+
+
+def _problems(data: Path, limit: int, given: Path | None) -> Loaded[SearchProblem]:
+    if given is not None and not given.is_dir():
+        return read_problems(given, limit)
+    folder = given or data
+    sets = search_sets(folder)
+    if not sets:
+        raise DataError(f"{folder}: none of the six search sets; name another folder, or a file, with --problems")
+    return read_search(folder, sets, limit)
+
+
+def _policy(options: SearchOptions) -> _Policy:
+    if options.url:
+        name = options.policy or ""
+        return _Policy(Path(), f"{name} at {options.url}", name)
+    if options.policy is None and not POLICY.is_dir():
+        raise DataError(
+            f"{POLICY}: no such folder; name the model that solves the problems, as in --policy {POLICY_OF_PAPER}"
+        )
+    folder = POLICY if options.policy is None else model_folder(options.policy)
+    pointer = read_hub_model(folder)
+    return _Policy(folder, digest_path(folder).sha256, pointer.repo if pointer else None)
