@@ -36,6 +36,7 @@ from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
 from pathfinder.provenance.processes import report_as, reports
+from pathfinder.provenance.running import only_one
 from pathfinder.provenance.schema import SCHEMA
 from pathfinder.provenance.signing import sign
 from pathfinder.provenance.statement import PAYLOAD_TYPE, statement_of
@@ -56,7 +57,8 @@ def recorded(cmd: str) -> Iterator[None]:
     Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
     does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records, and
     of several machines only the first (``NODE_RANK`` 0).
-    Raises ``DataError`` if an input is missing or the stage did not write a declared out.
+    Raises ``DataError`` if an input is missing or the stage did not write a declared out, and ``TransientError`` if
+    another process runs the same command in this folder.
     """
     if _RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
         report_as(f"rank {os.environ.get('RANK') or 0}")
@@ -68,9 +70,14 @@ def recorded(cmd: str) -> Iterator[None]:
         print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
         yield
         return
+    with only_one(cmd):
+        yield from _recorded(stage)
+
+
+def _recorded(stage: Stage) -> Iterator[None]:
     record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
-    os.environ[_RECORDING] = cmd
+    os.environ[_RECORDING] = stage.cmd
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
         os.environ[_NOTES] = notes.name
         try:
