@@ -74,21 +74,7 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
     The first row of an item is used. Items without a row are missed and counted in ``details``. Only subsets that the
     file names are graded. Raises ``DataError`` for a malformed row.
     """
-    found: dict[processbench.Key, int | None] = {}
-    repeated = 0
-    for _, at, row in _rows("processbench", file):
-        subset, identity, prediction = (row.get(key) for key in ("subset", "id", "prediction"))
-        if subset is None and isinstance(identity, str):
-            subset = identity.rpartition("-")[0]  # the published runner writes a file per subset, without its name
-        if isinstance(prediction, float) and prediction.is_integer():
-            prediction = int(prediction)  # some libraries write the integers of a column with gaps as floats
-        is_valid = "prediction" in row and (prediction is None or type(prediction) is int)
-        if not isinstance(subset, str) or identity is None or not is_valid:
-            raise DataError(
-                f"{at}: expected subset, id and a whole or null prediction, found {str(row)[:120]}. {_REMEDY}"
-            )
-        repeated += (subset, str(identity)) in found
-        found.setdefault((subset, str(identity)), prediction)
+    found, repeated = predicted_steps(file)
     loaded = read_processbench(data)
     named = {subset for subset, _ in found}
     items = [item for item in loaded.items if item.subset in named]
@@ -109,6 +95,30 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
     return processbench.evaluate(items, found, preset) | {"details": details}
 
 
+def predicted_steps(file: Path) -> tuple[dict[processbench.Key, int | None], int]:
+    """The predictions of a ProcessBench file by subset and id, and the number of rows that repeat one.
+
+    Raises ``DataError`` for a malformed row.
+    """
+    found: dict[processbench.Key, int | None] = {}
+    repeated = 0
+    for _, at, row in _rows("processbench", file):
+        subset, identity, prediction = (row.get(key) for key in ("subset", "id", "prediction"))
+        if subset is None and isinstance(identity, str):
+            subset = identity.rpartition("-")[0]  # the published runner writes a file per subset, without its name
+        if isinstance(prediction, float) and prediction.is_integer():
+            prediction = int(prediction)  # some libraries write the integers of a column with gaps as floats
+        is_valid = "prediction" in row and (prediction is None or (type(prediction) is int and prediction >= -1))
+        is_named = isinstance(identity, str | int) and not isinstance(identity, bool)
+        if not (isinstance(subset, str) and is_named and is_valid):
+            raise DataError(
+                f"{at}: expected subset, id and a whole or null prediction from -1, found {ascii(row)[:120]}. {_REMEDY}"
+            )
+        repeated += (subset, str(identity)) in found
+        found.setdefault((subset, str(identity)), prediction)
+    return found, repeated
+
+
 def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Grade rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids.
 
@@ -117,21 +127,30 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
     """
     loaded = read_prmbench(data)
     classes = {item.idx: item.classification for item in loaded.items}
-    found: dict[str, prmbench.Labels | None] = {}
-    repeated = 0
-    for _, at, row in _rows("prmbench", file):
-        idx = row.get("idx")
-        if not isinstance(idx, str):
-            raise DataError(f"{at}: idx is {idx!r}; expected <class>_<id>. {_REMEDY}")
-        repeated += idx in found
-        if idx not in found:
-            found[idx] = prmbench.labels_of(at, row, classes.get(idx, ""))
+    found, repeated = predicted_labels(file, classes)
     if not classes.keys() & found:
         raise DataError(f"{file}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes it")
     result = prmbench.evaluate(loaded.items, found, preset)
     result["details"]["defects"]["repeated"] = repeated
     result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
     return result
+
+
+def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, prmbench.Labels | None], int]:
+    """The labels of a PRMBench file by idx, and the number of rows that repeat one; ``classes`` are those of the data.
+
+    Raises ``DataError`` for a malformed row.
+    """
+    found: dict[str, prmbench.Labels | None] = {}
+    repeated = 0
+    for _, at, row in _rows("prmbench", file):
+        idx = row.get("idx")
+        if not isinstance(idx, str):
+            raise DataError(f"{at}: idx is {idx!r:.80}; expected <class>_<id>. {_REMEDY}")
+        labels = prmbench.labels_of(at, row, classes.get(idx, ""))
+        repeated += idx in found
+        found.setdefault(idx, labels)
+    return found, repeated
 
 
 def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
@@ -202,7 +221,7 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
             for at, row in rows_in(name, handle):
                 is_empty = False
                 if not isinstance(row, dict):
-                    raise DataError(f"{at}: expected an object, found {str(row)[:80]}. {_REMEDY}")
+                    raise DataError(f"{at}: expected an object, found {ascii(row)[:80]}. {_REMEDY}")
                 yield path, at, row
     if is_empty:
         raise DataError(f"{file}: contains no row; give a file with predictions")

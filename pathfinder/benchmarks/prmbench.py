@@ -65,7 +65,10 @@ def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool
     In the classes about redundancy, redundancy labels replace the others if given, negated as in the published
     evaluator. Raises ``DataError``, which begins with ``at``, for a malformed row.
     """
-    if not row.get("validity", True):
+    is_valid = row.get("validity", True)
+    if is_valid not in (True, False, None):
+        raise DataError(f"{at}: validity is {is_valid!r:.80}; expected true or false. Correct or remove the row")
+    if not is_valid:
         return None
     scores = row.get("scores")
     given = scores if isinstance(scores, Mapping) else {}
@@ -73,8 +76,10 @@ def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool
     if classification in REDUNDANCY and "step_level_redundancy_labels" in given:
         name, negated = "step_level_redundancy_labels", True
     labels = given.get(name)
-    if not isinstance(labels, list) or not all(label in (0, 1) for label in labels):
-        raise DataError(f"{at}: scores.{name} is {str(labels)[:80]}; expected a list of booleans, one per step")
+    if not isinstance(labels, list) or any(label not in (0, 1) for label in labels):
+        raise DataError(
+            f"{at}: scores.{name} is {ascii(labels)[:80]}; expected a list of booleans, one per step. Correct the row"
+        )
     return [bool(label) != negated for label in labels]
 
 

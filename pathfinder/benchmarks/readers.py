@@ -6,6 +6,7 @@ The published files have defects. Rows that can be scored are kept, and their de
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,8 @@ _SEARCH_NAMES: dict[str, tuple[str, ...]] = {
 ANSWER_KEYS = {"olympiadbench": "final_answer", "minerva_math": "solution"}
 """The column of the answer if it is not ``answer`` (published ``Greedy-Seach-Zero-Shot.py``)."""
 _REMEDY = "Correct or remove the row"
+_MOST_STEPS = 1 << 31
+"""Labels are stored in 64 bits; no solution has so many steps."""
 _ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 T = TypeVar("T")
@@ -140,12 +143,12 @@ def read_processbench(folder: Path, limit: int = 0) -> Loaded[ProcessBenchItem]:
 
 def _processbench_item(at: str, number: int, row: Any, subset: str) -> ProcessBenchItem:
     label = _typed(at, row, "label", int)
-    if label < -1:
+    if not -1 <= label < _MOST_STEPS:
         raise DataError(f"{at}: label is {label}; expected -1 or the index of a step. {_REMEDY}")
     given = row.get("final_answer_correct")
     return ProcessBenchItem(
         subset=subset,
-        id=str(row.get("id", f"{subset}-{number - 1}")),
+        id=_id(at, row, ("id",)) or f"{subset}-{number - 1}",
         problem=_typed(at, row, "problem", str),
         steps=_texts(at, row, "steps"),
         label=label,
@@ -205,11 +208,13 @@ def _original(at: str, row: Any) -> PRMBenchItem:
 
 def _prmbench_items(at: str, row: Any) -> list[PRMBenchItem]:
     name, idx = _typed(at, row, "classification", str), _typed(at, row, "idx", str)
+    if not idx.strip():
+        raise DataError(f"{at}: idx is empty; expected the row's name. {_REMEDY}")
     errors = row.get("error_steps")
-    if not isinstance(errors, list) or not all(isinstance(step, int) for step in errors):
-        raise DataError(f"{at}: error_steps is {errors!r}; expected a list of step numbers from 1. {_REMEDY}")
+    if not isinstance(errors, list) or not all(type(step) is int for step in errors):
+        raise DataError(f"{at}: error_steps is {errors!r:.80}; expected a list of step numbers from 1. {_REMEDY}")
     if name not in CLASSES:
-        raise DataError(f"{at}: classification is {name!r}; expected one of {', '.join(CLASSES)}. {_REMEDY}")
+        raise DataError(f"{at}: classification is {name!r:.80}; expected one of {', '.join(CLASSES)}. {_REMEDY}")
     question = _typed(at, row, "modified_question", str)
     item = PRMBenchItem(f"{name}_{idx}", name, question, _texts(at, row, "modified_process"), tuple(errors))
     return [_original(at, row), item] if name == "redundency" else [item]
@@ -254,11 +259,30 @@ def search_set_named(name: str) -> str | None:
 
 def _search_problem(at: str, number: int, row: Any, name: str) -> SearchProblem:
     key = ANSWER_KEYS.get(name, "answer")
-    if not isinstance(row, dict) or row.get(key) in (None, "", []):
-        raise DataError(f"{at}: no {key!r}, the column of {name}'s answers. {_REMEDY}")
+    given = row.get(key) if isinstance(row, dict) else None
+    parts = given if isinstance(given, list) and name != "minerva_math" else [given]
+    if not parts or not all(map(_is_answer, parts)):
+        raise DataError(
+            f"{at}: {key}, the column of {name}'s answers, is {given!r:.80}; expected a text or a number. {_REMEDY}"
+        )
     problem = _typed(at, row, "problem" if "problem" in row else "question", str)
-    names = [row[k] for k in ("unique_id", "id", "idx") if row.get(k) is not None]
-    return SearchProblem(name, str(names[0]) if names else str(number - 1), problem, row[key])
+    return SearchProblem(name, _id(at, row, ("unique_id", "id", "idx")) or str(number - 1), problem, given)
+
+
+def _is_answer(value: Any) -> bool:
+    if isinstance(value, int | float):
+        return not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _id(at: str, row: dict[str, Any], keys: Sequence[str]) -> str | None:
+    """The first of these keys that the row has; raises ``DataError`` if it is neither a text nor an integer."""
+    key, value = next(((key, row[key]) for key in keys if row.get(key) is not None), ("", None))
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise DataError(f"{at}: {key} is {value!r:.80}; expected a text or an integer. {_REMEDY}")
+    return str(value)
 
 
 def _read_sets(
@@ -318,6 +342,6 @@ def _typed(at: str, row: Any, key: str, kind: type[T]) -> T:
 
 def _texts(at: str, row: Any, key: str) -> tuple[str, ...]:
     value = row.get(key) if isinstance(row, dict) else None
-    if not isinstance(value, list) or not all(isinstance(step, str) for step in value):
+    if not isinstance(value, list) or not value or not all(isinstance(step, str) for step in value):
         raise DataError(f"{at}: {key} is {value!r:.80}; expected a list of texts. {_REMEDY}")
     return tuple(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from pathfinder.core.io import DataError, open_bytes, parse_json, parse_jsonl
+from pathfinder.core.io import DataError, open_bytes, parse_json, parse_jsonl, whole
 
 
 @contextmanager
@@ -28,8 +29,11 @@ def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
 
 
 def first_character(handle: IO[bytes]) -> bytes:
-    """The first byte that is no white space, empty if there is none; the handle stays at its start."""
-    first = handle.read(1 << 16).lstrip()[:1]
+    """The first byte of the content, empty if there is none; the handle stays at its start.
+
+    White space and a mark of byte order are no content.
+    """
+    first = handle.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
     handle.seek(0)
     return first
 
@@ -40,13 +44,13 @@ def rows_in(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
     Raises ``DataError`` with the row for what is not valid JSON.
     """
     is_list = first_character(handle) == b"["
-    rows = enumerate(parse_json(handle.read(), name), start=1) if is_list else parse_jsonl(handle, name)
+    rows = enumerate(parse_json(whole(handle, name), name), start=1) if is_list else parse_jsonl(handle, name)
     return ((f"{name}: row {number}", row) for number, row in rows)
 
 
 def text_in(name: str, handle: IO[bytes]) -> str:
     """The whole text. Raises ``DataError`` if it is not UTF-8."""
     try:
-        return handle.read().decode()
+        return whole(handle, name).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert the file") from error

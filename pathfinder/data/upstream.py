@@ -17,13 +17,14 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow.parquet
 
-from pathfinder.core.io import DataError, open_bytes
+from pathfinder.core import io as files
+from pathfinder.core.io import DataError, lines_of, open_bytes, strict_json, unique_keys
 from pathfinder.core.params import Preset
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
 _CHUNK = 1 << 20
 _DETAIL_CHARS = 200
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 
 class UnreadableError(ValueError):
@@ -135,8 +136,8 @@ def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
 def decoded(value: Any) -> Any:
     """Parse ``value`` if it is JSON text; raises ``UnreadableError`` if that fails."""
     try:
-        return json.loads(value) if isinstance(value, bytes) else value
-    except (ValueError, RecursionError) as error:
+        return strict_json(value) if isinstance(value, bytes) else value
+    except ValueError as error:
         raise UnreadableError("not_json", str(error)) from error
 
 
@@ -155,7 +156,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
             if path.name.endswith((".json", ".json.gz")):
                 yield from enumerate(_JsonStream(path, handle).items(), start=1)
             else:
-                yield from ((number, line) for number, line in enumerate(handle, start=1) if line.strip())
+                yield from lines_of(handle, str(path))
     except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
 
@@ -205,7 +206,8 @@ class _JsonStream:
             try:
                 value, end = _DECODER.raw_decode(self._text, self._at)
             except (ValueError, RecursionError) as error:
-                if isinstance(error, RecursionError) or not self._more(amount):
+                is_hopeless = isinstance(error, RecursionError) or len(self._text) > files.LONGEST_LINE
+                if is_hopeless or not self._more(amount):
                     raise DataError(f"{self._path}: not valid JSON ({error}); fetch or fix the file") from error
             else:
                 # a number at the end of the window may continue

@@ -53,8 +53,17 @@ def _candidates(row: Any, at: str) -> Candidates:
     answers = row.get("answers", [last_boxed(STEP_SEPARATOR.join(steps)) for steps in listed])
     if not isinstance(answers, list) or len(answers) != len(listed):
         raise DataError(f"{at}: answers must be a list with one answer per solution; correct it or leave it out")
+    identity = row.get("id", at.rpartition(" ")[2])
+    if not all(answer is None or _is_plain(answer) or isinstance(answer, float) for answer in answers):
+        raise DataError(f"{at}: answers must be texts, numbers or null; correct them or leave them out")
+    if not _is_plain(identity) or not str(identity).strip():
+        raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; correct it or leave it out")
     texts = tuple(None if answer is None else str(answer) for answer in answers)
-    return Candidates(str(row.get("id", at.rpartition(" ")[2])), problem, tuple(map(tuple, listed)), texts)
+    return Candidates(str(identity), problem, tuple(map(tuple, listed)), texts)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:

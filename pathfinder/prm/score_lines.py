@@ -53,7 +53,7 @@ def _solution(row: Any, place: str) -> Solution:
         case _:
             found = (None, "", None)
     match found:
-        case (str() | int() as name, problem, [_, *_] as steps) if name is not True and name is not False:
+        case (str() | int() as name, problem, [_, *_] as steps) if not isinstance(name, bool) and str(name).strip():
             if all(isinstance(step, str) for step in steps):
                 return Solution(str(name), problem, tuple(steps))
     raise DataError(

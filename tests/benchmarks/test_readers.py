@@ -110,7 +110,7 @@ def test_repeats_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="1 ids repeat"):
         read_search(tmp_path, ["math"])
     (tmp_path / "math.jsonl").write_text(json.dumps({"id": 1, "problem": "p"}) + "\n")
-    with pytest.raises(DataError, match="no 'answer'"):
+    with pytest.raises(DataError, match="answer, the column of math's answers, is None"):
         read_search(tmp_path, ["math"])
 
 

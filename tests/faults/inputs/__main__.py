@@ -1,0 +1,29 @@
+"""Read malformed documents of every format and show the table of kinds; exits with status 1 if a reader is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from fnmatch import fnmatchcase
+
+from tests.faults.inputs.campaign import DOCUMENTS, run, table
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.inputs", description=__doc__)
+    parser.add_argument("names", nargs="*", default=["*"], help="formats or patterns (default: all)")
+    parser.add_argument("--seed", type=int, default=1, help="decides places and rows (default: 1)")
+    given = parser.parse_args()
+    chosen = [one for one in DOCUMENTS if any(fnmatchcase(one.name, name) for name in given.names)]
+    if not chosen:
+        parser.error(f"no format matches; there are {', '.join(one.name for one in DOCUMENTS)}")
+    tallies = list(run(chosen, given.seed))
+    print(f"seed {given.seed}\n\n{table(tallies)}")
+    problems = [problem for tally in tallies for problem in tally.problems]
+    print("\n".join(problems))
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Every malformation of every format, judged; the table of kinds."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+from tests.faults.inputs import benchmarks, given, upstream
+from tests.faults.inputs.documents import Document
+from tests.faults.inputs.judgement import judge
+from tests.faults.inputs.malform import Malformed, malformed
+
+DOCUMENTS: tuple[Document, ...] = (
+    upstream.PRM800K,
+    benchmarks.PROCESSBENCH,
+    benchmarks.PROCESSBENCH_LINES,
+    benchmarks.PRMBENCH,
+    *benchmarks.SEARCH,
+    given.SOLUTIONS,
+    given.SOLUTIONS_LIST,
+    given.PRMBENCH_SOLUTIONS,
+    given.CANDIDATES,
+    given.STEP_PREDICTIONS,
+    given.LABEL_PREDICTIONS,
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the malformed documents of one format."""
+
+    name: str
+    kinds: set[str] = field(default_factory=set)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+
+    def add(self, one: Malformed, outcome: str, problem: str) -> None:
+        """Count one."""
+        self.kinds.add(one.kind)
+        self.outcomes[outcome] += 1
+        if problem:
+            self.problems.append(f"{self.name}, {one.kind}{f' ({one.at})' if one.at else ''}: {problem}")
+
+
+def run(documents: Sequence[Document], seed: int, share: float = 1.0) -> Iterator[Tally]:
+    """The tally of each format; ``share`` of the malformed documents are tried, chosen by the seed."""
+    for document in documents:
+        random, tally = Random(f"{seed}/{document.name}"), Tally(document.name)
+        for one in malformed(document, random):
+            if share < 1 and random.random() > share:
+                continue
+            with tempfile.TemporaryDirectory(prefix="malformed-") as folder:
+                verdict = judge(document, one, Path(folder))
+            tally.add(one, verdict.outcome, verdict.problem)
+        yield tally
+
+
+def table(tallies: Sequence[Tally]) -> str:
+    """The table of docs/reliability.md."""
+    lines = [
+        "| format | kinds | documents | refused in one line | read as they say | wrong |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for one in tallies:
+        refused, read = one.outcomes["refused"], one.outcomes["read"]
+        lines.append(
+            f"| {one.name} | {len(one.kinds)} | {one.outcomes.total():,} | {refused:,} | {read:,} "
+            f"| {len(one.problems)} |"
+        )
+    total = sum((one.outcomes for one in tallies), Counter[str]())
+    kinds, wrong = len(set().union(*(one.kinds for one in tallies))), sum(len(one.problems) for one in tallies)
+    refused, read = total["refused"], total["read"]
+    return "\n".join([*lines, f"| all | {kinds} | {total.total():,} | {refused:,} | {read:,} | {wrong} |"]) + "\n"

@@ -1,0 +1,117 @@
+"""A format: a valid document of it, what its fields may hold, and its reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+MISSING: Any = object()
+"""The value of a key that a row does not have."""
+Keys = tuple[str | int, ...]
+View = list[dict[Keys, Any]]
+"""What was read: per row, the value of each field that the reader uses."""
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value is a text that a file can hold."""
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def is_some_text(value: Any) -> bool:
+    """Whether a value is a text with at least one character that is no white space."""
+    return is_text(value) and bool(value.strip())
+
+
+def is_texts(value: Any) -> bool:
+    """Whether a value is a list of texts."""
+    return isinstance(value, list) and all(map(is_text, value))
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is an integer; a truth value is not."""
+    return type(value) is int
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """The values that a field may have (``MISSING`` among them if it may be left out), and how each is read.
+
+    A value that is read as ``MISSING`` has a default, which is not compared.
+    """
+
+    accepts: Callable[[Any], bool]
+    reads: Callable[[Any], Any] = lambda value: value
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A format with its valid document.
+
+    ``read`` returns the view of a file. ``together`` is what several valid rows mean, ``None`` if they contradict one
+    another, for example by equal ids. ``own`` are malformed rows that only this format knows, by kind. A strict format
+    refuses unknown keys.
+    """
+
+    name: str
+    file: str
+    rows: tuple[dict[str, Any], ...]
+    fields: Mapping[Keys, Field]
+    read: Callable[[Path], View]
+    container: Literal["lines", "list", "object", "yaml"] = "lines"
+    together: Callable[[View], View | None] = lambda view: view
+    own: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    is_strict: bool = False
+    may_be_empty: bool = False
+
+    def content(self, rows: Sequence[Any] | None = None) -> bytes:
+        """The bytes of a file with ``rows``."""
+        given = self.rows if rows is None else rows
+        if self.container == "yaml":
+            return yaml.safe_dump(given[0], allow_unicode=True, sort_keys=False).encode("utf-8", "surrogatepass")
+        if self.container == "lines":
+            return "".join(json.dumps(row) + "\n" for row in given).encode()
+        return json.dumps(list(given) if self.container == "list" else given[0], indent=1).encode()
+
+    def expected(self, rows: Sequence[Any]) -> View | None:
+        """What a reader makes of ``rows``; ``None`` if it must refuse them."""
+        if not (rows or self.may_be_empty):
+            return None
+        view = [self._row(row) for row in rows]
+        whole = [row for row in view if row is not None]
+        return self.together(whole) if len(whole) == len(view) else None
+
+    def _row(self, row: Any) -> dict[Keys, Any] | None:
+        if not isinstance(row, dict) or (self.is_strict and not row.keys() <= {keys[0] for keys in self.fields}):
+            return None
+        values = {keys: value_at(row, keys) for keys in self.fields}
+        if not all(self.fields[keys].accepts(value) for keys, value in values.items()):
+            return None
+        return {keys: self.fields[keys].reads(value) for keys, value in values.items()}
+
+
+def value_at(row: Any, keys: Keys) -> Any:
+    """The value below ``keys``, or ``MISSING``."""
+    for key in keys:
+        try:
+            row = row[key] if isinstance(row, list if isinstance(key, int) else dict) else MISSING
+        except (KeyError, IndexError):
+            return MISSING
+    return row
+
+
+def changed(row: Any, keys: Keys, value: Any) -> Any:
+    """A copy of ``row`` with another value below ``keys``, or without it for ``MISSING``."""
+    copy: Any = list(row) if isinstance(row, list) else dict(row)
+    head, rest = keys[0], keys[1:]
+    if rest:
+        copy[head] = changed(row[head], rest, value)
+    elif value is MISSING:
+        del copy[head]
+    else:
+        copy[head] = value
+    return copy

@@ -1,0 +1,86 @@
+"""Malformed documents of every format end in one clear error or are read as they say (tests/faults/inputs)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.faults.inputs.campaign import DOCUMENTS, run
+from tests.faults.inputs.documents import Document
+from tests.faults.inputs.judgement import judge
+from tests.faults.inputs.malform import Malformed, malformed
+
+NAMES = [document.name for document in DOCUMENTS]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_a_valid_document_is_read(document: Document, tmp_path: Path) -> None:
+    valid = Malformed("valid", "", document.content())
+    assert judge(document, valid, tmp_path).problem == ""
+    assert document.expected(document.rows) is not None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_every_format_has_sixty_kinds(document: Document) -> None:
+    assert len({one.kind for one in malformed(document, Random(1))}) >= 60
+
+
+def test_a_sample_is_refused_or_read_as_it_says() -> None:
+    assert [problem for tally in run(DOCUMENTS, seed=1, share=0.06) for problem in tally.problems] == []
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_every_malformed_document_is_refused_or_read_as_it_says(document: Document) -> None:
+    for seed in range(5):
+        (tally,) = run([document], seed)
+        assert tally.problems == [], seed
+
+
+def mutations(size: int) -> st.SearchStrategy[list[tuple[int, int, bytes]]]:
+    pieces = st.one_of(
+        st.binary(max_size=3),
+        st.sampled_from(
+            [b'"', b"{", b"}", b"[", b"]", b",", b":", b"\n", b"null", b"1e999", b"\\u0000", b"\xe2\x80\xa8"]
+        ),
+    )
+    place = st.integers(0, size)
+    return st.lists(st.tuples(place, st.integers(0, 12), pieces), min_size=1, max_size=3)
+
+
+def check_mutations(data: st.DataObject, document: Document, folder: Path) -> None:
+    content = document.content()
+    for start, length, piece in data.draw(mutations(len(content))):
+        content = content[:start] + piece + content[start + length :]
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.unlink()
+    assert judge(document, Malformed("random", "", content), folder).problem == "", content
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_random_edits_are_refused_or_read_as_they_say(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    document = data.draw(st.sampled_from(DOCUMENTS))
+    check_mutations(data, document, tmp_path_factory.mktemp("edited"))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
+def test_many_random_edits_are_refused_or_read_as_they_say(
+    document: Document, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("edited")
+
+    @settings(max_examples=1000, deadline=None)
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        check_mutations(data, document, folder)
+
+    check()
