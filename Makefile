@@ -51,7 +51,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse faults team check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse faults mutate team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -138,6 +138,9 @@ faults: $(DEV_STAMP)  ## put every fixed fault back and see its test fail, then 
 	@python -m tests.faults
 	@python -m tests.faults.kills
 
+mutate: $(DEV_STAMP)  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
+	@nice python -m tests.mutation
+
 team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md
 	@OMP_NUM_THREADS=1 python -m pytest -m team
 
@@ -155,6 +158,8 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	  infra/requirements-dev.in -o infra/requirements-dev.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-aws.in -o infra/requirements-aws.lock
+	@$(COMPILE) $(UPGRADE) -c <(cat infra/locks/cuda.lock infra/requirements-dev.lock | grep -oE '^[a-z0-9._-]+==[^ ]+' | grep -v ^torch= | sort -u) \
+	  infra/requirements-mutation.in -o infra/requirements-mutation.lock
 	@for name in server linters; do $(COMPILE) $(UPGRADE) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) \
 	  infra/requirements-$$name.in -o infra/requirements-$$name.lock; done
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock

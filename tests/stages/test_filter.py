@@ -48,6 +48,7 @@ def test_every_rule_of_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     metrics = read_json(Path("metrics/filter.json"))
     assert metrics["read"] == len(CASES) == metrics["kept"] + sum(metrics["dropped"].values())
     assert metrics["dropped"] == {"disagrees": 3, "too_long": 1, "unrated": 1, "not_sampled": 1, "unparsed": 1}
+    assert metrics["quarantined"] == {}
     assert sum(source["read"] for source in metrics["sources"].values()) == len(CASES)
 
 
@@ -58,6 +59,11 @@ def test_labels_of_another_table_are_refused(tmp_path: Path, monkeypatch: pytest
     write_parquet(Path("artifacts/labels/labels.parquet"), labels.head(5))
     with pytest.raises(DataError, match="5 labels for 12 steps"):
         main()
+    more = pl.concat([labels, labels.head(1).with_columns(id=pl.lit("of no step"))])
+    for others in (more, more.tail(12)):
+        write_parquet(Path("artifacts/labels/labels.parquet"), others)
+        with pytest.raises(DataError, match=f"{len(others)} labels for 12 steps"):
+            main()
     write_parquet(Path("artifacts/labels/labels.parquet"), pl.concat([labels, labels.head(1)]))
     with pytest.raises(DataError, match="ids repeat"):
         main()

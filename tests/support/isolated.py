@@ -19,11 +19,19 @@ def isolated(lock: Path, command: Sequence[str]) -> list[str]:
 
     Skips the test if uv is not installed.
     """
+    return [_uv(), "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(lock), *command]
+
+
+def layered(lock: Path, command: Sequence[str]) -> list[str]:
+    """As ``isolated``, with the packages of this environment beneath those of the lock file."""
+    return [_uv(), "run", "--no-project", "--python", sys.executable, "--with-requirements", str(lock), *command]
+
+
+def _uv() -> str:
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if uv is None:
         pytest.skip("uv is not installed")
-    tool = [uv, "run", "--isolated", "--no-project", "--python", "3.11", "--with-requirements", str(lock)]
-    return [*tool, *command]
+    return uv
 
 
 def run_isolated(

@@ -1,0 +1,61 @@
+"""Change the code of chosen modules in small ways, one at a time, and count the changes that their tests notice.
+
+Exits with status 1 if a mutant survives that accepted.toml does not name, or if an accepted one is killed or gone.
+A run that ends early resumes: mutants that a test has killed are not tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import time
+
+from tests.mutation.chosen import CHOSEN
+from tests.mutation.trial import folder_of, run_mutmut
+from tests.mutation.verdicts import Verdicts, outdated, read_accepted, read_verdicts, table
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help="files, for example pathfinder/core/labels.py")
+    parser.add_argument("--show", action="store_true", help="show the verdicts of earlier runs and stop")
+    parser.add_argument("--fresh", action="store_true", help="forget the verdicts of earlier runs")
+    given = parser.parse_args()
+    if unknown := set(given.modules) - set(CHOSEN):
+        parser.error(f"not in tests/mutation/chosen.py: {', '.join(sorted(unknown))}")
+    modules = [module for module in CHOSEN if not given.modules or module in given.modules]
+    if not given.show:
+        for module in modules:
+            if given.fresh:
+                shutil.rmtree(folder_of(module), ignore_errors=True)
+            _try(module)
+    made = [module for module in modules if (folder_of(module) / "mutants" / f"{module}.spans").exists()]
+    sys.exit(report([read_verdicts(folder_of(module) / "mutants", module) for module in made]))
+
+
+def _try(module: str) -> None:
+    start = time.monotonic()
+    status = run_mutmut(module, CHOSEN[module])
+    ended = f"{time.monotonic() - start:.0f} s"
+    print(
+        f"{module}: {ended}" if status == 0 else f"{module}: mutmut failed; see {folder_of(module)}/mutmut.log",
+        flush=True,
+    )
+
+
+def report(verdicts: list[Verdicts]) -> int:
+    """Print the table and what needs attention; returns the exit status."""
+    accepted = read_accepted()
+    print(table(verdicts, accepted))
+    new = [survivor for one in verdicts for survivor in one.survivors if survivor not in accepted]
+    gone = outdated(accepted, verdicts)
+    for title, survivors in (("survived", new), ("accepted, but killed or gone", gone)):
+        for survivor in survivors:
+            print(f"\n{title}: {survivor}")
+    return int(bool(new or gone))
+
+
+if __name__ == "__main__":
+    main()
