@@ -47,3 +47,32 @@ def test_tokens_after_the_last_reading_are_dropped_and_readings_are_checked() ->
     assert tree.ids.tolist() == [0, 1, 2, 3, 4]
     with pytest.raises(IndexError, match="reading 0"):
         build_tree([np.arange(3, dtype=np.int32)], [(0, 3)])
+
+
+def test_the_trunk_follows_the_largest_subtree_in_every_part_of_a_tree() -> None:
+    prompts = random_prompts(3, 12)
+    tree = build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)])
+    parts = [(node + 1, int(tree.end[node])) for node in range(len(tree)) if node + 1 < tree.end[node]]
+    for start, stop in [(0, len(tree)), *parts]:
+        split = tree.heavy_path(start, stop)
+        trunk = split.trunk.tolist()
+        assert tree.end[trunk[-1]] == trunk[-1] + 1
+        assert ancestors(tree, trunk[-1])[-len(trunk) :] == trunk
+        at_depth = {int(tree.depth[node]): node for node in trunk}
+        for first, end in split.branches:
+            rival = at_depth[int(tree.depth[first])]
+            assert end == tree.end[first]
+            assert end - first <= tree.end[rival] - rival
+        branched = [node for first, end in split.branches for node in range(first, end)]
+        assert sorted(trunk + branched) == list(range(start, stop))
+
+
+def test_siblings_are_in_the_order_of_their_token_ids() -> None:
+    prompts = [np.array([7, last], dtype=np.int32) for last in (512, 70000, 257, 2)]
+    assert build_tree(prompts, [(i, 1) for i in range(4)]).ids.tolist() == [7, 2, 257, 512, 70000]
+
+
+def test_a_tree_without_prompts_is_empty() -> None:
+    tree = build_tree([], [])
+    assert len(tree) == 0
+    assert tree.split.trunk.dtype == np.int64
