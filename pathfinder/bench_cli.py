@@ -119,10 +119,8 @@ def bench(
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
 
-        if not url:
-            raise DataError(f"{model}: name the server of the model, as in --url http://localhost:8000/v1")
         settings = CriticSettings(
-            base_urls=url,
+            base_urls=_servers(model, url),
             votes=votes,
             preset="repaired",
             concurrency=concurrency,
@@ -138,9 +136,20 @@ def bench(
     else:
         from pathfinder.baselines.named import named
 
-        if len(url or ()) > 1:
-            raise DataError("--url: a PRM is scored behind one server; name one")
+        server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)
         found = named(model, revision, dtype, system)
-        rows = benchmarks.bench_prm(found, names, selection, search, url[0] if url else None)
+        rows = benchmarks.bench_prm(found, names, selection, search, server)
     show([asdict(row) for row in rows], as_json, printed(rows))
+
+
+def _servers(model: str, urls: list[str] | None) -> list[str]:
+    if not urls:
+        raise DataError(f"{model}: name the server of the model, as in --url http://localhost:8000/v1")
+    return urls
+
+
+def _only(urls: list[str] | None) -> str | None:
+    if len(urls or ()) > 1:
+        raise DataError("--url: a PRM is scored behind one server; name one")
+    return urls[0] if urls else None
