@@ -72,8 +72,8 @@ Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default
 Model = Annotated[
     str,
     typer.Option(
-        help="Folder of the PRM, a repository of the Hub such as declare-lab/PathFinder-PRM-7B, or the name of a "
-        "published PRM such as qwen-prm (docs/baselines.md)."
+        help="Folder of the PRM, a repository of the Hub (ORG/NAME), or the name of a published PRM such as qwen-prm "
+        "(docs/baselines.md)."
     ),
 ]
 

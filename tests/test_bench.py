@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,6 +28,7 @@ from tests.prm.test_scoring import save_prm
 from tests.support.hub_server import HubServer, hub_server
 from tests.support.report_inputs import write_benchmarks
 from tests.support.servers import JudgeServer, judge_server
+from tests.support.verbs import checked
 
 CLI = CliRunner()
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,7 +44,7 @@ def run(*words: str) -> str:
 
 
 def rows_of(*words: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(run("bench", *words, "--json"))
+    rows: list[dict[str, Any]] = checked("bench", run("bench", *words, "--json"))
     assert all(list(row) == KEYS for row in rows)
     return rows
 

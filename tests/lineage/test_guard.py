@@ -26,6 +26,7 @@ from pathfinder.provenance.signing import KEY_FILE, own_key, public_pem
 from tests.lineage.tampering.bucket import flipped
 from tests.lineage.tampering.edits import objects, replace
 from tests.support.miniature import GIT, dvc
+from tests.support.verbs import checked
 
 WEIGHTS = Path("models/full/weights.txt")
 
@@ -76,7 +77,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
     monkeypatch.chdir(clone)
     again = CliRunner().invoke(flows.cli.app, ["pull", "--json"])
-    assert json.loads(again.stdout) == restored.as_json()
+    assert checked("pull", again.stdout) == restored.as_json()
 
 
 @pytest.mark.parametrize("clone", ["folder"], indirect=True)  # DVC has no remotes with file://

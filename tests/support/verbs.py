@@ -1,16 +1,24 @@
-"""The whole ``pathfinder`` command, with the verbs that need a clone, and a walk over its verbs."""
+"""The whole ``pathfinder`` command, with the verbs that need a clone: a walk over them, and the check of their JSON."""
 
 from __future__ import annotations
 
 import copy
+import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 from typer.main import get_command
 
 import flows.cli
 import pathfinder.cli
+
+ROOT = Path(__file__).resolve().parents[2]
+_ROW = re.compile(r"^\| `([^`]+)` \| ([a-z ]+) \| (.*?) ?\| (.*?) ?\|$", re.MULTILINE)
+_CODE = re.compile(r"`([^`]+)`")
 
 
 def whole_app() -> typer.Typer:
@@ -28,3 +36,29 @@ def verbs(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
             yield from verbs(inner, (*words, name))
         else:
             yield (*words, name), inner
+
+
+def documented() -> dict[str, tuple[str, set[str], set[str]]]:
+    """What docs/json.md says of each command: what it prints, the keys, and those that only some rows have."""
+    found: dict[str, tuple[str, set[str], set[str]]] = {}
+    for command, form, keys, rare in _ROW.findall((ROOT / "docs/json.md").read_text(encoding="utf-8")):
+        named = set(_CODE.findall(keys))
+        found[command] = (form, found[named.pop()][1] if "those of" in keys else named, set(_CODE.findall(rare)))
+    return found
+
+
+def checked(command: str, text: str) -> Any:
+    """The value that a command printed with ``--json``: one document or JSON Lines, with the keys of docs/json.md."""
+    form, keys, rare = documented()[command]
+    value = [_parsed(line) for line in text.splitlines()] if form == "lines" else _parsed(text)
+    if form in ("object", "list", "lines"):
+        rows = [value] if form == "object" else value
+        assert isinstance(rows, list), f"{command}: expected a {form}, found {value!r}"
+        assert rows, f"{command}: no row to look at"
+        for row in rows:
+            assert keys <= row.keys() <= keys | rare, f"{command}: {sorted(row.keys() ^ keys)} differ from docs/json.md"
+    return value
+
+
+def _parsed(text: str) -> Any:
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))

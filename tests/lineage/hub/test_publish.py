@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from pathfinder.lineage.hub.checks import check_repository
 from pathfinder.lineage.hub.cli import publish as verb
 from pathfinder.lineage.hub.folder import Repository, build_model
 from tests.support.hub_uploads import upload_server
+from tests.support.verbs import checked
 
 MODEL, DATA = Path(".pathfinder/publish/tiny/model"), Path(".pathfinder/publish/tiny/data")
 
@@ -26,7 +26,7 @@ def publish(*arguments: str) -> Any:
     """The result as JSON; raises what the verb raises."""
     app = typer.Typer()
     app.command()(verb)
-    return json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
+    return checked("publish", CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
 
 
 def test_a_dry_run_builds_everything_and_says_what_would_be_uploaded(project: Path) -> None:

@@ -32,6 +32,7 @@ from pathfinder.training.trainer import fit
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import branch, settings
+from tests.support.verbs import checked
 
 RULE = "takes back 2, so 5 - 2 = 3"
 HOSTILE = "\x1b[31mtakes back 2, so 5 - 2 = 3"
@@ -163,7 +164,7 @@ def test_an_explanation_names_records_with_file_and_line(trained: Path, monkeypa
     monkeypatch.chdir(trained)
     first = ask("gsm8k-0", "--step", "0", "--top", "3", "--json")
     assert first.exit_code == 0, first.output
-    found = json.loads(first.stdout)
+    found = checked("why", first.stdout)
     assert found["decision"]["step"] == 0
     assert found["records"] == 36
     assert found["estimator"]["largest difference of a repeated weight"] == 0

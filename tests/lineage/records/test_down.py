@@ -21,6 +21,7 @@ from pathfinder.lineage.records.forget import forget
 from pathfinder.reporting.index import schema
 from stages import build, report
 from tests.lineage.records.conftest import LOCK, index, trained
+from tests.support.verbs import checked
 
 
 def test_down_from_a_record_a_line_and_a_content_id(project: Path) -> None:
@@ -109,12 +110,14 @@ def test_the_verbs_print_text_and_json(project: Path) -> None:
     assert text.exit_code == 0, text.output
     assert f"{row['id']}: 1 record of 1 upstream line" in text.output
     assert "models/full" in text.output
-    assert json.loads(cli.invoke(app, ["down", row["id"], "--json"]).output) == down(row["id"], project)
+    assert checked("lineage down", cli.invoke(app, ["down", row["id"], "--json"]).output) == down(row["id"], project)
     dry = cli.invoke(app, ["forget", row["id"], "--dry-run"])
     assert "would be added to exclusions.jsonl" in dry.output
     assert "models to retrain: models/full" in dry.output
+    found = checked("lineage forget", cli.invoke(app, ["forget", row["id"], "--dry-run", "--json"]).output)
+    assert found["retrain"] == ["models/full"]
     assert EXCLUSIONS.read_text() == ""
-    rows = json.loads(cli.invoke(app, ["items", "processbench", "full", "--json"]).output)
+    rows = checked("lineage items", cli.invoke(app, ["items", "processbench", "full", "--json"]).output)
     assert rows[0]["item"] == "gsm8k-0"
 
 

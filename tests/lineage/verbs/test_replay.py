@@ -25,6 +25,7 @@ from pathfinder.lineage.verbs.targets import Files
 from pathfinder.provenance.hashing import digest_path
 from tests.lineage.verbs.conftest import git
 from tests.support.miniature import run_in
+from tests.support.verbs import checked
 
 cli = CliRunner()
 WAITS = """\
@@ -80,7 +81,7 @@ def test_near_and_other_outs_have_their_own_exit_status(
     monkeypatch.setenv(variable, value)
     result = cli.invoke(app, ["replay", "train@full", "--json"])
     assert result.exit_code == status, result.output
-    found = json.loads(result.stdout)
+    found = checked("lineage replay", result.stdout)
     assert (found["verdict"], found["tolerance"]) == (verdict, TOLERANCE)
 
 

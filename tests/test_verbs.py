@@ -1,0 +1,143 @@
+"""What holds for every verb of the command: help, ``--json`` with documented keys, and errors of one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.prm.test_scoring import save_prm
+from tests.provenance.conftest import made
+from tests.support.miniature import GIT
+from tests.support.report_inputs import write_benchmarks
+from tests.support.verbs import ROOT, checked, documented, verbs, whole_app
+
+__all__ = ["made"]
+CLI, APP = CliRunner(), whole_app()
+VERBS = dict(verbs())
+CHECKED = [
+    command
+    for path in ROOT.glob("tests/**/test_*.py")
+    for command in re.findall(r'\bchecked\(f?"([^"]+)"', path.read_text(encoding="utf-8"))
+]
+"""Every command whose printed JSON a test compares with docs/json.md."""
+SOLUTIONS = [{"id": f"gsm8k-{n}", "problem": f"{n} + 1?", "steps": ["We add.", f"It is {n + 1}."]} for n in range(2)]
+
+
+def run(*words: str, status: int = 0, given: str | None = None) -> str:
+    done = CLI.invoke(APP, list(words), input=given)
+    assert done.exit_code == status, done.output
+    return done.stdout
+
+
+def test_the_walk_finds_the_verbs() -> None:
+    assert {("score",), ("run",), ("lineage", "up"), ("lineage", "record")} <= VERBS.keys()
+    assert len(VERBS) > 25
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_every_verb_offers_json_and_explains_each_argument(words: tuple[str, ...]) -> None:
+    command = VERBS[words]
+    options = {option for param in command.params for option in param.opts}
+    assert "--json" in options, "annotate a parameter with AsJson (pathfinder/lineage/verbs/show.py)"
+    assert [param.name for param in command.params if not getattr(param, "help", None)] == []
+    assert command.help
+    name = " ".join(words[1:] if words[1:] in VERBS else words)
+    assert [one for one in documented() if one.split()[: len(name.split())] == name.split()], "add it to docs/json.md"
+    assert [one for one in CHECKED if one.startswith(name)], f'call checked("{name}", output) in a test of this verb'
+
+
+@pytest.mark.parametrize("words", VERBS, ids=" ".join)
+def test_help_fits_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = run(*words, "-h").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines).replace("(…", "").replace("[…", ""), "a cell was cut"
+
+
+@pytest.fixture(scope="module")
+def scoring(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny PRM, solutions, and the benchmarks' files."""
+    folder = tmp_path_factory.mktemp("scoring")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_benchmarks()
+    save_prm(folder / "model")
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in SOLUTIONS))
+    candidates = {"problem": "1 + 1?", "solutions": [["It is 2."], ["It is 3."]], "answers": ["2", "3"]}
+    (folder / "candidates.jsonl").write_text(json.dumps(candidates) + "\n")
+    return folder
+
+
+def test_scores_as_json(scoring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(scoring)
+    checked("demo", run("demo", "--json"))
+    score = ("score", "in.jsonl", "--model", "model")
+    rows = checked("score", run(*score, "--json"))
+    assert [row["id"] for row in rows] == [row["id"] for row in SOLUTIONS]
+    assert run(*score) == run(*score, "--json"), "rows are JSON Lines with and without the option"
+    checked("rerank", run("rerank", "candidates.jsonl", "--model", "model", "--json"))
+    for form in ("processbench", "prmbench"):
+        checked(f"score --as {form}", run(*score, "--as", form, "--json"))
+    done = CLI.invoke(APP, [*score, "--pretty", "--json"])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "give one of them" in done.stderr
+
+
+def test_grades_as_json(scoring: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(scoring)
+    file = str(tmp_path / "predictions.jsonl")
+
+    def graded(benchmark: str, of: str) -> str:
+        Path(file).write_text(run("score", f"artifacts/raw/{of}", "--model", "model", "--as", benchmark, "--json"))
+        return run("grade", benchmark, file, "--json")
+
+    found = checked("grade processbench", graded("processbench", "processbench/gsm8k.json"))
+    assert found == json.loads(run("grade", "processbench", "-", "--format", "json", given=Path(file).read_text()))
+    checked("grade prmbench", graded("prmbench", "prmbench/circular.jsonl"))
+    problem = json.loads((world / "search/olympiadbench.jsonl").read_text().splitlines()[0])["question"]
+    Path(file).write_text(json.dumps({"set": "olympiadbench", "question": problem, "pred_answer": "1"}))
+    checked("grade search", run("grade", "search", file, "--data", str(world / "search"), "--json"))
+
+
+def test_plans_and_profiles_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in ("infra/profiles", "infra/accelerate"):
+        shutil.copytree(ROOT / path, tmp_path / path)
+    shutil.copyfile(ROOT / "infra/resources.yaml", tmp_path / "infra/resources.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert checked("profile NAME", run("profile", "paper", "--json"))["written"]
+    (active,) = [row["profile"] for row in checked("profile", run("profile", "--json")) if row["active"]]
+    assert active == "paper"
+    plan = checked("plan --gpu", run("plan", "--gpu", "--memory", "24", "--json", status=1))
+    assert not plan["fits"]
+    assert any(stage["remedy"] for stage in plan["stages"])
+    assert {row["profile"] for row in checked("plan --gpu --all", run("plan", "--gpu", "--all", "--json"))} >= {active}
+
+
+def test_the_history_as_json(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "project"
+    shutil.copytree(made, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    subprocess.run([*GIT, "add", "-f", "dvc.lock"], check=True)
+    subprocess.run([*GIT, "commit", "-qm", "run"], check=True)
+    for kind in ("stages", "outs", "records"):
+        checked(f"lineage list {kind}", run("lineage", "list", kind, "--json"))
+    checked("lineage up", run("lineage", "up", "models/full", "--json"))
+    checked("lineage view STAGE", run("lineage", "view", "train@full", "--json"))
+    checked("lineage view OUT", run("lineage", "view", "models/full", "--json"))
+    checked("lineage find", run("lineage", "find", "params.yaml", "--json"))
+    checked("lineage diff", run("lineage", "diff", "HEAD", "--json"))
+    checked("lineage check", run("lineage", "check", "--json"))
+    checked("lineage check --all-commits", run("lineage", "check", "--all-commits", "--json"))
+    checked("lineage fetch", run("lineage", "fetch", "--json"))
+    export = ("lineage", "export", "--format", "prov", "--json")
+    assert json.loads(checked("lineage export", run(*export))["content"])
+    assert checked("lineage export", run(*export, "--output", "prov.json"))["file"] == "prov.json"
+    rendered = checked("lineage render", run("lineage", "render", "--json"))
+    assert Path(rendered["page"]).stat().st_size == rendered["bytes"]
+    assert checked("plan", run("plan", "--json"))["stages"] == []
