@@ -107,7 +107,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
     with held(root) as hold:
         if deployment.get_id():
             require_remote()
-        hold.name_flow_run(flow_run.get_id() or "")
+        hold.name_flow_run(flow_run.get_id() or "", PREFECT_API_URL.value() or "")
         run = Run(root, load_graph(root), targets, force, pull, jobs)
         run.report(hold)
         try:

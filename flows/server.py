@@ -103,7 +103,7 @@ def start_server(root: Path, owned: bool = False) -> Service:
     service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api", owned)
     deadline = time.monotonic() + _READY_S
     try:
-        while not _healthy(service.url):
+        while not is_healthy(service.url):
             if not _is_running(service) or time.monotonic() > deadline:
                 raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
             time.sleep(0.2)
@@ -142,7 +142,7 @@ def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = F
 def recorded(root: Path, name: str) -> Service | None:
     """The service recorded as ``name`` if it still runs and, for a server, responds."""
     service = _read(root, name)
-    if service is None or not _is_running(service) or (name == "server" and not _healthy(service.url)):
+    if service is None or not _is_running(service) or (name == "server" and not is_healthy(service.url)):
         return None
     return service
 
@@ -163,7 +163,8 @@ def _read(root: Path, name: str) -> Service | None:
     return None
 
 
-def _healthy(url: str) -> bool:
+def is_healthy(url: str) -> bool:
+    """Whether a Prefect server responds at an address."""
     try:
         return httpx.get(f"{url}/health", timeout=5).status_code == 200
     except httpx.HTTPError:

@@ -2,7 +2,7 @@
 
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
 commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
-deletes objects and entries of the run cache only, never evidence, journals or checkpoints.
+deletes objects, entries of the run cache and old parts of stages, never evidence, journals or checkpoints.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ from flows.deployment.nightly import HOME as NIGHTLY
 from flows.guard.lock import held
 from flows.notices.hooks import tell
 from flows.terminal import flow_output
+from flows.unfinished.copies import HOME as UNFINISHED
+from flows.unfinished.copies import STATE
 from pathfinder.core.io import DataError
 from pathfinder.lineage.stores import object_key
+from pathfinder.provenance.parts import PARTS, SEAL
 from pathfinder.sources.remote import Listed, Store, open_store
 
 HOME = Path(".pathfinder/garbage")
@@ -48,6 +51,8 @@ _DAY_S = 24 * 3600.0
 _WRITERS = ("nightly", "reproduce", "stage")
 _OBJECT = re.compile(r"files/md5/([0-9a-f]{2})/([0-9a-f]{30}(?:\.dir)?)")
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
+_NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
+_REMOTE_PARTS = f"{UNFINISHED}/parts"
 Where = Literal["remote", "cache", "remote and cache"]
 
 
@@ -96,6 +101,8 @@ def garbage(
 ) -> str:
     """Find, and on request delete, what no commit, branch, tag, workspace or published run names.
 
+    Parts of stages (docs/scale.md) can always be computed again, so every old one is garbage.
+
     Args:
         where: The remote, the caches of the worker's folder, or both.
         delete: Delete what is found; otherwise the run only reports numbers and sizes.
@@ -111,12 +118,14 @@ def garbage(
         if delete:
             refuse_during_runs()
         named = names_of(root, repository or origin_of(root))
-        found = find(list(places_of(root)), named, time.time() - days * _DAY_S)
+        before = time.time() - days * _DAY_S
+        found = [*find(list(places_of(root)), named, before), *find_parts(root, before)]
         sweeps = [sweep for sweep in found if sweep.place.kind in where]
         create_table_artifact(table=[sweep.as_row() for sweep in sweeps], key="garbage", description="What is unnamed")
         if delete:
             refuse_during_runs()
             sweep_up(sweeps)
+            remove_empty(root)
     lines = [describe(sweep, delete) for sweep in sweeps]
     for line in lines:
         say(line)
@@ -178,11 +187,33 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
     return sweeps
 
 
+def find_parts(root: Path, before: float) -> list[Sweep]:
+    """Find the parts of stages without a file from after a time, in seconds since 1970: those of abandoned runs."""
+    address, sweeps = storage.configure(root), []
+    for place in (
+        Place("remote", f"{address}/{_REMOTE_PARTS}", storage.opened(root, address, _REMOTE_PARTS)),
+        Place("cache", PARTS.as_posix(), open_store(str(root / PARTS))),
+    ):
+        items = place.store.listed()
+        young = {_part(item.key) for item in items if item.modified >= before}
+        old = tuple(item for item in items if _part(item.key) not in young)
+        if items:
+            sweeps.append(Sweep(place, sum(item.size for item in items), len(items), old))
+    return sweeps
+
+
 def sweep_up(sweeps: list[Sweep]) -> None:
-    """Delete what was found: entries of the run cache first, so that none ever names an object that is gone."""
+    """Delete what was found, and first what names other objects: so nothing ever names an object that is gone."""
     for sweep in sweeps:
-        for item in sorted(sweep.garbage, key=lambda item: not item.key.startswith("runs/")):
+        for item in sorted(sweep.garbage, key=lambda item: not _NAMES_OTHERS.search(item.key)):
             sweep.place.store.delete(item.key)
+
+
+def remove_empty(root: Path) -> None:
+    """Remove the folders of parts whose files were deleted."""
+    for folder in (root / PARTS).glob("*/*"):
+        with contextlib.suppress(OSError):  # it has files
+            folder.rmdir()
 
 
 def describe(sweep: Sweep, deleted: bool) -> str:
@@ -193,6 +224,11 @@ def describe(sweep: Sweep, deleted: bool) -> str:
         f"{row['place']}: {verb} {row['garbage']:,} of {row['objects']:,} objects, "
         f"{row['garbage bytes'] / 2**20:,.1f} of {row['bytes'] / 2**20:,.1f} MiB"
     )
+
+
+def _part(key: str) -> str:
+    """The stage and the folder of a part."""
+    return "/".join(key.split("/")[:2])
 
 
 def _is_ours(key: str) -> bool:

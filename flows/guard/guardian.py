@@ -2,16 +2,20 @@
 
 A killed process cannot clean up. The guardian is a process of its own whose standard input is a pipe that only the run
 holds: when the run has ended in whatever way, the pipe closes, and the guardian ends every process that carries the
-run's mark. After an orderly end there is none.
+run's mark. After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an
+empty one at an orderly end. If the last line names a flow run, the guardian reports that it was killed.
 
 Run     python -m flows.guard.guardian MARK
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from flows import processes
@@ -22,6 +26,7 @@ def start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [sys.executable, "-m", "flows.guard.guardian", processes.owner_prefix()],
         stdin=subprocess.PIPE,
+        bufsize=0,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         cwd=Path(__file__).parents[2],  # where `flows` can be imported
@@ -29,12 +34,23 @@ def start() -> subprocess.Popen[bytes]:
     )
 
 
+def write(guardian: subprocess.Popen[bytes], run: Mapping[str, str]) -> None:
+    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/notices); nothing at an orderly end."""
+    if guardian.stdin is not None:
+        with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
+            guardian.stdin.write(f"{json.dumps(run)}\n".encode())
+
+
 def main(mark: str) -> None:
-    """Wait for the end of the run, then end what it left."""
+    """Wait for the end of the run, then end what it left, and report it if it was killed."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    sys.stdin.buffer.read()
+    lines = sys.stdin.buffer.read().splitlines()
     processes.end_owned(mark)
+    if run := json.loads(lines[-1]) if lines else {}:
+        from flows.notices.killed import report_killed  # Prefect, whose memory every guardian would need
+
+        report_killed(**run)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -49,12 +50,20 @@ class Hold:
     holder: Holder
     previous: Holder | None
     ended: list[str]
+    _root: Path
     _handle: IO[str]
+    _guardian: subprocess.Popen[bytes]
 
-    def name_flow_run(self, flow_run: str) -> None:
-        """Remember the flow run, so that the next run can report its end if this process is killed."""
+    def name_flow_run(self, flow_run: str, api: str = "") -> None:
+        """Remember the flow run, so that its end is reported if this process is killed.
+
+        The guardian does so at once if it knows the address of the Prefect server, ``api``; otherwise the next run.
+        """
         self.holder = replace(self.holder, flow_run=flow_run)
         _write(self._handle, json.dumps(asdict(self.holder)))
+        if flow_run and api:
+            run = {"root": str(self._root), "flow_run_id": flow_run, "api": api, "process": str(self.holder)}
+            guardian.write(self._guardian, run)
 
 
 _held: dict[Path, Hold] = {}
@@ -84,14 +93,15 @@ def held(root: Path) -> Iterator[Hold]:
         previous = _read(handle)
         holder = Holder(os.getpid(), processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"))
         _write(handle, json.dumps(asdict(holder)))
-        hold = Hold(holder, previous, _end_orphans(root), handle)
+        ended = _end_orphans(root)
         _remove_torn(folder / DVC_LOCKS)
         watcher = guardian.start()
-        _held[folder] = hold
+        hold = _held[folder] = Hold(holder, previous, ended, folder, handle, watcher)
         try:
             yield hold
         finally:
             del _held[folder]
+            guardian.write(watcher, {})
             if watcher.stdin is not None:
                 watcher.stdin.close()
             watcher.wait()

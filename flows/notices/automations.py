@@ -36,6 +36,8 @@ _UNTOLD = {
     "crashed": "{{ flow_run.state.message }}",
     "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
 }
+_LOST = "no heartbeat for"
+_NOT_LOST = {"prefect.state-message": f"!{_LOST}*"}
 _REMEDIES = {
     "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
     "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
@@ -46,7 +48,7 @@ def watch(client: SyncPrefectClient) -> None:
     """Create or replace the automations that give lost and canceled runs a final state."""
     lost = _absence({HEARTBEAT}, (HEARTBEAT, *_ENDS, *_WAITS), LOST_AFTER_S)
     crash = ChangeFlowRunState(
-        state=StateType.CRASHED, message=f"no heartbeat for {LOST_AFTER_S} s: its machine or process is gone"
+        state=StateType.CRASHED, message=f"{_LOST} {LOST_AFTER_S} s: its machine or process is gone"
     )
     canceled = _absence({"prefect.flow-run.Cancelling"}, _ENDS, CANCELED_AFTER_S)
     cancel = ChangeFlowRunState(
@@ -57,13 +59,26 @@ def watch(client: SyncPrefectClient) -> None:
 
 
 def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
-    """Create or replace the automations that tell ``target`` of failed, crashed, late and stuck runs."""
+    """Create or replace the automations that tell ``target`` of failed, crashed, lost, late and stuck runs.
+
+    Nobody but the server knows of a lost run, so it sends at once. After other crashes it waits for the event of the
+    hook or the guardian, which know more.
+    """
     told = EventTrigger(expect={EVENT}, posture=Posture.Reactive, threshold=1, within=timedelta(0))
-    crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S)
+    lost = EventTrigger(
+        expect={"prefect.flow-run.Crashed"},
+        match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{_LOST}*"},
+        match_related=_TAGGED,
+        posture=Posture.Reactive,
+        threshold=1,
+        within=timedelta(0),
+    )
+    crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S, _NOT_LOST)
     begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
     waits = {f"prefect.flow-run.{name}" for name in ("Late", "Pending")}
     unstarted = _absence(waits, begun, unstarted_s)
     _replace(client, f"{_NOTICES}failed", told, _send(target, {key: f"{{{{ event.payload.{key} }}}}" for key in _KEYS}))
+    _replace(client, f"{_NOTICES}lost", lost, _send(target, _message("crashed")))
     _replace(client, f"{_NOTICES}crashed", crashed, _send(target, _message("crashed")))
     _replace(client, f"{_NOTICES}not started", unstarted, _send(target, _message("has not started")))
 
@@ -102,12 +117,17 @@ def _as_json(template: str) -> str:
     return f"{{% set value %}}{template}{{% endset %}}{{{{ value|string|tojson }}}}"
 
 
-def _absence(after: set[str], expected: tuple[str, ...], seconds: float) -> EventTrigger:
-    """A trigger for a run that emits none of the ``expected`` events within ``seconds`` of one of ``after``."""
+def _absence(
+    after: set[str], expected: tuple[str, ...], seconds: float, labels: Mapping[str, str] | None = None
+) -> EventTrigger:
+    """A trigger for a run that emits none of the ``expected`` events within ``seconds`` of one of ``after``.
+
+    Only events with ``labels`` count.
+    """
     return EventTrigger(
         after=after,
         expect=set(expected),
-        match={"prefect.resource.id": ["prefect.flow-run.*"]},
+        match={"prefect.resource.id": "prefect.flow-run.*", **(labels or {})},
         match_related=_TAGGED,
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,

@@ -29,18 +29,22 @@ _OTHERWISE = "correct the cause, then run again: stages that succeeded are not r
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy."""
+    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy.
+
+    ``happened`` is "failed" or "was killed".
+    """
 
     run: str
     stage: str
     cause: str
     lines: tuple[str, ...]
     remedy: str
+    happened: str = "failed"
 
     @property
     def subject(self) -> str:
         """One line."""
-        return f"{self.stage} failed in {self.run}" if self.stage else f"{self.run} failed"
+        return f"{self.stage} {self.happened} in {self.run}" if self.stage else f"{self.run} {self.happened}"
 
     @property
     def text(self) -> str:
@@ -61,13 +65,22 @@ def notice(run: str, error: BaseException | None, message: str, lines: Sequence[
     stage = next(iter(failures), "")
     cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
     printed = _tail(Path.cwd() / log_path(stage)) if stage else ()
-    shown = tuple(line[:_LONGEST_LINE] for line in (printed or lines)[-MOST_LINES:])
-    return Notice(run, ", ".join(failures), cause, shown, remedy(f"{type(error).__name__}: {cause}"))
+    return Notice(run, ", ".join(failures), cause, _shown(printed or lines), remedy(f"{type(error).__name__}: {cause}"))
+
+
+def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines: Sequence[str]) -> Notice:
+    """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` are those of the run."""
+    printed = _tail(root / log_path(stages[0])) if stages else ()
+    return Notice(run, ", ".join(stages), cause, _shown(printed or lines), remedy("killed"), "was killed")
 
 
 def remedy(text: str) -> str:
     """What to do about a failure, in one line."""
     return next((advice for pattern, advice in _REMEDIES if re.search(pattern, text)), _OTHERWISE)
+
+
+def _shown(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[:_LONGEST_LINE] for line in lines[-MOST_LINES:])
 
 
 def _tail(path: Path) -> Sequence[str]:

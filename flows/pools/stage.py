@@ -17,6 +17,7 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 from pydantic import Field
 
@@ -123,7 +124,8 @@ def _clone(repository: str, commit: str) -> Iterator[Path]:
             folder = home / str(number)
             folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(DataError):
-                stack.enter_context(held(folder)).name_flow_run(flow_run.get_id() or "")
+                hold = stack.enter_context(held(folder))
+                hold.name_flow_run(flow_run.get_id() or "", PREFECT_API_URL.value() or "")
                 break
         else:
             raise DataError(f"{home}: all {_MOST_CLONES} clones are in use; start fewer runs at once on this worker")

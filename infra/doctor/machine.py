@@ -24,8 +24,9 @@ def findings(root: Path) -> list[Finding]:
 def disk(root: Path, needed_gib: float = SPACE_GIB) -> Finding:
     """Whether the folder's disk has ``needed_gib`` GiB left."""
     free = shutil.disk_usage(root).free / 2**30
-    remedy = "" if free >= needed_gib else f"{needed_gib:.0f} GiB are needed: `dvc gc --workspace` shrinks .dvc/cache"
-    return Finding("disk", f"{free:.1f} GiB free", remedy)
+    # Not `dvc gc`, which deletes what commits and published runs name.
+    remedy = f"{needed_gib:.0f} GiB are needed: the deployment `garbage` shrinks .dvc/cache (docs/operations.md)"
+    return Finding("disk", f"{free:.1f} GiB free", "" if free >= needed_gib else remedy)
 
 
 def stale(root: Path) -> list[Finding]:

@@ -40,7 +40,8 @@ def measured(root: Path, folder: Path, *words: str) -> Figures:
     figures = folder / "figures"
     command = [sys.executable, "-c", _WRAPPED, str(figures), *words]
     environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=folder, env=environment, check=True, stderr=subprocess.DEVNULL)
+    with (folder / "log").open("w") as log:
+        subprocess.run(command, cwd=folder, env=environment, check=True, stderr=log)
     wall, cpu, peak = map(float, figures.read_text().split())
     return wall, cpu, peak
 
@@ -58,6 +59,8 @@ def compared(root: Path, folder: Path, stage: str, outs: list[str]) -> None:
     parts = [measured(root, folder, f"stages.{stage}", "--part", f"{n}/{_PARTS}") for n in range(1, _PARTS + 1)]
     stored = sum(file.stat().st_size for file in (folder / f".pathfinder/parts/{stage}").rglob("*") if file.is_file())
     merge = measured(root, folder, f"stages.{stage}")
+    used = f"{stage}: uses {_PARTS} of {_PARTS} parts"
+    assert used in (folder / "log").read_text(), "a change of code between two commands makes the parts useless"
     for name, figures in (
         ("one process", one),
         *((f"part {n}", f) for n, f in enumerate(parts, 1)),

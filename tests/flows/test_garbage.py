@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import shutil
 import time
 from pathlib import Path
@@ -17,9 +19,11 @@ from flows.deployment.nightly import nightly
 from flows.deployment.records import connected
 from pathfinder.core.io import DataError
 from pathfinder.lineage.stores import object_file
+from pathfinder.sources.remote import open_store
 from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
 from tests.support.miniature import dvc
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 DAY_S = 24 * 3600.0
 
@@ -98,6 +102,74 @@ def test_what_no_reference_names_is_deleted_and_every_commit_can_still_be_pulled
         outs = kept.in_text(git(project, "show", f"{reference}:dvc.lock").partition("outs:")[2].encode())
         assert all(object_file(project / storage.DEFAULT, md5).is_file() for md5 in outs)
     assert swept(project, 15)[0].garbage == ()
+
+
+@pytest.mark.campaign
+def test_a_bucket_keeps_what_commits_and_published_runs_name(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole collection against an S3 server: a dry run, what an entry of the log names, then everything unnamed."""
+    with s3_server() as endpoint:
+        for name, value in s3_environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv(storage.REMOTE, f"{s3_bucket(endpoint)}/team")
+        bucket = open_store(os.environ[storage.REMOTE])
+        local = open_store(str(project / storage.DEFAULT))
+        for item in local.listed():
+            bucket.put(item.key, local.read(item.key))
+        everything = set(bucket.keys())
+        dry = swept(project, 15, delete=False)
+        assert [(sweep.place.kind, len(sweep.garbage)) for sweep in dry] == [("remote", 3), ("cache", 3)]
+        assert set(bucket.keys()) == everything
+        (listing,) = [item.key for item in dry[0].garbage if item.key.endswith(".dir")]
+        published = f"pathfinder/manifests/{'a' * 64}.json"
+        md5 = listing.removeprefix("files/md5/").replace("/", "")
+        bucket.put(published, f'{{"outs": {{"out": {{"md5": "{md5}"}}}}}}'.encode())
+        assert swept(project, 15)[0].garbage == (), "the log names the folder, so its files and its entry stay"
+        bucket.delete(published)
+        unnamed = {item.key for item in swept(project, 15)[0].garbage}
+        assert len(unnamed) == 3
+        assert set(bucket.keys()) == everything - unnamed
+        shutil.rmtree(project / ".dvc/cache")
+        shutil.rmtree(project / storage.DEFAULT)
+        for branch, count in (("other", 2), ("main", 1)):
+            git(project, "checkout", "-q", "--force", branch)
+            dvc(project, "pull", "-q", "--force")
+            assert (project / "out/one.txt").read_text() == f"count: {count}\n"
+
+
+@pytest.mark.parametrize("is_bucket", [False, True])
+def test_old_parts_of_stages_are_deleted_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bucket: bool
+) -> None:
+    """A part that has one young file is in use; journals and checkpoints stay whatever their age."""
+    (tmp_path / ".dvc").mkdir()
+    with s3_server() as endpoint:
+        if is_bucket:
+            for name, value in s3_environment(endpoint).items():
+                monkeypatch.setenv(name, value)
+            monkeypatch.setenv(storage.REMOTE, s3_bucket(endpoint))
+        sent = open_store(storage.absolute(tmp_path, os.environ.get(storage.REMOTE) or str(storage.DEFAULT)))
+        stored = tmp_path / ".pathfinder/parts/prepare"
+        for part in ("old-1-of-2", "young-1-of-2"):
+            (stored / part).mkdir(parents=True)
+            (stored / part / "part.json").write_text("{}")
+            (stored / part / "steps.arrow").write_text("{}")
+            sent.put(f"unfinished/parts/prepare/{part}/state.json", b"{}")
+            sent.put(f"unfinished/parts/prepare/{part}/pieces/0", b"{}")
+        sent.put("unfinished/label/old-1-of-2/state.json", b"{}")
+        time.sleep(1.1)  # a bucket knows whole seconds
+        before = time.time()
+        (stored / "young-1-of-2/steps.arrow").write_text("{}")
+        sent.put("unfinished/parts/prepare/young-1-of-2/pieces/1", b"{}")
+        found = garbage.find_parts(tmp_path, math.floor(before))
+        assert [len(sweep.garbage) for sweep in found] == [2, 2]
+        sweep_up(found)
+        garbage.remove_empty(tmp_path)
+        assert {path.name for path in stored.iterdir()} == {"young-1-of-2"}
+        assert len(sent.keys("unfinished/parts/prepare/young-1-of-2/")) == 3
+        assert sent.keys("unfinished/parts/prepare/old-1-of-2/") == []
+        assert sent.keys("unfinished/label/") == ["unfinished/label/old-1-of-2/state.json"]
 
 
 def test_a_dry_run_and_the_grace_period_delete_nothing(project: Path) -> None:

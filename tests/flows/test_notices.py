@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -31,8 +32,10 @@ from flows.reproduce import StagesFailed, reproduce
 from flows.terminal import log_path
 from pathfinder.core.io import DataError
 from tests.flows.conftest import Project
-from tests.flows.watch import soon
+from tests.flows.watch import soon, wait_for
 
+_STORED_S = 5  # the server writes the states of tasks every few seconds
+SLEEPS = "time.sleep(600)\n"
 HARSH = 'He said "no" {{ event.id }} <b>'
 FAILS = f"""\
 for number in range(30):
@@ -128,6 +131,32 @@ def test_a_failed_stage_is_told_with_its_last_lines_within_ten_seconds(told: Tol
 
 
 @pytest.mark.campaign
+def test_a_killed_flow_is_told_by_its_guardian_within_ten_seconds(told: Told) -> None:
+    (told.project.root / "pids.txt").unlink(missing_ok=True)
+    told.project.trap("numbers", "print('at work', flush=True)\npathlib.Path('pids.txt').write_text('1\\n')\n" + SLEEPS)
+    process = told.project.start("-m", "flows.reproduce")
+    wait_for(told.project.root / "pids.txt")
+    (run,) = told.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 1})
+    time.sleep(_STORED_S)
+    process.kill()
+    begun = time.time()
+    process.communicate()
+    when, message = told.receiver.told_of(run["id"], 60)
+    print(f"told {when - begun:.1f} s after the kill")
+    assert when - begun < 10 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), (
+        "on a machine with free cores: 10 s"
+    )
+    assert message["subject"] == f"numbers was killed in {run['name']}"
+    assert message["cause"].startswith(f"its process was killed: PID {process.pid}, since ")
+    assert message["lines"][-1] == "at work"
+    assert message["remedy"].startswith("the process was killed")
+    (ended,) = told.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [run["id"]]}}})
+    assert ended["state_type"] == "CRASHED"
+    time.sleep(20)
+    assert [run["id"] in json.dumps(sent) for _, sent in told.receiver.messages].count(True) == 1, "told once"
+
+
+@pytest.mark.campaign
 def test_crashed_and_late_runs_are_told_without_the_run(told: Told) -> None:
     with connected(told.project.root, told.url) as client:
         automations.notify(client, target(told.receiver.url), unstarted_s=10)
@@ -167,7 +196,11 @@ def test_lost_and_canceled_runs_reach_a_final_state_within_two_minutes(told: Tol
     ends = {"lost one": "CRASHED", "canceled one": "CANCELLED"}
     assert soon(lambda: states() == ends, 180), states()
     print(f"both had ended after {time.time() - begun:.0f} s")
-    _, message = told.receiver.told_of("lost one", 60)
+    when, message = told.receiver.told_of("lost one", 60)
+    (run,) = told.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [lost]}}})
+    took = when - datetime.fromisoformat(run["state"]["timestamp"]).timestamp()
+    print(f"the lost one was told {took:.1f} s after its state")
+    assert took < 10
     assert message["cause"] == "no heartbeat for 90 s: its machine or process is gone"
 
 

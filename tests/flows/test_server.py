@@ -103,7 +103,7 @@ def test_a_server_that_did_not_start_is_ended(
 
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     monkeypatch.setattr("flows.processes.start", lambda *_: sleeper)
-    monkeypatch.setattr(server, "_healthy", healthy)
+    monkeypatch.setattr(server, "is_healthy", healthy)
     monkeypatch.setattr(server, "_READY_S", 0.0)
     with pytest.raises(cause):
         server.start_server(tmp_path)

@@ -17,7 +17,7 @@ from infra.doctor import machine
 def test_too_little_space_is_named(tmp_path: Path) -> None:
     wrong = machine.disk(tmp_path, needed_gib=1e6)
     assert wrong.is_wrong
-    assert "1000000 GiB are needed: `dvc gc --workspace`" in wrong.line()
+    assert "1000000 GiB are needed: the deployment `garbage`" in wrong.line()
     assert not machine.disk(tmp_path, needed_gib=0).is_wrong
 
 
