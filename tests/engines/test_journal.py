@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,7 +40,7 @@ def written(path: Path, entries: dict[str, Any]) -> bytes:
 
 
 def test_entries_are_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "journal.jsonl"
+    path = tmp_path / "very" / "deep" / "journal.jsonl"
     written(path, {"a:0": {"text": HOSTILE}, "b:1": [1, None]})
     with Journal(path) as journal:
         assert journal["a:0"] == {"text": HOSTILE}
@@ -70,6 +72,68 @@ def test_one_entry_at_a_time_and_a_batch_give_the_same_bytes(tmp_path: Path) -> 
             journal.write(key, value)
             assert journal[key] == value
     assert (tmp_path / "single").read_bytes() == whole
+
+
+def test_the_entries_that_a_run_read_are_known_by_their_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    whole = written(path, {"a": 1, "b": 22, "c": 333, "d": 4444})
+    ends = [place + 1 for place, byte in enumerate(whole) if byte == ord("\n")]
+    with Journal(path) as journal:
+        assert journal.used() == []
+        assert [journal["b"], journal["b"]] == [22, 22]
+        assert journal.used() == [[ends[0], ends[1]]]
+        assert journal["d"] == 4444
+        assert journal.used() == [[ends[0], ends[1]], [ends[2], ends[3]]]
+        assert journal["c"] == 333
+        assert journal.used() == [[ends[0], ends[3]]]
+
+
+def test_entries_are_on_disk_after_64_of_them_or_a_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fsync, clock = os.fsync, SimpleNamespace(now=5.0)
+    synced: list[None] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(fsync(descriptor)))
+    monkeypatch.setattr("pathfinder.engines.journal.time", SimpleNamespace(monotonic=lambda: clock.now))
+    with Journal(tmp_path / "j") as journal:
+        assert len(synced) == 1  # the folder, which has a new file
+        seen = []
+        for n in range(128):
+            journal.write(str(n), n)
+            seen.append(len(synced))
+        assert seen == [1] * 63 + [2] * 64 + [3]
+        for seconds, expected in ((0.5, 3), (0.5, 3), (0.5, 4), (0.5, 4), (0.6, 5)):
+            clock.now += seconds
+            journal.write(str(clock.now), None)
+            assert len(synced) == expected
+        journal.append({"last": 1})
+        journal.append({})
+        assert len(synced) == 6
+        clock.now += 0.9
+        journal.sync()
+        clock.now += 0.9
+        journal.write("after-a-sync", None)
+        assert len(synced) == 6
+    assert len(synced) == 7
+
+
+def test_half_a_line_on_a_full_disk_is_removed_before_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = written(tmp_path / "undisturbed", {"a": HOSTILE, "b": HOSTILE})
+    write, room = os.write, [10]
+
+    def full(descriptor: int, line: bytes) -> int:
+        if not room:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, line[: room.pop()])
+
+    with Journal(tmp_path / "j") as journal:
+        journal.append({"a": HOSTILE})
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "write", full)
+            with pytest.raises(OSError, match="No space left"):
+                journal.append({"b": HOSTILE})
+        assert (tmp_path / "j").read_bytes() == whole[: len(whole) // 2]
+        assert "b" not in journal
+        journal.append({"b": HOSTILE})
+    assert (tmp_path / "j").read_bytes() == whole
 
 
 def test_a_torn_last_line_is_removed_wherever_it_is_cut(tmp_path: Path) -> None:
