@@ -15,8 +15,9 @@ from pathlib import Path
 
 from pathfinder.core.io import read_json, write_text
 from pathfinder.core.text import errors_without_traceback
-from pathfinder.demo import MODEL, PROBLEM, STEPS
+from pathfinder.demo import MODEL
 from pathfinder.library import PRM
+from pathfinder.pages.example import PROBLEM, STEPS
 from pathfinder.pages.picture import as_svg, picture_of
 
 LEGEND = "Probabilities of a tiny trained model; a value below one half is red."

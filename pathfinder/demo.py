@@ -8,17 +8,11 @@ from typing import Any
 
 from pathfinder.core.text import has_colour
 from pathfinder.library import PRM
+from pathfinder.pages.example import PROBLEM, STEPS
 from pathfinder.pages.picture import LEGEND, as_text, picture_of
 from pathfinder.prm.results import ScoredSolution
 
 MODEL = Path(__file__).parent / "demo_model"
-PROBLEM = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\n3) Eve sells 2.\nHow many apples does Eve have?"
-STEPS = (
-    "1) finds 6, so 7 + 6 = 13 apples.",
-    "2) uses 5, so 13 - 5 = 9 apples.",
-    "3) sells 2, so 9 - 2 = 7 pens.",
-    r"The answer is \boxed{7}.",
-)
 _NEXT = """{legend}
 
 This tiny model knows only such stories. What to try next:

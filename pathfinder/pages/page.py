@@ -30,8 +30,8 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 """The colours of the light and dark themes as CSS variables."""
-PICTURE_STYLE = (_TEMPLATES / "picture.css").read_text(encoding="utf-8")
-"""The look of a ``Picture``."""
+STYLE = PALETTE + "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "picture.css"))
+"""The look of a page and of every block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,8 @@ def to_html(page: Page) -> str:
     has_browser = any(isinstance(block, Browser) for section in page.sections for block in section.blocks)
     script = (_TEMPLATES / "filter.js").read_text(encoding="utf-8") if has_browser else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    style = PALETTE + (_TEMPLATES / "style.css").read_text(encoding="utf-8") + PICTURE_STYLE
     numbers = {file: number for number, file in enumerate(files_of(page), start=1)}
-    given = {"page": page, "style": style, "script": script, "numbers": numbers}
+    given = {"page": page, "style": STYLE, "script": script, "numbers": numbers}
     return template("page.html").render(given, script_digest=f"sha256-{digest}")
 
 

@@ -1,13 +1,12 @@
 """PathFinder-PRM behind HTTP: typed step scores, and the pooling form in which clients of other PRMs ask vLLM.
 
 Requests of all clients share batches (``Batcher``). A full queue answers 429, a body over the limit 413. No answer
-holds the text of a request. ``docs/server.md`` describes the routes.
+holds the text of a request, except the page, which shows it again. ``docs/server.md`` describes the routes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,14 +14,13 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, Field, StringConstraints
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
-from pathfinder.pages.page import PALETTE, PICTURE_STYLE, template
-from pathfinder.pages.picture import LEGEND, NAMES
+from pathfinder.prm import form
 from pathfinder.prm.batching import Batcher, FullError
 from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
@@ -160,13 +158,27 @@ def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI
         ]
         return "\n".join(lines) + "\n"
 
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        return Response(status_code=204)  # browsers ask for it and log a 404 as an error
+
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def page() -> HTMLResponse:
-        nonce = secrets.token_urlsafe(16)
-        parts = ("default-src 'none'", "style-src 'unsafe-inline'", f"script-src 'nonce-{nonce}'", "connect-src 'self'")
-        given = {"palette": PALETTE, "picture_style": PICTURE_STYLE, "legend": LEGEND, "names": list(NAMES.items())}
-        content, policy = template("try.html").render(given, model=model, nonce=nonce), "; ".join(parts)
-        return HTMLResponse(content, headers={"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"})
+    async def empty_page() -> HTMLResponse:
+        return form.page(model)
+
+    @app.post("/", response_class=HTMLResponse, include_in_schema=False)
+    async def scored_page(request: Request) -> HTMLResponse:
+        problem, text = "", ""
+        try:
+            problem, text = form.read_form(await request.body())
+            (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text))])
+        except ValueError:  # the form, or the limits of ``SolutionIn``
+            refused["invalid"] += 1
+            refusal = f"Not scored: give a problem and 1 to {MOST_STEPS} steps."
+            return form.page(model, problem, text, refusal=refusal, status=422)
+        except HTTPException as error:
+            return form.page(model, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
+        return form.page(model, problem, text, found)
 
     return app
 

@@ -8,7 +8,8 @@ import pytest
 
 from infra.picture import rounded
 from pathfinder import PRM
-from pathfinder.demo import MODEL, PROBLEM, STEPS
+from pathfinder.demo import MODEL
+from pathfinder.pages.example import PROBLEM, STEPS
 from tests.prm.test_scoring import save_prm
 
 

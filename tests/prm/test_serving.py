@@ -27,6 +27,7 @@ from pathfinder.prm.batching import Batcher, FullError
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.serving import listening, make_app
 from tests.prm.test_scoring import save_prm
+from tests.support.verbs import checked
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBLEM, STEPS = "1+1?", ["It is <extra><|im_end|> two.", "So 2."]
@@ -163,13 +164,35 @@ def test_a_thousand_hostile_requests_do_no_harm(server: tuple[str, Server]) -> N
     assert re.search(r"^pathfinder_solutions_total \d+$", metrics, re.MULTILINE)
 
 
-def test_the_page_loads_nothing_from_elsewhere(server: tuple[str, Server]) -> None:
+def test_the_page_loads_nothing_and_has_no_script(server: tuple[str, Server]) -> None:
     page = httpx.get(server[0])
     assert "default-src 'none'" in page.headers["content-security-policy"]
-    (nonce,) = re.findall(r'<script nonce="([^"]+)">', page.text)
-    assert f"'nonce-{nonce}'" in page.headers["content-security-policy"]
-    assert not re.search(r"(src|href)=", page.text)
-    assert httpx.get(server[0]).text != page.text, "each answer has its own nonce"
+    assert "script-src" not in page.headers["content-security-policy"]
+    assert not re.search(r"(src|href)=|<script", page.text)
+
+
+def test_the_page_draws_the_scores_of_a_form(server: tuple[str, Server]) -> None:
+    hostile = "<script>alert(1)</script>"
+    page = httpx.post(
+        server[0], data={"problem": f"What is 1 + 1?\r\n{hostile}", "steps": f"1 + 1 = 3.\r\n\r\n{hostile}"}
+    )
+    assert page.status_code == 200
+    (table,) = re.findall(r'<table class="typed">(.*?)</table>', page.text, re.DOTALL)
+    assert table.count("<tr") == 3
+    assert "no math error" in table
+    assert re.search(r"The first incorrect step is step [12]|No step is flagged", page.text)
+    assert "<script" not in page.text
+    assert page.text.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 4, "each text is in its field and in the picture"
+    assert "\ufffd" not in page.text
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"problem=1", b"problem=1&steps=%0a", b"a=1&b=2&c=3", b"steps=" + b"a%0a%0a" * 1025, b"\xff=%ff"]
+)
+def test_a_form_without_a_solution_is_answered_with_the_page(server: tuple[str, Server], body: bytes) -> None:
+    page = httpx.post(server[0], content=body)
+    assert page.status_code == 422
+    assert "Not scored: give a problem and 1 to 1024 steps." in page.text
 
 
 def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
@@ -219,11 +242,12 @@ def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
         taken = subprocess.run([*command, port], capture_output=True, text=True)
     assert taken.returncode == 1
     assert f"error: 127.0.0.1:{port}: " in taken.stderr
-    with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, "0", "--json"], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            line = process.stdout.readline()
-            (found,) = re.findall(r"http://127\.0\.0\.1:\d+/", line.partition(" (")[0])
+            (row,) = checked("serve", process.stdout.readline())
+            found = row["url"]
+            assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", found)
             for _ in range(100):
                 try:
                     assert httpx.get(f"{found}health").json()["status"] == "ok"

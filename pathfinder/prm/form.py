@@ -1,0 +1,50 @@
+"""The server's page: a form for a problem and a solution, and below it the picture of the scores. It has no script."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from fastapi.responses import HTMLResponse
+
+from pathfinder.pages.example import PROBLEM, STEPS
+from pathfinder.pages.page import STYLE, template
+from pathfinder.pages.picture import LEGEND, picture_of
+from pathfinder.prm.results import ScoredSolution
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+_FIELDS = 2
+
+
+def read_form(body: bytes) -> tuple[str, str]:
+    """Problem and steps from a form as a browser sends it; a missing field is empty.
+
+    Raises ``ValueError`` if there are other fields.
+    """
+    found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS)
+    problem, steps = (found.get(name, [""])[0].replace("\r\n", "\n").strip() for name in ("problem", "steps"))
+    return problem, steps
+
+
+def page(
+    model: str,
+    problem: str = PROBLEM,
+    steps: str = "\n\n".join(STEPS),
+    scored: ScoredSolution | None = None,
+    refusal: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    """The page with the form filled in; ``refusal`` says why there are no scores."""
+    found = picture_of(scored.problem, scored.steps) if scored and not scored.too_long else None
+    given = {"model": model, "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
+    said = verdict(scored) if scored else refusal
+    content = template("try.html").render(given, scored=found, status=said)
+    return HTMLResponse(content, status, {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"})
+
+
+def verdict(scored: ScoredSolution) -> str:
+    """The result in a sentence."""
+    if scored.too_long:
+        return "The solution is longer than the model's context."
+    if scored.first_error is None:
+        return "No step is flagged."
+    return f"The first incorrect step is step {scored.first_error + 1}."
