@@ -86,6 +86,8 @@ class Parts:
                 print(f"{path}: not used: {problem}; its work is done again", file=sys.stderr, flush=True)
             else:
                 sound.setdefault(part.count, {})[part] = path
+        if others := self._of_other_identity():
+            print(f"{self.stage}: parts of other inputs or code, not used: {others}", file=sys.stderr, flush=True)
         if not sound:
             return {}
         count = max(sound, key=lambda count: (len(sound[count]) / count, -count))
@@ -99,11 +101,20 @@ class Parts:
         for _, path in self._stored():
             shutil.rmtree(path)
 
+    def _of_other_identity(self) -> int:
+        """The number of stored parts with another identity."""
+        every = [path for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
+        return len([path for path in every if not path.name.startswith(self._start())])
+
+    def _start(self) -> str:
+        """The beginning of the names of the parts with this identity."""
+        return self.folder(Part(1, 1)).name.removesuffix("1-of-1")
+
     def _stored(self) -> list[tuple[Part, Path]]:
         """The folders that have the names of parts with this identity."""
         if not (PARTS / self.stage).is_dir():  # then no digest is computed
             return []
-        start = self.folder(Part(1, 1)).name.removesuffix("1-of-1")
+        start = self._start()
         names = ((path.name.removeprefix(start), path) for path in (PARTS / self.stage).glob(f"{start}*"))
         return sorted((Part.parse(name), path) for name, path in names if _PART.fullmatch(name) and path.is_dir())
 

@@ -54,9 +54,12 @@ def test_stored_parts_are_found_in_order_and_enter_the_record(monkeypatch: pytes
     assert json.loads(notes.read_text()) == {"parts": digests}
 
 
-def test_parts_of_other_inputs_have_another_folder() -> None:
+def test_parts_of_other_inputs_have_another_folder(capsys: pytest.CaptureFixture[str]) -> None:
     write(parts_of(files="a"), "1/1")
     assert parts_of(files="b").collect() == {}
+    assert "prepare: parts of other inputs or code, not used: 1" in capsys.readouterr().err
+    assert parts_of(files="a").collect()
+    assert "other inputs" not in capsys.readouterr().err
 
 
 def test_the_count_with_the_largest_share_is_used() -> None:
