@@ -24,7 +24,7 @@ from pathfinder.core.io import DataError
 LOCK = Path(".pathfinder/run.lock")
 DVC_LOCKS = Path(".dvc/tmp/rwlock")
 """DVC's list of the paths that its processes read and write. DVC replaces it in two steps."""
-_WRITTEN_S = 0.5
+_WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,7 @@ def held(root: Path) -> Iterator[Hold]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise DataError(
-                f"another run is in progress in this folder ({_read(handle) or 'it has just started'}); wait for it or "
-                "end it"
+                f"another run is in progress in this folder ({_present(handle)}); wait for it or end it"
             ) from error
         previous = _read(handle)
         holder = Holder(os.getpid(), processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"))
@@ -106,6 +105,16 @@ def held(root: Path) -> Iterator[Hold]:
                 watcher.stdin.close()
             watcher.wait()
             _write(handle, "")
+
+
+def _present(handle: IO[str]) -> Holder | str:
+    """The run that has the lock: it writes its entry a moment later, over that of a run that was killed."""
+    deadline = time.monotonic() + _NAMED_S
+    while (holder := _read(handle)) is None or processes.command_of(holder.pid) != holder.command:
+        if time.monotonic() > deadline:
+            return holder or "it has just started"
+        time.sleep(0.05)
+    return holder
 
 
 def left_by(root: Path) -> Holder | None:

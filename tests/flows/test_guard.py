@@ -35,8 +35,9 @@ DETACHED = """\
 import subprocess
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
 pathlib.Path("pids.txt").write_text(f"{os.getpid()} {child.pid}\\n")
-time.sleep(600)
+time.sleep(100)
 """
+"""A stage that hangs for longer than its limit. It ends, so that the test fails soon if nothing ends it before."""
 
 
 def start_holder(root: Path) -> tuple[subprocess.Popen[bytes], int]:
