@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathfinder.core.labels import Scores
-from pathfinder.judge.parsing import official_scores, outside_thinking, parse_scores
+from pathfinder.core.params import Preset
+from pathfinder.judge.parsing import CUT, official_scores, outside_thinking, parse_scores, read_scores
 from tests.support.answer_shapes import PAGE, SHAPES, page
 from tests.support.judge_answers import KINDS, Case, generate
 
@@ -87,6 +88,25 @@ def test_official_expression_reads_thoughts_other_digits_and_fractions() -> None
     assert official_scores("<think>Score A: 7 Score B: 1\nScore C: 0.5") == (7, 1, 0.5)
     assert official_scores("Score A: 1 Score B: 1 Score C: 10") == (1, 1, 1.0)
     assert official_scores("**Score A:** 1 Score B: 1 Score C: 1") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "preset", "cut", "scores", "reason"),
+    [
+        ("Score A: 1\nScore B: 0\nScore C: 1", "repaired", False, (1, 0, 1), ""),
+        ("Score A: 1\nScore B: 0\nScore C: 1", "repaired", True, None, CUT),
+        ("Score A: 1\nScore B: 0\nScore C: 2", "repaired", False, None, "not_binary"),
+        ("Score A: 1\nScore B: 0\nScore C: 1", "official", True, (1, 0, 1), ""),
+        ("Score A: 7\nScore B: 1\nScore C: 0.5", "official", False, (0, 1, 0), "not_binary"),
+        ("Score A: 1\nScore B: 1\nScore C: 1.0", "official", False, (1, 1, 1), ""),
+        ("Score A: 1\nScore B: 1", "official", False, None, "no_scores"),
+        ("Score A: 0 Score B: 0 Score C: 0 Score A: 1 Score B: 1 Score C: 0", "official", False, (1, 1, 0), ""),
+    ],
+)
+def test_what_each_preset_makes_of_an_answer(
+    text: str, preset: Preset, cut: bool, scores: tuple[int, int, int] | None, reason: str
+) -> None:
+    assert read_scores(text, preset, cut) == (scores and Scores(*scores), reason)
 
 
 @settings(max_examples=300, deadline=None)

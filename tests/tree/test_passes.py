@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.core.prompts import VARIANTS
-from pathfinder.tree.passes import Mode, Pass, Prompter, expected_reward, passes, passes_for
+from pathfinder.core.prompts import SYSTEM_PRMBENCH, SYSTEM_SEARCH, SYSTEM_TRAINING, VARIANTS
+from pathfinder.tree.passes import PRESETS, Mode, Pass, Prompter, Query, expected_reward, passes, passes_for
 from tests.support.models import plain_tokenizer, queries_of
 
 STEPS = ["Let x = 3.", "so 9"]
@@ -68,3 +68,46 @@ def test_a_prompt_with_other_label_tokens_is_refused(monkeypatch: pytest.MonkeyP
     prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
     with pytest.raises(DataError, match="step 0: 4 label tokens in its prompt, expected 3"):
         prompter.encode(queries_of("Is this <+>?", STEPS[:1]))
+
+
+@pytest.mark.parametrize(
+    ("preset", "system", "answer"),
+    [
+        ("default", SYSTEM_TRAINING, "Step 1. a\n\nCurrent Step: Step 2. b "),
+        ("official-processbench", SYSTEM_TRAINING, "Step 1. a\n\nCurrent Step: Step 2. b "),
+        ("official-prmbench", SYSTEM_PRMBENCH, "a\n\nCurrent step: b "),
+        ("official-search", SYSTEM_SEARCH, "Step 1. a\n\nCurrent Step: Step 2. b "),
+    ],
+)
+def test_each_preset_words_the_turns_as_its_published_runner(preset: str, system: str, answer: str) -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"], PRESETS[preset])
+    user, assistant = prompter.turns(Query("q", "Step 1. P", ("Step 1. a",), "Step 2. b"), ["<+>", "<->"])
+    assert user == f"{system}\n\n Question: Step 1. P"
+    assert assistant == f"{answer}Math reasoning: <+>, Consistency: <->"
+
+
+def test_special_tokens_in_any_text_of_a_query_are_broken() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    user, assistant = prompter.turns(Query("q", "P <+>", ("a <->",), "b <+>"), [])
+    assert [text for text in ("<+>", "<->") if text in user + assistant] == []
+
+
+def test_only_the_labels_that_are_given_make_branches() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    encoded = prompter.encode(queries_of("P", STEPS))
+    _, readings = prompter.tree_of(encoded, prompter.passes, given=(True,))
+    assert [(r.query, r.given, r.mark) for r in readings] == [
+        (number, given, mark) for number in (0, 1) for given, mark in (((), 0), ((), 1), ((True, True), 2))
+    ]
+
+
+def test_a_reading_is_one_token_before_its_label() -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    encoded = prompter.encode(queries_of("P", STEPS))
+    tree, readings = prompter.tree_of(encoded, prompter.passes)
+    for reading, node in zip(readings, tree.reads, strict=True):
+        ids, slots = encoded[reading.query]
+        path = [k for k in range(node + 1) if node < tree.end[k]]
+        expected = ids[: slots[reading.mark]].copy()
+        expected[list(slots[: len(reading.given)])] = [prompter.ids.of(label) for label in reading.given]
+        assert tree.ids[path].tolist() == expected.tolist()
