@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.watch import gone, wait_for
-from tests.support.pools import POOLS, Site, site
+from tests.support.pools import POOLS, Site, project, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 LINES = [f"- {{stage: '{stage}', pool: {pool}, wait: 20s, retries: {{lost: 0}}}}\n" for stage, pool in POOLS.items()]
@@ -23,7 +23,8 @@ TABLE = f"stages:\n{''.join(LINES)}"
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("site"), TABLE) as found:
+    folder = tmp_path_factory.mktemp("site")
+    with site(folder, project(folder, TABLE)) as found:
         yield found
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support.miniature import GIT
-from tests.support.pools import Site, site
+from tests.support.pools import Site, project, site
 
 pytestmark = [pytest.mark.slow, pytest.mark.campaign]
 PREPARE = '''
@@ -52,7 +52,8 @@ STAGE = {
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     table = "stages:\n- {stage: prepare, pool: cpu, parts: 3, wait: 2s}\n"
-    with site(tmp_path_factory.mktemp("site"), table) as found:
+    folder = tmp_path_factory.mktemp("site")
+    with site(folder, project(folder, table)) as found:
         author = found.clone("author")
         (author / "stages/prepare.py").write_text(PREPARE)
         pipeline = yaml.safe_load((author / "dvc.yaml").read_text())

@@ -1,4 +1,4 @@
-"""Three clones of a miniature project on three machines: they share a git remote, a bucket and a Prefect server."""
+"""Clones of a project on several machines: they share a git remote, a bucket and a Prefect server."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Site:
     origin: Path
     environment: Mapping[str, str]
     url: str
+    patience_s: float = 600.0
 
     def clone(self, name: str) -> Path:
         """A clone, as someone else makes it."""
@@ -67,7 +68,7 @@ class Site:
     def run(self, clone: Path, *words: str, code: int = 0, **more: str) -> str:
         """Run Python in a clone; returns its output."""
         process = self.start(clone, *words, **more)
-        output, _ = process.communicate(timeout=600)
+        output, _ = process.communicate(timeout=self.patience_s)
         assert process.returncode == code, output
         return output
 
@@ -124,10 +125,10 @@ def project(folder: Path, resources: str) -> Path:
 
 
 @contextmanager
-def site(folder: Path, resources: str) -> Iterator[Site]:
-    """A project in a git remote, its server with a deployment for each pool, and a bucket."""
+def site(folder: Path, committed: Path, patience_s: float = 600.0) -> Iterator[Site]:
+    """A committed project in a git remote, its server with a deployment for each pool, and a bucket."""
     origin = folder / "origin.git"
-    subprocess.run(["git", "clone", "-q", "--bare", str(project(folder, resources)), str(origin)], check=True)
+    subprocess.run(["git", "clone", "-q", "--bare", str(committed), str(origin)], check=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_R"))}
     with s3_server() as endpoint:
         remote = s3_bucket(endpoint)
@@ -136,7 +137,7 @@ def site(folder: Path, resources: str) -> Iterator[Site]:
             bucket = {**s3_environment(endpoint), "PATHFINDER_REMOTE": remote, "DVC_NO_ANALYTICS": "1"}
             environment = {**kept, **server.environment(folder, url), **bucket, "OMP_NUM_THREADS": "1"}
             environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-            found = Site(folder, origin, environment, url)
+            found = Site(folder, origin, environment, url, patience_s)
             _deploy(found)
             yield found
         finally:
