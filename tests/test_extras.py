@@ -28,22 +28,27 @@ def requirements(file: str) -> list[Requirement]:
     return [Requirement(text) for line in lines if (text := line.partition("#")[0].strip())]
 
 
+def installed() -> dict[str, metadata.Distribution]:
+    """The packages that the extra installs, by name."""
+    waiting, found = [canonical(wanted.name) for wanted in requirements("requirements-score.in")], {}
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        try:
+            found[name] = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue  # needed on another platform
+        needed = map(Requirement, found[name].requires or ())
+        waiting += [canonical(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    return found
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with links to the packages that the extra installs."""
     folder = tmp_path_factory.mktemp("packages")
-    waiting, seen = [canonical(wanted.name) for wanted in requirements("requirements-score.in")], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        try:
-            found = metadata.distribution(name)
-        except metadata.PackageNotFoundError:
-            continue  # needed on another platform
-        needed = map(Requirement, found.requires or ())
-        waiting += [canonical(one.name) for one in needed if one.marker is None or one.marker.evaluate({"extra": ""})]
+    for found in installed().values():
         for top in {file.parts[0] for file in found.files or () if file.parts[0] not in ("..", "__pycache__")}:
             link = folder / top
             if not link.exists():
@@ -74,3 +79,28 @@ def test_the_extra_asks_for_the_versions_of_the_whole() -> None:
     whole = {canonical(one.name): one.specifier for one in requirements("requirements.in")}
     for one in requirements("requirements-score.in"):
         assert whole[canonical(one.name)] == one.specifier, one.name
+
+
+IMPORT = """
+import time
+import torch
+import transformers.modeling_utils
+from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+start = time.process_time()
+from pathfinder import PRM
+print(time.process_time() - start)
+"""
+
+
+@pytest.mark.benchmarks
+def test_the_size_of_the_extra_and_the_time_of_its_import() -> None:
+    """Without PyTorch, whose size depends on its build, and beyond the imports of PyTorch and transformers."""
+    paths = {name: [Path(str(one.locate_file(file))) for file in one.files or ()] for name, one in installed().items()}
+    sizes = {name: sum(path.stat().st_size for path in found if path.is_file()) for name, found in paths.items()}
+    torch = {name: size for name, size in sizes.items() if re.fullmatch(r"torch|triton|nvidia-.*", name)}
+    rest = sum(sizes.values()) - sum(torch.values())
+    seconds = float(subprocess.run([sys.executable, "-c", IMPORT], cwd=ROOT, capture_output=True, check=True).stdout)
+    print(f"\n{len(sizes) - len(torch)} packages: {rest / 1e6:.0f} MB, with PyTorch {sum(sizes.values()) / 1e6:.0f} MB")
+    print(f"from pathfinder import PRM: {seconds:.2f} s of processor time beyond PyTorch and transformers")
+    assert rest < 1.2e9
+    assert seconds < 1
