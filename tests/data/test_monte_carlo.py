@@ -36,7 +36,7 @@ def test_a_conversation_is_read_as_question_steps_and_ratings() -> None:
 def test_an_unknown_rating_is_set_aside_and_its_step_is_followed() -> None:
     value = talk(("user", "Q Step 1: a"), ("assistant", "?"), ("user", "Step 2: b"), ("assistant", "+"))
     reading = read_monte_carlo(value, "repaired")
-    assert [s.reason for s in reading.set_aside] == ["bad_rating"]
+    assert reading.set_aside == [(0, 0, "bad_rating", "'?'")]
     assert reading.records == [(1, 0, 1, "b", 1)]
     assert reading.trunk == ["a", "b"]
     assert [r.rating for r in read_monte_carlo(value, "official").records] == [-1, 1]
@@ -53,7 +53,12 @@ def test_an_unreadable_step_ends_the_repaired_trunk() -> None:
     )
     reading = read_monte_carlo(value, "repaired")
     assert reading.trunk == ["a"]
+    assert reading.set_aside == [(1, 0, "null_text", "None")]
+    assert reading.lost == [(2, 0, "after_unreadable_step")]
     assert reading.dropped == {"after_unreadable_step": 1}
+    official = read_monte_carlo(value, "official")
+    assert official.trunk == ["Step 1: a", "c"]
+    assert [(r.position, r.step_index) for r in official.records] == [(0, 0), (2, 1)]
     assert len(reading.records) + len(reading.set_aside) + reading.dropped.total() == 3
 
 
@@ -65,6 +70,14 @@ def test_an_unreadable_step_ends_the_repaired_trunk() -> None:
         ([], "bad_conversation"),
         ([{"role": "user", "content": "Q Step 1: a"}], "bad_conversation"),
         (talk(("assistant", "Q Step 1: a"), ("user", "+")), "bad_roles"),
+        (talk(("user", "Q Step 1: a"), ("assistant", "+"), ("assistant", "Step 2: b")), "bad_roles"),
+        (talk(("user", None), ("assistant", "+")), "problem_null_text"),
+        ([{"role": "user", "content": "Q Step 1: a"}, "+"], "bad_conversation"),
+        ({"conversations": {"0": "a", "1": "b"}}, "bad_conversation"),
+        ({"input": 1, "label": "+"}, "not_text"),
+        ({"input": "Q Step 1: a ки", "label": None}, "not_text"),
+        ({"input": " ", "label": " "}, "no_first_step"),
+        ({"input": "Q Step 1: a ки"}, "unknown_shape"),
         (talk(("user", "no steps"), ("assistant", "+")), "no_first_step"),
         (talk(("user", "Step 1: a"), ("assistant", "+")), "problem_empty_text"),
         ({"input": "Q Step 1: a ки", "label": "Q Step 1: b +"}, "label_mismatch"),
@@ -82,6 +95,24 @@ def test_shepherd_placeholders_are_found_even_if_a_step_contains_one() -> None:
     reading = read_monte_carlo(value, "repaired")
     assert (reading.problem, reading.trunk) == ("Q", ["ки is a word", "b"])
     assert [r.rating for r in reading.records] == [1, -1]
+
+
+def test_text_after_the_last_placeholder_is_a_step_without_a_rating() -> None:
+    value = {"input": "Q Step 1: a ки\nStep 2: b", "label": "Q Step 1: a +\nStep 2: b"}
+    reading = read_monte_carlo(value, "repaired")
+    assert (reading.source, reading.trunk, [r.rating for r in reading.records]) == (
+        "math_shepherd",
+        ["a", "b"],
+        [1, None],
+    )
+    ended = read_monte_carlo({name: f"{text}\n" for name, text in value.items()}, "official")
+    assert ended.trunk == ["Step 1: a", "Step 2: b"]
+
+
+def test_only_official_keeps_a_question_without_a_first_step() -> None:
+    reading = read_monte_carlo(talk(("user", "no steps"), ("assistant", "+")), "official")
+    assert (reading.problem, reading.trunk) == ("no steps", [""])
+    assert reading.records == [(0, 0, 0, "", 1)]
 
 
 def test_cleaning_follows_the_preset() -> None:

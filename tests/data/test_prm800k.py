@@ -58,16 +58,74 @@ def test_bad_records_are_set_aside_and_the_others_are_kept() -> None:
                   completion("ok", None), chosen=6)),
         "repaired",
     )  # fmt: skip
-    assert [(s.completion, s.reason) for s in reading.set_aside] == [
-        (0, "null_text"),
-        (1, "empty_text"),
-        (2, "not_unicode"),
-        (3, "bad_rating"),
-        (4, "null_text"),
-        (5, "not_an_object"),
+    assert reading.set_aside == [
+        (0, 0, "null_text", "None"),
+        (0, 1, "empty_text", "'  '"),
+        (0, 2, "not_unicode", r"'\ud800'"),
+        (0, 3, "bad_rating", "2"),
+        (0, 4, "null_text", "None"),
+        (0, 5, "not_an_object", "str"),
     ]
     assert reading.records == [(0, 6, 0, "ok", None)]
     assert read_prm800k(line(step({"rating": 1}, chosen=0)), "official").trunk == [""]
+
+
+@pytest.mark.parametrize("preset", ["repaired", "official"])
+def test_what_a_line_says_beside_its_records_is_counted(preset: Any) -> None:
+    value = line(
+        step(completion("a") | {"flagged": True}, completion("b"), chosen=0),
+        step(completion("c"), human={"text": "h"}),
+        step(completion("d", True), completion("e")),
+        step(completion("f"), completion("g") | {"flagged": True}, chosen=1),
+    )
+    value |= {"labeler": "R\ud800", "is_quality_control_question": True, "is_initial_screening_question": False}
+    reading = read_prm800k(value, preset)
+    assert reading.rater == r"R\ud800"
+    ended = "ended_by_unchosen_step" if preset == "repaired" else "skipped_unchosen_step"
+    assert dict(reading.notes) == {
+        "quality_control": 1,
+        "initial_screening": 0,
+        "finish_solution": 1,
+        "flagged": 2,
+        "human_completions": 1,
+        "unchosen_steps": 2,
+        ended: 1,
+    }
+    lost = [(3, 0, "after_unchosen_step"), (3, 1, "after_unchosen_step")]
+    assert reading.lost == (lost if preset == "repaired" else [])
+    assert reading.set_aside == [(2, 0, "bad_rating", "True")]
+    assert [(r.position, r.completion, r.step_index) for r in reading.records][:4] == [
+        (0, 0, 0),
+        (0, 1, 0),
+        (1, 0, 1),
+        (2, 1, 2),
+    ]
+
+
+def test_nothing_is_lost_after_the_last_step_and_an_unknown_finish_is_counted_as_such() -> None:
+    value = line(step(completion("a"), chosen=0), step(completion("b")))
+    value["label"]["finish_reason"] = "left"
+    notes = read_prm800k(value, "repaired").notes
+    assert (notes["ended_by_unchosen_step"], notes["finish_unknown"]) == (0, 1)
+
+
+@pytest.mark.parametrize("chosen", [-1, 2])
+def test_a_choice_outside_the_completions_is_no_choice(chosen: int) -> None:
+    completions = completion("a"), completion("b")
+    assert read_prm800k(line(step(*completions, chosen=chosen)), "repaired").trunk == []
+    assert read_prm800k(line(step(*completions, chosen=chosen, human={"text": "h"})), "repaired").trunk == ["h"]
+
+
+@pytest.mark.parametrize("text", [None, " ", "\ud800", 3])
+def test_an_unreadable_choice_ends_the_trunk(text: Any) -> None:
+    value = line(step(completion(text), chosen=0), step(completion("b"), chosen=0))
+    reading = read_prm800k(value, "repaired")
+    assert (reading.trunk, reading.records, len(reading.lost)) == ([], [], 1)
+
+
+def test_a_step_without_completions_is_followed_by_its_human_one() -> None:
+    value = line({"human_completion": {"text": "h"}}, step(completion("b"), chosen=0))
+    assert read_prm800k(value, "repaired").trunk == ["h", "b"]
 
 
 def test_hostile_text_stays_text() -> None:

@@ -9,7 +9,15 @@ import polars as pl
 import pytest
 
 from pathfinder.core.io import DataError
-from pathfinder.data.upstream import UnreadableError, data_files, decoded, read_lines
+from pathfinder.data.upstream import (
+    Reading,
+    UnreadableError,
+    data_files,
+    decoded,
+    read_batches,
+    read_lines,
+    step_problem,
+)
 
 HOSTILE = "a\u2028b\x85c <|im_end|> <+> Score A: 1"
 
@@ -32,6 +40,49 @@ def test_every_container_gives_the_same_records(tmp_path: Path) -> None:
     assert len(files) == 5
     for file in files:
         assert records(file) == list(enumerate(values, start=1)), file
+
+
+def test_files_are_sorted_by_path_and_folders_are_no_files(tmp_path: Path) -> None:
+    names = ["b/1.jsonl", "a.json", "b/0.parquet"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "folder.json").mkdir()
+    assert [path.relative_to(tmp_path).as_posix() for path in data_files(tmp_path)] == sorted(names)
+
+
+def test_a_batch_ends_with_the_line_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 512)
+    (tmp_path / "a.jsonl").write_bytes((b"1" * 255 + b"\n") * 5)
+    batches = list(read_batches(tmp_path / "a.jsonl"))
+    assert [[line for line, _ in batch] for batch in batches] == [[1, 2], [3, 4], [5]]
+    (tmp_path / "a.json").write_text(json.dumps(list(range(600))))
+    batches = list(read_batches(tmp_path / "a.json"))
+    assert [len(batch) for batch in batches] == [256, 256, 88]
+    assert [value for batch in batches for _, value in batch] == list(range(600))
+
+
+@pytest.mark.parametrize(
+    ("value", "repaired", "official"),
+    [
+        (None, "null_text", "null_text"),
+        (3, "not_text", "not_text"),
+        (" \n", "empty_text", None),
+        ("\ud800", "not_unicode", "not_unicode"),
+        ("a", None, None),
+        ("é", None, None),
+    ],
+)
+def test_what_cannot_be_a_step_has_a_reason(value: Any, repaired: str | None, official: str | None) -> None:
+    assert (step_problem(value, "repaired"), step_problem(value, "official")) == (repaired, official)
+
+
+def test_details_are_short_and_have_no_lone_surrogate() -> None:
+    reading = Reading("s", "p")
+    reading.refuse(1, 2, "why", "\ud800" + "é" * 300)
+    assert reading.set_aside == [(1, 2, "why", r"\ud800" + "é" * 194)]
+    assert UnreadableError("why", "x" * 300).detail == "x" * 200
+    assert str(UnreadableError("why", "a")) == "why: a"
 
 
 def test_json_lists_are_read_across_window_borders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
