@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import errno
 import fcntl
 import gzip
 import hashlib
@@ -26,6 +27,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 if TYPE_CHECKING:
     import polars as pl  # imported by the functions that need it, so that a command starts quickly
 
+_NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
 _LEFT_OVER_S = 10.0
@@ -166,14 +168,18 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     Raises ``DataError`` if it is missing, no file or damaged.
     """
     try:
-        with path.open("rb") as raw:
+        raw = path.open("rb")
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
+        raise DataError(f"{path}: {error.strerror}; give a file, or run the command that makes it") from error
+    try:
+        with raw:
             if path.suffix == ".gz":
                 with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
                     yield cast(IO[bytes], handle)
             else:
                 yield raw
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-        raise DataError(f"{path}: {error.strerror}; give a file, or run the command that makes it") from error
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be decompressed ({error}); fetch or create the file again") from error
 
