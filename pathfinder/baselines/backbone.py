@@ -15,6 +15,7 @@ from safetensors import safe_open
 from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
 
 from pathfinder.core.io import DataError, read_json
+from pathfinder.models.folders import read_config
 from pathfinder.models.model import device, read_model
 from pathfinder.tree.attention import use_trees
 
@@ -67,9 +68,9 @@ def load_backbone(folder: Path, dtype: str, adapter: Path | None = None) -> PreT
 
     Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
     """
-    kind = read_json(folder / "config.json").get("model_type")
-    if kind not in CLASSES:
-        raise DataError(f"{folder}: model type {kind!r}; expected one of {', '.join(CLASSES)}")
+    kind = read_config(folder).get("model_type")
+    if not isinstance(kind, str) or kind not in CLASSES:
+        raise DataError(f"{folder}: model type {kind!r:.80}; expected one of {', '.join(CLASSES)}")
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     model = read_model(CLASSES[kind], folder, dtype, config=config)
     if adapter is not None:

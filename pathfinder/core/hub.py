@@ -15,6 +15,7 @@ from pathfinder.core.io import DataError, read_json, write_json
 
 HUB_FILE = "hub.json"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class HubModel:
 
 def is_commit(revision: str | None) -> bool:
     """Whether a revision is a full commit id, which never moves."""
-    return revision is not None and _COMMIT.fullmatch(revision) is not None
+    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
 def write_hub_model(folder: Path, model: HubModel) -> None:
@@ -45,9 +46,17 @@ def read_hub_model(folder: Path) -> HubModel | None:
     if not file.exists():
         return None
     pointer = read_json(file)
-    if not isinstance(pointer, dict) or not is_commit(pointer.get("revision")) or not pointer.get("repo"):
+    content = pointer if isinstance(pointer, dict) else {}
+    repo, files = content.get("repo"), content.get("files", {})
+    if not (isinstance(repo, str) and _REPOSITORY.fullmatch(repo)) or not is_commit(content.get("revision")):
         raise DataError(f"{file}: no repository with a full commit id; make it again with `dvc repro -f download`")
-    return HubModel(pointer["repo"], pointer["revision"], pointer.get("files", {}))
+    if not isinstance(files, dict) or not all(map(_is_entry, files.values())):
+        raise DataError(f"{file}: files have no sizes in bytes; make it again with `dvc repro -f download`")
+    return HubModel(repo, content["revision"], files)
+
+
+def _is_entry(about: Any) -> bool:
+    return isinstance(about, dict) and type(about.get("bytes")) is int
 
 
 def cached_file(model: HubModel, name: str) -> Path | None:

@@ -10,6 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pathfinder.core.io import DataError
+from pathfinder.core.text import printable
 
 RESTORE = "restore it with `git checkout`"
 
@@ -55,6 +56,8 @@ def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = p
         content = parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; run this in the project's root folder, or {remedy}") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; {remedy}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{path}: not valid YAML ({' '.join(str(error).split())}); {remedy}") from error
     if not isinstance(content, dict):
@@ -73,4 +76,4 @@ def read_settings(model: type[Settings], path: Path, remedy: str = RESTORE) -> S
 
 
 def _dotted(location: tuple[int | str, ...]) -> str:
-    return ".".join(map(str, location)) or "(the whole file)"
+    return printable(".".join(map(str, location)))[:80] or "(the whole file)"

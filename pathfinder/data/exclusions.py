@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import polars as pl
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    NonNegativeInt,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from pathfinder.core.io import DataError, read_jsonl
 
@@ -20,18 +29,28 @@ EXCLUSIONS = Path("exclusions.jsonl")
 EXCLUDED = {"id": pl.String(), "detail": pl.String()}
 
 
+def _storable(value: str) -> str:
+    """Refuse lone surrogates, which no table can hold."""
+    value.encode()
+    return value
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+Name = Annotated[Text, StringConstraints(pattern=r"\S")]
+
+
 class Exclusion(BaseModel):
     """One line of the list."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    content: str | None = None
-    step: int | None = None
-    completion: int | None = None
-    rater: str | None = None
-    source: str | None = None
-    reason: str = ""
-    id: str = ""
+    content: Name | None = None
+    step: NonNegativeInt | None = None
+    completion: NonNegativeInt | None = None
+    rater: Name | None = None
+    source: Name | None = None
+    reason: Text = ""
+    id: Text = ""
 
     @model_validator(mode="after")
     def _one_key(self) -> Exclusion:

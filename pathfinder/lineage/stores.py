@@ -5,11 +5,12 @@ from __future__ import annotations
 import configparser
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from pathfinder.core.io import DataError, parse_json
+from pathfinder.core.io import DataError, open_bytes, parse_json
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.schema import Form, Md5
 
@@ -21,11 +22,20 @@ REMOTES_NOT_READ = "://"
 """A remote whose address contains this is on another machine."""
 
 
+def _inside(path: str) -> str:
+    """Refuse a path that leaves the folder, or that no file can have."""
+    parts = PurePosixPath(path).parts
+    path.encode()
+    if not path.strip() or "\0" in path or ".." in parts or PurePosixPath(path).is_absolute():
+        raise ValueError(f"{path!r:.80} is no path below the folder")
+    return path
+
+
 class ListedFile(Form):
     """One file of a folder in a ``.dir`` object."""
 
     md5: Md5
-    relpath: str
+    relpath: Annotated[str, AfterValidator(_inside)]
 
 
 _LISTING = TypeAdapter(list[ListedFile])
@@ -90,7 +100,8 @@ def object_file(store: Path, md5: str) -> Path:
 
 def read_listing(file: Path) -> dict[str, str]:
     """The md5 of each file in a ``.dir`` object; raises ``DataError`` if it is not a listing or names a file twice."""
-    return parse_listing(file.read_bytes(), str(file))
+    with open_bytes(file) as handle:
+        return parse_listing(handle.read(), str(file))
 
 
 def parse_listing(content: bytes, name: str) -> dict[str, str]:
@@ -98,10 +109,12 @@ def parse_listing(content: bytes, name: str) -> dict[str, str]:
     try:
         entries = _LISTING.validate_python(parse_json(content, name))
     except ValidationError as error:
-        raise DataError(f"{name}: {error.errors()[0]['msg']}; not a listing of a folder") from error
+        first = error.errors()[0]
+        row = f" row {int(first['loc'][0]) + 1}:" if first["loc"] else ""
+        raise DataError(f"{name}:{row} {first['msg']}; expected the listing of a folder") from error
     files = {entry.relpath: entry.md5 for entry in entries}
     if len(files) < len(entries):
-        raise DataError(f"{name}: lists a file twice")
+        raise DataError(f"{name}: lists a file twice; restore the object from another store")
     return files
 
 

@@ -17,6 +17,6 @@ def variant_of(folder: Path) -> Variant:
         return VARIANTS["full"]  # a published checkpoint has no such file
     content = read_json(described)
     name = content.get("variant") if isinstance(content, dict) else None
-    if name not in VARIANTS:
-        raise DataError(f"{described}: unknown variant {name!r}; expected one of {', '.join(VARIANTS)}")
+    if not isinstance(name, str) or name not in VARIANTS:
+        raise DataError(f"{described}: unknown variant {name!r:.80}; expected one of {', '.join(VARIANTS)}")
     return VARIANTS[name]

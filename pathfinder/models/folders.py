@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pathfinder.core.hub import cached_folder, read_hub_model
 from pathfinder.core.io import DataError, read_json
@@ -34,8 +35,24 @@ def resolve_part(folder: Path, name: str) -> Path | None:
     return inside if inside.is_dir() else None
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a model; raises ``DataError`` if it is no JSON object."""
+    content = read_json(folder / "config.json")
+    if not isinstance(content, dict):
+        raise DataError(f"{folder / 'config.json'}: no JSON object; fetch the model's files again")
+    return content
+
+
+def longest_context(folder: Path) -> int:
+    """The positions of the model in ``folder`` by its config.json; raises ``DataError`` if it names none."""
+    value = read_config(resolve(folder)).get("max_position_embeddings")
+    if type(value) is not int or value < 1:
+        raise DataError(f"{folder}: config.json has max_position_embeddings {value!r:.80}; expected a positive integer")
+    return value
+
+
 def stored_dtype(folder: Path) -> str:
     """The dtype of the files in ``folder`` by its config.json: "bfloat16" or "float32" (also for float16)."""
-    config = read_json(resolve(folder) / "config.json")
-    stored = (config.get("dtype") or config.get("torch_dtype")) if isinstance(config, dict) else None
+    config = read_config(resolve(folder))
+    stored = config.get("dtype") or config.get("torch_dtype")
     return "bfloat16" if stored == "bfloat16" else "float32"

@@ -63,6 +63,8 @@ class Shape:
         return self.layers * lora.rank * sum(map(sum, sides)) + 6 * self.hidden
 
 
+_MOST = 1 << 40
+"""No size of a model is as large; a larger number is an error of the file."""
 _QWEN_1B = Shape("", 1536, 8960, 28, 1536, 256, 151_936, tied=True, biased=True)
 _QWEN_7B = Shape("", 3584, 18944, 28, 3584, 512, 152_064, tied=False, biased=True)
 _QWEN_32B = Shape("", 5120, 27648, 64, 5120, 1024, 152_064, tied=False, biased=True)
@@ -91,24 +93,30 @@ KNOWN = {
 """The published models that the profiles name, so that memory can be planned before anything is fetched."""
 
 
-def shape_of(config: dict[str, Any], name: str) -> Shape:
-    """Read a config.json; raises ``DataError`` naming a missing field."""
-    try:
-        heads = int(config["num_attention_heads"])
-        size = int(config.get("head_dim") or config["hidden_size"] // heads)
-        return Shape(
-            name,
-            hidden=int(config["hidden_size"]),
-            inner=int(config["intermediate_size"]),
-            layers=int(config["num_hidden_layers"]),
-            query_width=heads * size,
-            key_width=int(config.get("num_key_value_heads") or heads) * size,
-            vocabulary=int(config["vocab_size"]),
-            tied=bool(config.get("tie_word_embeddings", False)),
-            biased=config.get("model_type") == "qwen2",
-        )
-    except KeyError as error:
-        raise DataError(f"{name}: config.json has no {error.args[0]}; the size of such a model is unknown") from error
+def shape_of(config: Any, name: str) -> Shape:
+    """Read a config.json; raises ``DataError`` naming a field that is missing or no positive integer."""
+
+    def whole(key: str, default: int | None = None) -> int:
+        value = default if config.get(key) is None else config[key]
+        if type(value) is not int or not 0 < value < _MOST:
+            raise DataError(f"{name}: config.json has {key} {value!r:.80}; expected a positive integer: fetch it again")
+        return value
+
+    if not isinstance(config, dict):
+        raise DataError(f"{name}: config.json is no object; fetch it again")
+    heads, hidden = whole("num_attention_heads"), whole("hidden_size")
+    size = whole("head_dim", hidden // heads)
+    return Shape(
+        name,
+        hidden=hidden,
+        inner=whole("intermediate_size"),
+        layers=whole("num_hidden_layers"),
+        query_width=heads * size,
+        key_width=whole("num_key_value_heads", heads) * size,
+        vocabulary=whole("vocab_size"),
+        tied=bool(config.get("tie_word_embeddings", False)),
+        biased=config.get("model_type") == "qwen2",
+    )
 
 
 def fetched_shape(folder: Path) -> Shape:

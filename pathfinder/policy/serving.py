@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, read_json
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Search
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
 from pathfinder.models import cards
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import longest_context
 
 POLICY = Path("artifacts/raw/models/policy")
 _LOGS = Path(".pathfinder/vllm/policy")
@@ -61,7 +61,7 @@ def policy_servers(
         if search.engine == "openai":
             yield (search.base_url,), workers
             return
-        longest = int(read_json(resolve(POLICY) / "config.json")["max_position_embeddings"])
+        longest = longest_context(POLICY)
         with (
             cards.lease(servers, shared=search.shared_card) as mine,
             vllm_servers(POLICY, "policy", longest, search.vllm, _LOGS, mine) as urls,

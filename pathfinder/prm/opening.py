@@ -7,10 +7,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pathfinder.core.io import read_json
 from pathfinder.core.params import Score
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import longest_context
 from pathfinder.models.imports import uncollected
 from pathfinder.tree.passes import Mode
 
@@ -49,7 +48,7 @@ def open_pathfinder(
     with ExitStack() as stack:
         urls = [settings.base_url]
         if not settings.base_url:
-            longest = int(read_json(resolve(folder) / "config.json")["max_position_embeddings"])
+            longest = longest_context(folder)
             logs = Path(".pathfinder/vllm") / folder.name
             urls = stack.enter_context(vllm_servers(folder, folder.name, longest, settings.vllm, logs))
         yield ServedScorer(folder, urls, preset, settings.concurrency, mode)

@@ -12,7 +12,7 @@ import json
 import os
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, open_bytes
 from pathfinder.provenance.schema import Count, Form, Sha256, parsed
 
 RECORDS = Path(".pathfinder/lineage")
@@ -64,7 +64,9 @@ def read_ledger(root: Path) -> list[Entry] | None:
         return None
     entries: list[Entry] = []
     previous = None
-    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+    with open_bytes(path) as handle:
+        lines = handle.read().splitlines(keepends=True)
+    for number, line in enumerate(lines, start=1):
         entry = parsed(Entry, line, f"{LEDGER}:{number}")
         if (entry.number, entry.previous) != (number, previous):
             raise DataError(

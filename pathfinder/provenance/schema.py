@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from pathfinder.core.io import DataError, parse_json
+from pathfinder.core.text import printable
 
 SCHEMA = 3
 Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
@@ -129,7 +130,7 @@ def validated(model: type[Document], value: Any, name: str) -> Document:
         return model.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(map(str, first["loc"])) or "the whole file"
+        key = printable(".".join(map(str, first["loc"])))[:80] or "the whole file"
         raise DataError(f"{name}: {key}: {first['msg']}; not the expected form") from error
 
 

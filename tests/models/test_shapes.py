@@ -44,7 +44,7 @@ def test_an_adapter_counts_every_parameter() -> None:
 
 
 def test_a_config_without_sizes_is_refused() -> None:
-    with pytest.raises(DataError, match=r"odd: config\.json has no num_attention_heads"):
+    with pytest.raises(DataError, match=r"odd: config\.json has num_attention_heads None; expected a positive integer"):
         shape_of({"hidden_size": 3}, "odd")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.faults.inputs import benchmarks, given, upstream
+from tests.faults.inputs import benchmarks, given, records, settings, upstream
 from tests.faults.inputs.documents import Document
 from tests.faults.inputs.judgement import judge
 from tests.faults.inputs.malform import Malformed, malformed
@@ -26,6 +26,15 @@ DOCUMENTS: tuple[Document, ...] = (
     given.CANDIDATES,
     given.STEP_PREDICTIONS,
     given.LABEL_PREDICTIONS,
+    settings.PARAMS,
+    settings.EXCLUSIONS,
+    settings.HUB,
+    settings.DESCRIPTION,
+    settings.CONFIG,
+    records.RECORD,
+    records.ENVELOPE,
+    records.LEDGER_FILE,
+    records.LISTING,
 )
 
 

@@ -53,8 +53,9 @@ class Document:
     """A format with its valid document.
 
     ``read`` returns the view of a file. ``together`` is what several valid rows mean, ``None`` if they contradict one
-    another, for example by equal ids. ``own`` are malformed rows that only this format knows, by kind. A strict format
-    refuses unknown keys.
+    another, for example by equal ids. ``own`` are malformed rows that only this format knows, by kind, and ``texts``
+    whole files. A strict format refuses unknown keys. With ``may_refuse``, ``fields`` describe the values only
+    roughly: a refusal is always right.
     """
 
     name: str
@@ -65,7 +66,9 @@ class Document:
     container: Literal["lines", "list", "object", "yaml"] = "lines"
     together: Callable[[View], View | None] = lambda view: view
     own: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    texts: Mapping[str, bytes] = field(default_factory=dict)
     is_strict: bool = False
+    may_refuse: bool = False
     may_be_empty: bool = False
 
     def content(self, rows: Sequence[Any] | None = None) -> bytes:
@@ -86,7 +89,7 @@ class Document:
         return self.together(whole) if len(whole) == len(view) else None
 
     def _row(self, row: Any) -> dict[Keys, Any] | None:
-        if not isinstance(row, dict) or (self.is_strict and not row.keys() <= {keys[0] for keys in self.fields}):
+        if not isinstance(row, dict) or (self.is_strict and not row.keys() <= self.rows[0].keys()):
             return None
         values = {keys: value_at(row, keys) for keys in self.fields}
         if not all(self.fields[keys].accepts(value) for keys, value in values.items()):
@@ -96,12 +99,15 @@ class Document:
 
 def value_at(row: Any, keys: Keys) -> Any:
     """The value below ``keys``, or ``MISSING``."""
+    found = row
     for key in keys:
-        try:
-            row = row[key] if isinstance(row, list if isinstance(key, int) else dict) else MISSING
-        except (KeyError, IndexError):
+        if isinstance(key, int) != isinstance(found, list):
             return MISSING
-    return row
+        try:
+            found = found[key]
+        except (KeyError, IndexError, TypeError):
+            return MISSING
+    return found
 
 
 def changed(row: Any, keys: Keys, value: Any) -> Any:

@@ -49,7 +49,7 @@ def judge(document: Document, one: Malformed, folder: Path) -> Verdict:
             view = document.read(path)
     except PathfinderError as error:
         problem = _message_problem(str(error), path, one)
-        if expected is not None and not may_refuse:
+        if expected is not None and not (may_refuse or document.may_refuse):
             problem = f"refused although it is valid: {error}"
         verdict = Verdict("refused", problem)
     except Exception as error:  # whatever ends in a traceback
@@ -147,7 +147,8 @@ def _view_problem(view: View, expected: View | None) -> str:
 def _message_problem(message: str, path: Path, one: Malformed) -> str:
     if path.name not in message and path.parent.as_posix() not in message:
         return f"the message names no file: {message}"
-    if one.row is not None and not re.search(rf"(:|row |line ){one.row}\b", message):
+    is_chain = "a line before it was edited" in message  # then the next line's link is the first wrong one
+    if one.row is not None and not is_chain and not re.search(rf"(:|row |line ){one.row}\b", message):
         return f"the message does not name row {one.row}: {message}"
     if not _REMEDY.search(message):
         return f"the message has no remedy: {message}"

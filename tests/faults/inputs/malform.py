@@ -166,6 +166,8 @@ def _of_rows(document: Document) -> Iterator[Malformed]:
         yield Malformed("two rows in a line", "row 1", document.content().replace(b"\n", b" ", 1))
         yield Malformed("indented", "", "\n".join(json.dumps(row, indent=1) for row in rows).encode())
     yield Malformed("unknown key", f"row {last}", document.content([*rows[:-1], {**rows[-1], "\x1b[31m": 1}]), row_of)
+    for kind, content in document.texts.items():
+        yield Malformed(kind, "", content)
     for kind, own in document.own.items():
         yield Malformed(kind, "", document.content(own))
 
