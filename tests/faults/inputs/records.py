@@ -1,0 +1,153 @@
+"""The formats of the audit: records, the ledger, signed envelopes and listings of folders."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from pathfinder.core.io import read_json
+from pathfinder.lineage.stores import read_listing
+from pathfinder.provenance.ledger import LEDGER, read_ledger
+from pathfinder.provenance.schema import SCHEMA, StageRecord, parsed
+from pathfinder.provenance.signing import Envelope
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text, value_at
+from tests.faults.inputs.settings import like, like_or_null
+
+_FILE = {"md5": "0" * 32, "sha256": "0" * 64, "size": 3}
+_RECORD: dict[str, Any] = {
+    "schema": SCHEMA,
+    "stage": "filter",
+    "cmd": "python -m stages.filter",
+    "inputs": {"a": _FILE},
+    "rooms": {},
+    "code": {"stages/filter.py": _FILE | {"files": None}},
+    "params": {"a.b": 1},
+    "outputs": {"b": _FILE | {"files": {"c": _FILE}}},
+    "git": {"commit": "0" * 40, "dirty": False, "changed": []},
+    "times": {
+        "start": "2022-01-01T00:00:00+00:00",
+        "end": "2022-01-01T00:00:01+00:00",
+        "seconds": 1.0,
+        "peak_rss_bytes": 9,
+    },
+    "environment": {"python": "3.11"},
+    "journals": {"j": {"before": None, "after": {"size": 1, "sha256": "0" * 64}, "used": None}},
+    "unlisted_modules": {},
+    "unlocked_packages": {"a": ["1", None]},
+    "processes": {"worker": 2},
+}
+
+
+def _model(path: Path, model: type[BaseModel], keys: list[Keys]) -> View:
+    content = parsed(model, path.read_bytes() if path.is_file() else b"", str(path)).model_dump(by_alias=True)
+    return [{one: value_at(content, one) for one in keys}]
+
+
+_RECORD_KEYS: list[Keys] = [
+    ("schema",),
+    ("stage",),
+    ("cmd",),
+    ("inputs", "a", "md5"),
+    ("inputs", "a", "size"),
+    ("outputs", "b", "files", "c", "sha256"),
+    ("params",),
+    ("git", "commit"),
+    ("times", "seconds"),
+    ("journals", "j", "after", "size"),
+    ("unlocked_packages", "a"),
+]
+_RECORD_FIELDS: dict[Keys, Field] = {
+    **{keys: like(value_at(_RECORD, keys)) for keys in _RECORD_KEYS},
+    ("schema",): Field(lambda value: value is MISSING or value in (1, 2, 3)),
+    ("git", "commit"): like_or_null(""),
+    ("unlocked_packages", "a"): Field(lambda value: value is MISSING or isinstance(value, list)),
+}
+RECORD = Document(
+    "record of a stage",
+    f"filter/{'0' * 64}.json",
+    (_RECORD,),
+    _RECORD_FIELDS,
+    lambda path: _model(path, StageRecord, _RECORD_KEYS),
+    "object",
+    is_strict=True,
+    may_refuse=True,
+)
+_ENVELOPE = {
+    "payloadType": "application/vnd.in-toto+json",
+    "payload": "e30=",
+    "signatures": [{"keyid": "a", "sig": "e30="}],
+}
+_ENVELOPE_KEYS: list[Keys] = [("payloadType",), ("payload",), ("signatures",), ("signatures", 0, "sig")]
+ENVELOPE = Document(
+    "signed envelope",
+    "filter/a.dsse",
+    (_ENVELOPE,),
+    {keys: like(value_at(_ENVELOPE, keys)) for keys in _ENVELOPE_KEYS}
+    | {("signatures", 0, "sig"): Field(lambda value: value is MISSING or isinstance(value, str))},  # unsigned
+    lambda path: _model(path, Envelope, _ENVELOPE_KEYS),
+    "object",
+    is_strict=True,
+    may_refuse=True,
+)
+
+
+def _entries() -> tuple[dict[str, Any], ...]:
+    first = {"number": 1, "stage": "filter", "record": "0" * 64, "statement": None, "previous": None}
+    line = json.dumps(first).encode() + b"\n"
+    return first, {**first, "number": 2, "statement": "1" * 64, "previous": hashlib.sha256(line).hexdigest()}
+
+
+_ENTRY_KEYS = ("number", "stage", "record", "statement", "previous")
+
+
+def _ledger(path: Path) -> View:
+    entries = read_ledger(path.parents[len(LEDGER.parts) - 1])
+    if entries is None:  # the audit reports it (tests/lineage/test_check.py)
+        read_json(path)
+    assert entries is not None
+    return [{(key,): getattr(entry, key) for key in _ENTRY_KEYS} for entry in entries]
+
+
+_ENTRY_FIELDS: dict[Keys, Field] = {
+    **{(key,): like_or_null(value) for key, value in _entries()[1].items()},
+    ("statement",): Field(lambda value: value is MISSING or value is None or isinstance(value, str)),
+}
+LEDGER_FILE = Document(
+    "ledger of records",
+    LEDGER.as_posix(),
+    _entries(),
+    _ENTRY_FIELDS,
+    _ledger,
+    may_be_empty=True,
+    is_strict=True,
+    may_refuse=True,
+)
+
+
+def _listing(path: Path) -> View:
+    return [{("md5",): md5, ("relpath",): name} for name, md5 in read_listing(path).items()]
+
+
+def _is_md5(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value) is not None
+
+
+def _is_path(value: Any) -> bool:
+    return is_some_text(value) and ".." not in value.split("/") and value[0] != "/" and "\0" not in value
+
+
+LISTING = Document(
+    "listing of a folder",
+    "files/md5/00/0.dir",
+    ({"md5": "0" * 32, "relpath": "a"}, {"md5": "1" * 32, "relpath": "b/c"}),
+    {("md5",): Field(_is_md5), ("relpath",): Field(_is_path)},
+    _listing,
+    "list",
+    may_be_empty=True,
+    may_refuse=True,
+)
