@@ -48,7 +48,8 @@ class Table:
 
     Cells are texts; those that are ``Sourced`` know their files. ``links`` maps row names to addresses.
     ``is_anchored`` gives each row its own address (``anchor_of`` its name). ``shades`` colours cells, by row and
-    column, from 0 (not at all) to 5.
+    column, from 0 (not at all) to 5. ``measured`` holds the rows with figures that were measured here on
+    the benchmarks; ``None`` means all rows.
     """
 
     caption: str
@@ -58,6 +59,7 @@ class Table:
     links: Mapping[str, str] = field(default_factory=dict)
     is_anchored: bool = False
     shades: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    measured: frozenset[int] | None = None
 
     @property
     def numeric(self) -> frozenset[int]:
@@ -73,11 +75,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A drawing (our own SVG), its content in words, and its caption."""
+    """A drawing (our own SVG), its content in words, its caption, and whether it shows what was measured here."""
 
     svg: str
     alt: str
     caption: str
+    is_measured: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,7 +91,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         "comparisons of this page. “Yes” and “no” mean p < 0.05. “Perhaps” and “perhaps not” mean that the interval "
         "excludes zero but p is larger. “Open” means neither."
     )
-    table = Table(caption, ("claim", *titles), rows)
+    table = Table(caption, ("claim", *titles), rows, measured=frozenset())
     return [table, *map(Text, _about_seeds(evidence.compared))]
 
 
@@ -105,7 +105,7 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
         "PRMBench the published prompt differs from the training prompt, which a small model may not understand. The "
         "p-values are adjusted over the comparisons of this table."
     )
-    return [Table(caption, ("claim", *titles), rows)] if rows else []
+    return [Table(caption, ("claim", *titles), rows, measured=frozenset())] if rows else []
 
 
 def cell_of(finding: Finding | None) -> str:
@@ -132,13 +132,14 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
 def hypothesis(found: Findings) -> list[str]:
     """The outcome for the paper's hypothesis (section 3.2) in one sentence; empty if it was not tested."""
     tests = found.get(VARIANT_CLAIMS["no_subtasks"], {})
+    if not tests:
+        return []
     words = {"yes": "holds", "no": "fails", "perhaps": "may hold", "perhaps not": "may fail", "open": "remains open"}
     parts = [f"{words[verdict]} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
-    sentence = f"{claim} {'; it '.join(parts)}."
-    return [said(sentence, [figure for test in tests.values() for figure in (test.value, test.low, test.high)])] * bool(
-        parts
-    )
+    reason = ": the interval of the difference includes zero" if parts[-1].startswith(words["open"]) else ""
+    figures = [figure for test in tests.values() for figure in (test.value, test.low, test.high)]
+    return [said(f"{claim} {'; it '.join(parts)}{reason}.", figures)]
 
 
 def by_verdict(tests: Mapping[str, Finding]) -> dict[str, dict[str, Finding]]:

@@ -72,7 +72,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     }
     sections = _sections(measured)
     if evidence.is_toy:
-        sections = [marked(section, with_paper=section.title == PAPER) for section in sections]
+        sections = [*map(marked, sections)]
     sections += _sections(data)
     absent = [title for title, blocks in (measured | data).items() if blocks and _is_missing(blocks)]
     return Page(TITLE, lead, [*sections, Section("Where everything is", _places(absent))])

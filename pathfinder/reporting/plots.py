@@ -64,7 +64,7 @@ def paper_performance(results: Results, is_comparable: bool) -> Figure:
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     caption = _paper_caption("Performance comparison", is_comparable)
     figures = [value for row in rows.values() for value in row.values()]
-    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption)
+    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption, is_comparable)
 
 
 def paper_scale(results: Results, is_comparable: bool) -> Figure:
@@ -86,7 +86,8 @@ def paper_scale(results: Results, is_comparable: bool) -> Figure:
     words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
     caption = _paper_caption("PRMScore by number of training samples", is_comparable)
     figures = [y for line in series.values() for _, y, _ in line]
-    return Figure(scatter_chart(series, "training samples", "PRMScore"), said(f"{'; '.join(words)}.", figures), caption)
+    chart = scatter_chart(series, "training samples", "PRMScore")
+    return Figure(chart, said(f"{'; '.join(words)}.", figures), caption, is_comparable)
 
 
 def _paper_caption(title: str, is_comparable: bool) -> str:

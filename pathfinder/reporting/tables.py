@@ -176,9 +176,9 @@ def _with_ours(
     ours: Sequence[tuple[tuple[str, ...], Sequence[float | None], Sequence[float] | None]],
 ) -> Table:
     """The paper's rows, then each of ours (first cells, figures) and its difference from the paper's figures."""
-    rows, marked = list(printed), set()
+    rows, measured = list(printed), set()
     for first_cells, values, theirs in ours:
-        marked.add(len(rows))
+        measured.add(len(rows))
         rows.append((*first_cells, *cells.figures(values)))
         if theirs is not None:
             pairs = zip(values, theirs, strict=True)
@@ -188,7 +188,7 @@ def _with_ours(
             ]
             padding = [names.NOT_APPLICABLE] * (len(first_cells) - 1)
             rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
-    return Table(caption, headers, rows, frozenset(marked))
+    return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
 
 
 def each_run(results: Results) -> list[Block]:

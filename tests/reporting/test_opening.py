@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pathfinder.core.io import write_json, write_jsonl
+from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.opening.faults import FLAGS
 from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
 from stages.report import main
@@ -50,15 +51,16 @@ def test_each_true_fault_has_the_flags_that_were_raised(tables: dict[str, list[d
         "true fault",
         "kind",
         "steps",
-        *(f"flag: {flag}" for flag in FLAGS),
+        *FLAGS.values(),
         "reward below one half",
     ]
     assert table["rows"] == [
-        ["toy: arithmetic", "mathematics", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
-        ["toy: unit", "consistency", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
-        ["toy: no fault", "–", "2", "0.0", "50.0", "0.0", "50.0", "0.0"],
+        ["arithmetic: the result is wrong", "mathematics", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["unit: another noun than in the problem", "consistency", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["no fault", "–", "2", "0.0", "50.0", "0.0", "50.0", "0.0"],
     ]
-    assert len({*MATH_FAULTS, *CONSISTENCY_FAULTS, *SUBOPTIMAL}) == 19
+    assert {*MATH_FAULTS, *CONSISTENCY_FAULTS, *SUBOPTIMAL} == TEXTS["faults"].keys()
+    assert len(TEXTS["faults"]) == 19
     page = Path("reports/report.html").read_text()
     assert page.count('<td class="h5" title="count of S') == 2
     assert page.count('<td class="h3" title="count of S') == 2

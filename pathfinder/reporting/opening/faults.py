@@ -13,12 +13,19 @@ from pathfinder.core.io import DataError
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.origins import from_files
 from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL, assess_all
 from pathfinder.world.story import read_story
 
 SOUND = "no fault"
-FLAGS = ("math", "consistency", "both", "none")
+FLAGS = {
+    "math": "math flag only",
+    "consistency": "consistency flag only",
+    "both": "both flags",
+    "none": "no flag",
+}
+"""The labels that were predicted, with the headings of their columns. A flag is a label below one half."""
 _KINDS = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "–": (SOUND,)}
 _EXPECTED = {"mathematics": {"math", "both"}, "consistency": {"consistency", "both"}}
 
@@ -47,13 +54,16 @@ def caught(evidence: Evidence) -> list[Block]:
             shares = [100 * counts[fault, flag] / total for flag in FLAGS]
             shades |= {(len(rows), place): min(5, -int(-share // 20)) for place, share in enumerate(shares, start=3)}
             texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
-            rows.append((fault, kind, *(Sourced(text, source.origin) for text in texts)))
+            name = f"{fault}: {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
+            rows.append((name, kind, *(Sourced(text, source.origin) for text in texts)))
     caption = (
-        f"True fault of a step, and the labels that {system} predicts, in percent of the steps with that fault. A step "
-        "with several faults counts in each of their rows. Darker cells are larger shares."
+        f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. A "
+        "step with several faults counts in each of their rows. Darker cells are larger shares. A step that is not "
+        "optimal has no error: it should get no flag, and a low reward."
     )
-    headers = ("true fault", "kind", "steps", *(f"flag: {flag}" for flag in FLAGS), "reward below one half")
-    return [Text(Sourced(_summary(counts), source.origin)), Table(caption, headers, rows, shades=shades)]
+    headers = ("true fault", "kind", "steps", *FLAGS.values(), "reward below one half")
+    table = Table(caption, headers, rows, shades=shades, measured=frozenset())
+    return [Text(Sourced(_summary(counts), source.origin)), table]
 
 
 def _steps(evidence: Evidence, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -80,7 +90,8 @@ def _summary(counts: Counter[tuple[str, str]]) -> str:
         total = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in FLAGS)
         hits = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in expected)
         if total:
-            parts.append(f"{100 * hits / total:.1f} % of the faults of {kind} raise their own flag")
+            flag = next(iter(expected & {"math", "consistency"}))
+            parts.append(f"{100 * hits / total:.1f} % of the {kind} faults get the {flag} flag")
     if sound := sum(counts[SOUND, flag] for flag in FLAGS):
-        parts.append(f"{100 * counts[SOUND, 'none'] / sound:.1f} % of the steps without a fault raise none")
+        parts.append(f"{100 * counts[SOUND, 'none'] / sound:.1f} % of the steps without a fault get no flag")
     return f"{'; '.join(parts)}."
