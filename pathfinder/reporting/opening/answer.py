@@ -60,8 +60,8 @@ def _chips(found: Findings, gates: Gates) -> list[Block]:
         for verdict, names in by_verdict(tests).items():
             where = "all benchmarks" if len(names) == len(_RIVALS) else listed(list(names))
             items.append((f"{claim}: {verdict} on {where}", _KINDS[verdict]))
-    for verdict, names in rivals.items():
-        what = f"all {len(names)} alternatives" if len(rivals) == 1 and len(names) > 1 else listed(names)
+    for verdict, beaten in rivals.items():
+        what = f"all {len(beaten)} alternatives" if len(rivals) == 1 and len(beaten) > 1 else listed(beaten)
         items.append((f"{SEARCH_BEATS}{what}: {verdict}", _KINDS[verdict]))
     outcomes = [gate["passed"] for outcome in gates.values() if outcome for gate in outcome["gates"]]
     if outcomes:
