@@ -22,6 +22,8 @@ def test_only_the_first_mode_omits_the_last_pass() -> None:
     both, single = passes(VARIANTS["full"]), passes(VARIANTS["no_subtasks"])
     assert [len(passes_for(mode, both)) for mode in Mode] == [2 - (mode is Mode.FIRST) for mode in Mode]
     assert passes_for(Mode.FIRST, single) == single
+    sequential = passes(VARIANTS["autoregressive"])
+    assert passes_for(Mode.FIRST, sequential) == sequential[:2]
 
 
 def test_the_expected_reward_weights_every_combination() -> None:
@@ -36,6 +38,24 @@ def test_the_expected_reward_weights_every_combination() -> None:
         return rewards[given] if mark == 2 else (0.9, 0.5)[mark]
 
     assert expected_reward(passes(VARIANTS["full"]), positive) == pytest.approx(0.45 + 0.45 * 0.5 + 0.05 * 0.2)
+
+
+def test_the_expected_reward_of_sequential_labels_gives_each_the_labels_before_it() -> None:
+    second = {(True,): 0.5, (False,): 0.2}
+    rewards = {(True, True): 1.0, (True, False): 0.5, (False, True): 0.2, (False, False): 0.1}
+
+    def positive(given: tuple[bool, ...], mark: int) -> float:
+        return (0.9 if mark == 0 else second[given]) if mark < 2 else rewards[given]
+
+    expected = 0.9 * (0.5 * 1.0 + 0.5 * 0.5) + 0.1 * (0.2 * 0.2 + 0.8 * 0.1)
+    assert expected_reward(passes(VARIANTS["autoregressive"]), positive) == pytest.approx(expected)
+
+
+def test_the_published_search_gives_the_answer_the_role_of_the_user() -> None:
+    tokenizer, (query,) = plain_tokenizer(), queries_of("P", STEPS[:1])
+    for name, preset in PRESETS.items():
+        ((ids, _),) = Prompter(tokenizer, VARIANTS["full"], preset).encode([query])
+        assert (tokenizer.decode(ids).count("assistant") > 0) == (name != "official-search")
 
 
 def test_gold_labels_replace_the_combinations() -> None:
