@@ -12,7 +12,7 @@ after an interruption. The answers of chat models are kept for good, because the
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -23,7 +23,7 @@ from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench_rows import Paper, Row, judged_rows
 from pathfinder.bench_search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
-from pathfinder.core.io import DataError, digest_of
+from pathfinder.core.io import DataError, digest_of, write_jsonl
 from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Job, chunk_folder
@@ -44,15 +44,31 @@ Scores = list[list[StepScore]]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to evaluate on: the folder of the benchmarks' folders, items per file (0: all), and rows per subset."""
+    """What to evaluate on: the folder of the benchmarks' folders, and items per file (0: all).
+
+    ``subsets`` asks for a row per subset too, ``predictions`` names a folder for the predictions.
+    """
 
     data: Path
     limit: int = 0
     subsets: bool = False
+    predictions: Path | None = None
 
     def read(self, benchmark: BenchmarkName) -> Evaluation:
-        """The items of a benchmark; raises ``DataError`` for a bad row."""
-        return read_evaluation(benchmark, self.data / benchmark, self.limit)
+        """The items of a benchmark; raises ``DataError`` for a missing folder or a bad row."""
+        folder = self.data / benchmark
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder; --data names the folder that holds {', '.join(BENCHMARKS)}")
+        return read_evaluation(benchmark, folder, self.limit)
+
+    def rows(self, evaluation: Evaluation, answers: Mapping[str, Sequence[Any]], paper: Paper) -> list[Row]:
+        """The rows of a benchmark from the answers by each rule; writes the predictions if they are wanted."""
+        if self.predictions is not None:
+            predictions = evaluation.rows(answers, [{} for _ in evaluation.items])
+            write_jsonl(self.predictions / f"{evaluation.benchmark}.jsonl", predictions)
+        return [
+            row for rule, given in answers.items() for row in judged_rows(evaluation, rule, given, paper, self.subsets)
+        ]
 
 
 def parse_benchmarks(text: str) -> list[Name]:
@@ -81,9 +97,9 @@ def bench_prm(
             continue
         evaluation = selection.read(name)
         judged = _published if model.system else _ours
-        for rule, verdicts in judged(model, evaluation, scoring, f"{kept}/{name}"):
-            compared = Paper(model.titles, _rule_of_paper(model, name))
-            rows += judged_rows(evaluation, rule, evaluation.answers(verdicts), compared, selection.subsets)
+        found = dict(judged(model, evaluation, scoring, f"{kept}/{name}"))
+        answers: dict[str, list[Any]] = {rule: evaluation.answers(verdicts) for rule, verdicts in found.items()}
+        rows += selection.rows(evaluation, answers, Paper(model.titles, _rule_of_paper(model, name)))
     shutil.rmtree(STATE / kept, ignore_errors=True)
     return rows
 
@@ -105,9 +121,10 @@ def bench_critic(
         evaluation = selection.read(name)
         asked = ask(critic, evaluation, settings, served)
         readings: tuple[Preset, ...] = ("repaired", "official")
-        for rule in readings:
-            answers = [answer for _, answer in asked.read(evaluation, rule)]
-            rows += judged_rows(evaluation, rule, answers, Paper(critic.titles, "official"), selection.subsets)
+        answers: dict[str, list[Any]] = {
+            rule: [answer for _, answer in asked.read(evaluation, rule)] for rule in readings
+        }
+        rows += selection.rows(evaluation, answers, Paper(critic.titles, "official"))
     return rows
 
 

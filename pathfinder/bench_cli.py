@@ -54,6 +54,10 @@ def bench(
     data: Annotated[Path, typer.Option(help="The folder of the benchmarks' folders.")] = Path("artifacts/raw"),
     limit: Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")] = 0,
     subsets: Annotated[bool, typer.Option("--subsets", help="Also a row per subset, class or set.")] = False,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(help="Write the predictions on processbench and prmbench there, for `pathfinder grade`."),
+    ] = None,
     as_json: AsJson = False,
     policy: Annotated[
         str | None,
@@ -114,7 +118,7 @@ def bench(
     from pathfinder.bench_rows import printed
     from pathfinder.bench_search import SearchOptions
 
-    names, selection = benchmarks.parse_benchmarks(on), benchmarks.Selection(data, limit, subsets)
+    names, selection = benchmarks.parse_benchmarks(on), benchmarks.Selection(data, limit, subsets, predictions)
     if model.startswith(_CRITIC):
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named

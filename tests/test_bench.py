@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
-    rows = rows_of("model", "--subsets")
+    rows = rows_of("model", "--subsets", "--predictions", "written")
     found = {(row["benchmark"], row["rule"], row["subset"]): row for row in rows}
     assert list(dict.fromkeys(key[:2] for key in found)) == RULES
     assert {key[2] for key in found} == {"all", "gsm8k", "math", "circular"}
@@ -77,6 +77,8 @@ def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
         graded = grade(name, Path("predictions.jsonl"), folder / "artifacts/raw" / benchmark, "repaired")
         whole, parts, key = figures[name]
         assert found[benchmark, rule, "all"]["value"] == pytest.approx(graded[whole], abs=1e-9)
+        if rule == "both":
+            assert grade(name, Path(f"written/{name}.jsonl"), folder / "artifacts/raw" / name, "repaired") == graded
         for part, value in graded[parts].items():
             expected = value[key] if key else value
             assert found[benchmark, rule, part]["value"] == pytest.approx(expected, abs=1e-9)
@@ -193,7 +195,8 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o"], "name the server of the model"),
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
         (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
-        (["nobody"], "name a model folder, a repository of the Hub such as owner/name, or one of pathfinder-prm-7b"),
+        (["nobody"], "name a model folder (`make run` in a clone trains models/full), a repository of the Hub"),
+        (["model", "--data", "nowhere"], "nowhere/processbench: no such folder; --data names the folder"),
     ):
         write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}])
         done = CLI.invoke(app, ["bench", *words])

@@ -37,6 +37,8 @@ def read_solutions(source: str) -> list[Solution]:
             solutions = [_solution(row, at) for at, row in rows_in(name, handle)]
         else:
             problem, *steps = split_steps(text_in(name, handle))
+            if not steps:
+                raise DataError(f"{name}: only a problem; add its steps, with a blank line before each")
             solutions = [_solution({"id": 1, "problem": problem, "steps": steps}, name)]
     if not solutions:
         raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")

@@ -85,8 +85,8 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
     owner = text.partition("/")[0]
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text) or Path(owner).is_dir() or owner in ("models", "artifacts"):
         raise DataError(
-            f"{text}: no such folder; name a model folder, a repository of the Hub such as owner/name, or one of "
-            f"{', '.join(PUBLISHED)}"
+            f"{text}: no such folder; name a model folder (`make run` in a clone trains models/full), a repository of "
+            "the Hub such as owner/name, or a published PRM such as qwen-prm (docs/baselines.md)"
         )
     return _fetched(Repository(text, "main"), revision)
 
