@@ -173,13 +173,16 @@ class _JsonStream:
         """The items of a list, decoded one by one; a single object is one item. Raises ``DataError`` for bad JSON."""
         if self._peek() == "[":
             self._at += 1
-            while self._peek() != "]":
+            has_more = self._peek() != "]"
+            while has_more:
+                self._peek()  # decoding starts at a character that is no white space
                 yield self._decode()
                 if self._peek() not in (",", "]"):
                     raise DataError(
                         f"{self._path}: expected a comma or the end of the list after an item; fetch or fix the file"
                     )
-                self._at += self._peek() == ","
+                has_more = self._peek() == ","
+                self._at += has_more
             self._at += 1
         else:
             yield self._decode()

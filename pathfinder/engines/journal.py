@@ -44,6 +44,8 @@ class Journal:
         self._unsynced = 0
         self._synced = time.monotonic()
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise DataError(f"{path}: a folder, expected a journal; remove it")
         if not path.exists():
             path.touch()
             _sync_folder(path.parent)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from fnmatch import fnmatchcase
 
-from tests.faults.inputs.campaign import DOCUMENTS, run, table
+from tests.faults.inputs.campaign import FORMATS, run, table
 
 
 def main() -> None:
@@ -15,9 +15,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["*"], help="formats or patterns (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="decides places and rows (default: 1)")
     given = parser.parse_args()
-    chosen = [one for one in DOCUMENTS if any(fnmatchcase(one.name, name) for name in given.names)]
+    chosen = [one for one in FORMATS if any(fnmatchcase(one.name, name) for name in given.names)]
     if not chosen:
-        parser.error(f"no format matches; there are {', '.join(one.name for one in DOCUMENTS)}")
+        parser.error(f"no format matches; there are {', '.join(one.name for one in FORMATS)}")
     tallies = list(run(chosen, given.seed))
     print(f"seed {given.seed}\n\n{table(tallies)}")
     problems = [problem for tally in tallies for problem in tally.problems]

@@ -10,12 +10,16 @@ from pathlib import Path
 from random import Random
 
 from tests.faults.inputs import benchmarks, given, records, settings, upstream
+from tests.faults.inputs.binaries import BINARIES, Binary, damaged, judge_binary
 from tests.faults.inputs.documents import Document
-from tests.faults.inputs.judgement import judge
+from tests.faults.inputs.judgement import Verdict, judge
 from tests.faults.inputs.malform import Malformed, malformed
 
 DOCUMENTS: tuple[Document, ...] = (
     upstream.PRM800K,
+    upstream.RLHFLOW,
+    upstream.RLHFLOW_LIST,
+    upstream.SHEPHERD,
     benchmarks.PROCESSBENCH,
     benchmarks.PROCESSBENCH_LINES,
     benchmarks.PRMBENCH,
@@ -37,6 +41,8 @@ DOCUMENTS: tuple[Document, ...] = (
     records.LISTING,
 )
 
+FORMATS: tuple[Document | Binary, ...] = (*DOCUMENTS, *BINARIES)
+
 
 @dataclass(slots=True)
 class Tally:
@@ -55,17 +61,29 @@ class Tally:
             self.problems.append(f"{self.name}, {one.kind}{f' ({one.at})' if one.at else ''}: {problem}")
 
 
-def run(documents: Sequence[Document], seed: int, share: float = 1.0) -> Iterator[Tally]:
+def run(formats: Sequence[Document | Binary], seed: int, share: float = 1.0) -> Iterator[Tally]:
     """The tally of each format; ``share`` of the malformed documents are tried, chosen by the seed."""
-    for document in documents:
-        random, tally = Random(f"{seed}/{document.name}"), Tally(document.name)
-        for one in malformed(document, random):
+    for one_format in formats:
+        random, tally = Random(f"{seed}/{one_format.name}"), Tally(one_format.name)
+        for one in cases(one_format, random):
             if share < 1 and random.random() > share:
                 continue
             with tempfile.TemporaryDirectory(prefix="malformed-") as folder:
-                verdict = judge(document, one, Path(folder))
+                verdict = verdict_on(one_format, one, Path(folder))
             tally.add(one, verdict.outcome, verdict.problem)
         yield tally
+
+
+def cases(one_format: Document | Binary, random: Random) -> Iterator[Malformed]:
+    """The malformed documents of a format."""
+    return damaged(one_format, random) if isinstance(one_format, Binary) else malformed(one_format, random)
+
+
+def verdict_on(one_format: Document | Binary, one: Malformed, folder: Path) -> Verdict:
+    """Read a malformed document below the empty folder ``folder``."""
+    if isinstance(one_format, Binary):
+        return judge_binary(one_format, one, folder)
+    return judge(one_format, one, folder)
 
 
 def table(tallies: Sequence[Tally]) -> str:

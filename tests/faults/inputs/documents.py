@@ -75,7 +75,7 @@ class Document:
         """The bytes of a file with ``rows``."""
         given = self.rows if rows is None else rows
         if self.container == "yaml":
-            return yaml.safe_dump(given[0], allow_unicode=True, sort_keys=False).encode("utf-8", "surrogatepass")
+            return yaml.dump(given[0], Dumper=yaml.CSafeDumper, sort_keys=False).encode()
         if self.container == "lines":
             return "".join(json.dumps(row) + "\n" for row in given).encode()
         return json.dumps(list(given) if self.container == "list" else given[0], indent=1).encode()

@@ -129,7 +129,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _yaml_rows(text: str) -> list[Any]:
-    return [yaml.safe_load(text)]
+    return [yaml.load(text, Loader=yaml.CSafeLoader)]
 
 
 def _view_problem(view: View, expected: View | None) -> str:

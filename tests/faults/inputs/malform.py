@@ -44,15 +44,15 @@ class Malformed:
 
 def malformed(document: Document, random: Random) -> Iterator[Malformed]:
     """Every malformation of a document; ``random`` decides rows and places where there is a choice."""
-    yield from _of_file(document)
+    yield from of_file(document.content())
     yield from _of_text(document, random)
     yield from _of_rows(document)
     for keys in document.fields:
         yield from _of_field(document, keys, random)
 
 
-def _of_file(document: Document) -> Iterator[Malformed]:
-    content = document.content()
+def of_file(content: bytes) -> Iterator[Malformed]:
+    """Files of other kinds in the place of one with this content."""
     packed = gzip.compress(content, mtime=0)
     yield Malformed("missing file", "", lambda _: None)
     yield Malformed("folder in its place", "", lambda path: path.mkdir())

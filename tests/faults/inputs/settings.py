@@ -29,7 +29,7 @@ from tests.faults.inputs.documents import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-_EVERY = 12  # of the leaves of params.yaml, one in four; the types repeat
+_EVERY = 12  # of the leaves of params.yaml, one in twelve: the types repeat
 
 
 def like(valid: Any) -> Field:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.core.records import QUARANTINE
 from pathfinder.data.conversion import Counts, _check, convert_batch, open_source
-from tests.faults.inputs.documents import MISSING, Document, Field, View, is_some_text
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text
 
 _ROWS = 2
 
@@ -109,4 +110,86 @@ PRM800K = Document(
         ),
     },
     _prm800k,
+)
+
+
+def _talk(number: int) -> dict[str, Any]:
+    turns = (
+        ("user", f"Question {number}? Step 1: Add."),
+        ("assistant", "+"),
+        ("user", "Step 2: Done."),
+        ("assistant", "-"),
+    )
+    return {"conversations": [{"content": content, "role": role} for role, content in turns]}
+
+
+_FIRST, _MARK, _SECOND = (("conversations", turn, "content") for turn in (0, 1, 2))
+
+
+def _split(text: str) -> tuple[str, str]:
+    question, _, step = text.partition("Step 1:")
+    return question.strip(), step.strip()
+
+
+def _conversations(path: Path) -> View:
+    return [
+        {_FIRST: (problem, trunk[0]), _MARK: records[0][3], _SECOND: trunk[1]}
+        for problem, trunk, records, _ in _read(path, "mistral")
+    ]
+
+
+def _is_mark(value: Any) -> bool:
+    return value in (MISSING, None) or (isinstance(value, str) and value.strip() in ("+", "-"))
+
+
+_TURNS: dict[Keys, Field] = {
+    _FIRST: Field(lambda value: is_some_text(value) and all(_split(value)), _split),
+    _MARK: Field(_is_mark, lambda value: None if value in (MISSING, None) else {"+": 1, "-": -1}[value.strip()]),
+    _SECOND: Field(
+        lambda value: is_some_text(value) and bool(value.replace("Step 2:", "").strip()),
+        lambda value: re.sub(r"^[ \t]*Step\s*\d+\s*:[ \t]*", "", value, flags=re.MULTILINE).strip(),
+    ),
+}
+RLHFLOW = Document(
+    "RLHFlow-Mistral", "mistral/a.jsonl", tuple(map(_talk, range(2))), _TURNS, _conversations, may_refuse=True
+)
+RLHFLOW_LIST = Document(
+    "RLHFlow-Mistral, one list", "mistral/a.json", RLHFLOW.rows, _TURNS, _conversations, "list", may_refuse=True
+)
+
+
+def _pair(number: int) -> dict[str, Any]:
+    steps = f"Question {number}? Step 1: Add. {{}}\nStep 2: Done. {{}}"
+    return {"input": steps.format("ки", "ки"), "label": steps.format("+", "-"), "task": "GSM8K"}
+
+
+def _pairs(path: Path) -> View:
+    return [
+        {("input",): [problem, *trunk], ("label",): [record[3] for record in records]}
+        for problem, trunk, records, _ in _read(path, "math_shepherd")
+    ]
+
+
+def _of_pair(value: str) -> list[str]:
+    question, _, rest = value.partition("Step 1:")
+    first, _, second = rest.partition("ки\nStep 2:")
+    return [question.strip(), first.strip(), second.removesuffix("ки").strip()]
+
+
+SHEPHERD = Document(
+    "Math-Shepherd",
+    "math_shepherd/a.jsonl",
+    tuple(map(_pair, range(2))),
+    {
+        ("input",): Field(
+            lambda value: is_some_text(value) and value.count("ки") == 2 and all(_of_pair(value)), _of_pair
+        ),
+        ("label",): Field(
+            lambda value: is_some_text(value) and "+" in value,
+            lambda value: [1 if mark == "+" else -1 for mark in value if mark in "+-"],
+        ),
+    },
+    _pairs,
+    together=lambda view: view,
+    may_refuse=True,
 )
