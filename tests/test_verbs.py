@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from typer.testing import CliRunner
@@ -26,6 +30,7 @@ CHECKED = [
     for command in re.findall(r'\bchecked\(f?"([^"]+)"', path.read_text(encoding="utf-8"))
 ]
 """Every command whose printed JSON a test compares with docs/json.md."""
+MODEL = ("--model", "model")
 SOLUTIONS = [{"id": f"gsm8k-{n}", "problem": f"{n} + 1?", "steps": ["We add.", f"It is {n + 1}."]} for n in range(2)]
 
 
@@ -141,3 +146,98 @@ def test_the_history_as_json(made: Path, tmp_path: Path, monkeypatch: pytest.Mon
     rendered = checked("lineage render", run("lineage", "render", "--json"))
     assert Path(rendered["page"]).stat().st_size == rendered["bytes"]
     assert checked("plan", run("plan", "--json"))["stages"] == []
+
+
+def _given(param: Any, value: str) -> str:
+    """A value for a parameter of a verb: ``value``, or the first choice where only some words are accepted."""
+    kind = param.type_descriptor.annotation
+    return str(get_args(kind)[0]) if get_origin(kind) is Literal else value
+
+
+def _calls(words: tuple[str, ...], value: str) -> Iterator[list[str]]:
+    """The verb with ``value`` for its arguments, and with ``value`` for each option that names a file or a model."""
+    needed = {("lineage", "export"): ["--format", "prov"], ("publish",): ["--dry-run"]}.get(words, [])
+    parts = VERBS[words].params
+    arguments = [param for param in parts if param.param_type_name == "argument"]
+    if arguments:
+        yield [*words, *(_given(param, value) for param in arguments), *needed]
+    for param in parts:
+        is_file = param.name == "model" or "Path" in str(param.type_descriptor.annotation)
+        if is_file and param.param_type_name == "option" and param.name != "output":
+            required = [_given(one, "solutions.jsonl") for one in arguments if one.required]
+            yield [*words, *required, param.opts[0], value, *needed]
+
+
+@pytest.fixture(scope="module")
+def broken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The miniature project with inputs that no verb can use."""
+    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("broken") / "project", symlinks=True))
+    (folder / "empty").write_text("")
+    (folder / "bytes").write_bytes(b"\xff\xfe\0[{")
+    (folder / "some").mkdir()
+    (folder / "solutions.jsonl").write_text(json.dumps(SOLUTIONS[0]) + "\n")
+    (folder / "locked").mkdir(mode=0o000)
+    (folder / "exclusions.jsonl").write_text("")
+    return folder
+
+
+_SLOW_OR_OWN = {("run",), ("pull",)}
+"""Tested with their projects: tests/flows/test_cli.py and tests/lineage/test_guard.py."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["missing", *(pytest.param(one, marks=pytest.mark.campaign) for one in ("some", "empty", "bytes", "locked/file"))],
+)
+def test_a_wrong_input_is_one_line_for_every_verb(broken: Path, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if value == "locked/file" and os.geteuid() == 0:
+        pytest.skip("root may read every folder")
+    monkeypatch.chdir(broken)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    refused = 0
+    for words in VERBS.keys() - _SLOW_OR_OWN:
+        for call in _calls(words, value):
+            done = CLI.invoke(APP, call)
+            shown = f"{' '.join(call)}: {done.exception!r} {done.stderr}"
+            assert done.exception is None or isinstance(done.exception, SystemExit), shown
+            if done.exit_code and call[:2] != ["lineage", "find"]:  # which only says that no store has the bytes
+                refused += 1
+                (line,) = done.stderr.splitlines()
+                assert line.startswith("error: "), shown
+                assert re.search(r"; |expected|Expected|such|nor |not ", line), shown
+    assert refused > 25
+
+
+def test_a_folder_is_no_file_to_write(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(broken)
+    for words in (["export", "--format", "prov"], ["render"]):
+        done = CLI.invoke(APP, ["lineage", *words, "--output", "some"])
+        assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+        assert "some: is a folder" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["profile"], pytest.param(["score", "in.jsonl", *MODEL], marks=pytest.mark.campaign)]
+)
+def test_a_reader_that_leaves_early_ends_the_verb_quietly(scoring: Path, words: list[str]) -> None:
+    """As in `pathfinder score FILE | head -1`."""
+    start = "import sys; from pathfinder.cli import main; sys.stdin.readline(); main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start, *words, "--json"],
+        cwd=scoring if words[0] == "score" else ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write("\n")  # the verb waits for this line, so the reader is gone when it prints
+        process.stdin.close()
+        errors = process.stderr.read()
+    assert process.returncode == 1
+    assert "Traceback" not in errors
+    assert "Broken pipe" not in errors

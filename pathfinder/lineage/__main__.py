@@ -57,7 +57,7 @@ def check(
             path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
         )
     except (PathfinderError, OSError) as error:
-        print(f"error: {printable(str(error))}\ncould not check", file=sys.stderr)
+        print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(2) from error
     show(report.as_json(), as_json, [*map(str, report.findings), report.summary()])
     if report.errors:

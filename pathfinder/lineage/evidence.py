@@ -164,7 +164,7 @@ def tampered_records(root: Path) -> Iterator[Finding]:
 def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
     """PEM by name of the keys in ``infra/keys``, of this user's own keys if there are any, and of those in ``files``.
 
-    Raises ``DataError`` if a file cannot be read.
+    Raises ``DataError`` if a file cannot be read or is not a public key.
     """
     keys = read_public_keys(root / TRUSTED)
     own = [public_pem(own_key().public_key())] if key_file().exists() else []
@@ -175,6 +175,8 @@ def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
             pem = file.read_bytes()
         except OSError as error:
             raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
+        if not pem.startswith(b"-----BEGIN PUBLIC KEY-----"):
+            raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
         keys[key_id(pem)] = pem
     return keys
 

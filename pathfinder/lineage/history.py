@@ -243,8 +243,7 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
     """Every stage that ``path`` depends on; raises ``DataError`` if no stage makes it."""
     waiting = producers(stages, path)
     if not waiting:
-        known = "\n".join(f"  {out}" for stage in stages.values() for out in stage.outs)
-        raise DataError(f"{path}: not an output in dvc.lock. Expected one of\n{known}")
+        raise DataError(f"{path}: not an output in dvc.lock; `pathfinder lineage list outs` names them")
     found = set[str]()
     while waiting:
         stage = waiting.pop()

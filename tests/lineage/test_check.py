@@ -57,8 +57,7 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     result = command(project, monkeypatch)
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        "error: dvc.lock: no such file, so no stage has run here; run the pipeline with `dvc repro`",
-        "could not check",
+        "error: could not check: dvc.lock: no such file, so no stage has run here; run the pipeline with `dvc repro`",
     ]
 
 

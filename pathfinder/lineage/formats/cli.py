@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from pathfinder.core.io import DataError
 from pathfinder.lineage.formats import Format
 from pathfinder.lineage.verbs.cli import At
 from pathfinder.lineage.verbs.completion import outs
@@ -41,6 +42,7 @@ def export(
     from pathfinder.lineage.formats.lineage import read_lineage
     from pathfinder.lineage.verbs.revision import at as at_revision
 
+    _require_file(output)
     with at_revision(Path(), at) as root:
         text = exported(read_lineage(root, target), form, base)
     found = {"format": form, "bytes": len(text.encode())}
@@ -65,7 +67,13 @@ def render(
     from pathfinder.lineage.formats.page.render import render as rendered
     from pathfinder.lineage.verbs.revision import at as at_revision
 
+    _require_file(output)
     with at_revision(Path(), at) as root:
         page = rendered(root, target)
     write_text(output, page)
     show({"page": output.as_posix(), "bytes": len(page.encode())}, as_json)
+
+
+def _require_file(output: Path | None) -> None:
+    if output is not None and output.is_dir():
+        raise DataError(f"{output}: is a folder; give --output the name of a file in it")
