@@ -76,7 +76,11 @@ def forget_unkilled(mutants: Path, module: str) -> None:
     meta = mutants / f"{module}.meta"
     (mutants / "mutmut-stats.json").unlink(missing_ok=True)  # durations, and which test calls which function
     if meta.exists():
-        content = json.loads(meta.read_text(encoding="utf-8"))
+        try:
+            content = json.loads(meta.read_text(encoding="utf-8"))
+        except json.JSONDecodeError:  # mutmut was killed while it wrote the file
+            shutil.rmtree(mutants)
+            return
         codes = content["exit_code_by_key"]
         content["exit_code_by_key"] = {key: 1 if code == 1 else None for key, code in codes.items()}
         meta.write_text(json.dumps(content), encoding="utf-8")
