@@ -14,9 +14,9 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
-_LEFT_OVER_S = 10.0
-"""Age in seconds of a temporary file that no process writes any more."""
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+"""How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
 
 
@@ -76,10 +76,24 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path that replaces ``path`` if the block succeeds and is removed if it fails."""
     with _temporary(path, tempfile.mkstemp) as temporary:
         yield temporary
-        with temporary.open("rb+") as handle:
-            os.fsync(handle.fileno())
-        temporary.chmod(0o644)
+        _finish(temporary)
         temporary.replace(path)
+
+
+@contextmanager
+def exclusive_file(path: Path) -> Iterator[Path]:
+    """Like ``atomic_file`` for a new file: raises ``FileExistsError`` if another writer has made ``path`` before."""
+    with _temporary(path, tempfile.mkstemp) as temporary:
+        yield temporary
+        _finish(temporary)
+        os.link(temporary, path)
+
+
+def _finish(temporary: Path) -> None:
+    """Wait until a file is on disk, and let others read it."""
+    with temporary.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    temporary.chmod(0o644)
 
 
 @contextmanager
@@ -105,30 +119,47 @@ def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
     """Make a locked file or folder in the folder of ``path``, and remove it in the end unless it was renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     _sweep(path)
-    made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    temporary = Path(made if isinstance(made, str) else made[1])
-    descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
+    temporary, descriptor = _locked(path, make)
     try:
-        _lock(descriptor)
         yield temporary
-    except OSError as error:
-        if error.filename in (None, str(temporary)):  # a failed write names no file, or one that nobody knows
-            error.filename = str(path)
-        raise
+    except Exception as error:
+        if (named := _named(error, temporary, path)) is error:
+            raise
+        raise named from error
     finally:
         os.close(descriptor)
         _remove(temporary)
 
 
+def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
+    """A new file or folder, and the descriptor that holds its lock."""
+    while True:
+        made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        temporary = Path(made if isinstance(made, str) else made[1])
+        descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
+        _lock(descriptor, fcntl.LOCK_EX)
+        if temporary.exists():
+            return temporary, descriptor
+        os.close(descriptor)  # a writer of the same path took it for left over before it was locked
+
+
+def _named(error: Exception, temporary: Path, path: Path) -> Exception:
+    """An error of the operating system with the number and the file that a person knows; another one as it is."""
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.filename in (None, str(temporary)):  # a failed write names no file, or one that nobody knows
+            error.filename = str(path)
+    elif not isinstance(error, PathfinderError) and (found := _SYSTEM_ERROR.search(str(error))):
+        return OSError(int(found[1]), os.strerror(int(found[1])), str(path))
+    return error
+
+
 def _sweep(path: Path) -> None:
-    """Remove what killed writers of ``path`` have left: no process holds its lock, and it is not brand-new."""
+    """Remove what killed writers of ``path`` have left: no process holds its lock."""
     for left in path.parent.glob(f".{_literal(path.name)}.*.part"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime < _LEFT_OVER_S:
-                continue
             descriptor = os.open(left, os.O_RDONLY)
             try:
-                if _lock(descriptor):
+                if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
                     _remove(left)
             finally:
                 os.close(descriptor)
@@ -139,9 +170,9 @@ def _literal(name: str) -> str:
     return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, how: int) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, how)
     except OSError:  # held by its writer, or the file system has no locks
         return False
     return True
@@ -305,7 +336,9 @@ def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFra
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise DataError(f"{path}: not a readable Parquet file ({reason}); run the stage that writes it again") from error
+        raise DataError(
+            f"{path}: not a readable Parquet file ({reason}); run the stage that writes it again"
+        ) from error
     if schema is not None and dict(frame.schema) != schema:
         raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that writes it")
     return frame

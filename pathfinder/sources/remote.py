@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pathfinder.core.io import DataError, TransientError, atomic_file, write_bytes
+from pathfinder.core.io import DataError, TransientError, atomic_file, exclusive_file, write_bytes
 
 ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
@@ -28,6 +29,8 @@ _TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throt
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _CHUNK = 1 << 20
+_PROBE_S = 3600.0
+"""Age in seconds of what a killed writer left of its race: no race takes so long."""
 READERS = 16
 """Objects that are read at the same time."""
 T = TypeVar("T")
@@ -102,20 +105,21 @@ class _FolderStore:
         write_bytes(self._path(key), content)
 
     def create(self, key: str, content: bytes) -> bool:
-        path = self._path(key)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
         try:
-            temporary.write_bytes(content)
-            os.link(temporary, path)  # only one writer can create the link
+            with exclusive_file(self._path(key)) as temporary:
+                temporary.write_bytes(content)
         except FileExistsError:
             return False
-        finally:
-            temporary.unlink(missing_ok=True)
         return True
 
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
+
+    def sweep(self, prefix: str, before: float) -> None:
+        for path in (self.folder / prefix).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
 
     def _path(self, key: str) -> Path:
         if Path(key).is_absolute() or ".." in Path(key).parts:
@@ -201,6 +205,11 @@ class _S3Store:
     def delete(self, key: str) -> None:
         self._do(key, lambda: self._client.delete_object(**self._at(key)))
 
+    def sweep(self, prefix: str, before: float) -> None:
+        for found in self.listed(prefix):
+            if found.modified < before:
+                self.delete(found.key)
+
     def _at(self, key: str) -> dict[str, str]:
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
@@ -241,7 +250,8 @@ Store = _FolderStore | _S3Store
 
 ``keys`` and ``listed`` name the objects whose key begins with a prefix, sorted. ``read``, ``chunks`` (pieces of at most
 1 MiB) and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
-object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object.
+object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object. ``sweep``
+deletes what is below a folder and was written before a time, in seconds since 1970, leftovers of killed writers too.
 """
 
 
@@ -264,6 +274,7 @@ def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool
 
     Some servers accept ``If-None-Match`` but ignore it, or let several writers succeed. Only a race reveals that.
     """
+    store.sweep("probe/", time.time() - _PROBE_S)
     with ThreadPoolExecutor(writers) as pool:
         for _ in range(rounds):
             key = f"probe/{uuid.uuid4().hex}"

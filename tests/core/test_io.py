@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -119,14 +121,45 @@ def test_what_a_killed_writer_leaves_is_removed_by_the_next_one(tmp_path: Path, 
         assert writer.stdout is not None
         writer.stdout.readline()
         (left,) = tmp_path.iterdir()
-        os.utime(left, (0, 0))
         io.write_text(target.with_name("other"), "")
         io.write_text(target, "alive")
         assert left.exists(), "its writer lives"
         writer.send_signal(signal.SIGKILL)
-    os.utime(left, (0, 0))
     io.write_text(target, "new")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "out [1].bin"]
+
+
+def test_a_file_taken_for_left_over_before_its_lock_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, made = tempfile.mkstemp, list[str]()
+
+    def robbed(**options: Any) -> tuple[int, str]:
+        descriptor, name = make(**options)
+        made.append(name)
+        if len(made) == 1:
+            io._sweep(tmp_path / "file")
+        return descriptor, name
+
+    monkeypatch.setattr(tempfile, "mkstemp", robbed)
+    io.write_text(tmp_path / "file", "text")
+    assert len(made) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_error_of_the_system_in_a_library_has_its_number_and_the_file(tmp_path: Path) -> None:
+    for error in (OSError("No space left on device (os error 28)"), ValueError("I/O error: full (os error 28)")):
+        with pytest.raises(OSError, match="No space left on device") as caught, io.atomic_file(tmp_path / "file"):
+            raise error
+        assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
+
+
+def test_of_two_writers_of_a_new_file_the_second_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError), io.exclusive_file(tmp_path / "file") as second:
+        with io.exclusive_file(tmp_path / "file") as first:
+            first.write_text("first")
+        second.write_text("second")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["first"]
 
 
 def test_a_reader_never_finds_a_folder_missing_or_mixed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
@@ -81,6 +82,16 @@ def test_create_never_replaces(store: Store) -> None:
 
 def test_the_race_has_one_winner(store: Store) -> None:
     assert creates_exclusively(store, rounds=2)
+    assert store.keys() == []
+
+
+def test_what_a_killed_race_left_is_deleted_by_a_later_one(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create("probe/left", b"")
+    assert creates_exclusively(store, rounds=1)
+    assert store.keys() == ["probe/left"], "its race may still run"
+    hour = time.time() + 3601
+    monkeypatch.setattr("pathfinder.sources.remote.time.time", lambda: hour)
+    assert creates_exclusively(store, rounds=1)
     assert store.keys() == []
 
 
