@@ -37,6 +37,7 @@ QUOTED = "".join(f"> {line}\n" for line in ONES.splitlines())
 GOOD += [
     ("Score A: 1\nSo there are 0 errors.\nScore B: 1\nScore C: 1", (1, 1, 1)),
     ("Score A: 1\nScore B: 1\nScore C: 1, so Score D: 0", (1, 1, 1)),
+    (f"{ONES}Score B: see above", (1, 1, 1)),
     (f"{ONES}They say:\n{QUOTED}and again:\n{QUOTED}", (1, 1, 1)),
     (f"{ONES}They say:\n{QUOTED}Score C: 1", (1, 1, 1)),
     (f"Score A:\nScore B: 0\nScore C: 0\nThey say:\n{QUOTED}", (1, 1, 1)),
@@ -59,6 +60,7 @@ BAD = [
     ("Score A: 1 Score B: 1 Score C: 0\nOn reflection:\nScore A: 1", "incomplete"),
     ("Score A: 1 Score B: 1 Score C: 0\nOn reflection:\n- **Score A", "incomplete"),
     ("Score A: 1 Score B: 1 Score C: 1\nScore A: 3 Score B: 1 Score C: 1", "not_binary"),
+    (f"{ONES}Hence Score A: 1.", "incomplete"),
     (f"{ZEROS}They say:\n{QUOTED}and again:\n{QUOTED}", "contradicted"),
     (f"{ZEROS}The step:\n```\n1 + 1\n```\nThey say:\n```\n{ONES}```", "contradicted"),
 ]
