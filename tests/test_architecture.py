@@ -33,6 +33,7 @@ FENCE = {
     "botocore": r"pathfinder/sources/remote\.py",
     "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
     "huggingface_hub": r"pathfinder/((core|sources)/hub|lineage/hub/client)\.py",
+    "latex2mathml": r"pathfinder/pages/formulas\.py",
     "math_verify": r"pathfinder/benchmarks/grading\.py",
     "pebble": r"pathfinder/benchmarks/grading\.py",
     "datasketch": r"pathfinder/data/overlap\.py",

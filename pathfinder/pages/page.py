@@ -21,6 +21,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, Template
 
+from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.origins import Sourced, origin_of
 from pathfinder.pages.picture import Picture, is_low, shown
 
@@ -190,7 +191,7 @@ def to_html(page: Page) -> str:
     script = (_TEMPLATES / "filter.js").read_text(encoding="utf-8") if has_browser else ""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     numbers = {file: number for number, file in enumerate(files_of(page), start=1)}
-    given = {"page": page, "style": STYLE, "script": script, "numbers": numbers}
+    given = {"page": page, "style": STYLE, "script": script, "numbers": numbers, "formulas": Formulas(escaped)}
     return template("page.html").render(given, script_digest=f"sha256-{digest}")
 
 

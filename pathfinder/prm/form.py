@@ -7,7 +7,8 @@ from urllib.parse import parse_qs
 from fastapi.responses import HTMLResponse
 
 from pathfinder.pages.example import PROBLEM, STEPS
-from pathfinder.pages.page import STYLE, template
+from pathfinder.pages.formulas import Formulas
+from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import LEGEND, picture_of
 from pathfinder.prm.results import ScoredSolution
 
@@ -37,7 +38,7 @@ def page(
     found = picture_of(scored.problem, scored.steps) if scored and not scored.too_long else None
     given = {"model": model, "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
     said = verdict(scored) if scored else refusal
-    content = template("try.html").render(given, scored=found, status=said)
+    content = template("try.html").render(given, scored=found, status=said, formulas=Formulas(escaped))
     return HTMLResponse(content, status, {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"})
 
 

@@ -1,0 +1,95 @@
+"""Formulas of untrusted texts as MathML, which browsers draw without a script.
+
+Only what is delimited as mathematics is converted: ``$…$``, ``$$…$$``, ``\\(…\\)`` and ``\\[…\\]``. As in Pandoc, a
+dollar opens a formula only before a character that is no space. It closes one only after such a character, and not
+before a digit, so prices stay prices. The converter's own text is not safe: it does not escape its input, and it takes
+addresses and styles from it. This module writes the converter's elements itself: known names and attributes, every text
+escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from xml.etree.ElementTree import Element
+
+from markupsafe import Markup
+
+LONGEST, MOST_BYTES, BUDGET = 300, 6_000, 60_000
+"""Characters of a formula, and bytes of MathML for one formula and for a page. Beyond them the text is shown."""
+_DEEPEST = 24
+_FORMULA = re.compile(
+    r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]",
+    re.DOTALL,
+)
+_ELEMENTS = re.compile(
+    "math|mrow|mi|mo|mn|mtext|mspace|mfrac|msqrt|mroot|msub|msup|msubsup|munder|mover|munderover|mtable|mtr|mtd|mstyle"
+    "|mpadded|menclose"
+)
+_ATTRIBUTES = {
+    "accent": "true|false",
+    "columnalign": "[a-z ]{1,60}",
+    "display": "inline|block",
+    "displaystyle": "true|false",
+    "fence": "true|false",
+    "form": "[a-z]{1,10}",
+    "largeop": "true|false",
+    "linebreak": "newline",
+    "linethickness": "0(?:px|em)?",
+    "mathvariant": "[a-z-]{1,30}",
+    "movablelimits": "true|false",
+    "notation": "[a-z ]{1,40}",
+    "scriptlevel": "[0-2]",
+    "separator": "true|false",
+    "stretchy": "true|false",
+    "width": r"[0-2](?:\.\d{1,4})?em",
+}
+
+
+@dataclass(slots=True)
+class Formulas:
+    """Converts the formulas of one page, as long as the page has room for them; ``escape`` makes a text safe."""
+
+    escape: Callable[[str], str]
+    left: int = BUDGET
+
+    def __call__(self, text: str) -> Markup:
+        """The text as HTML, with its formulas as MathML; a formula that cannot be converted stays as it is written."""
+        return Markup("".join(self._parts(text)))  # noqa: S704 - every part is escaped or was written by ``_written``
+
+    def _parts(self, text: str) -> Iterator[str]:
+        end = 0
+        for found in _FORMULA.finditer(text):
+            if (made := self._made(found)) is None:
+                continue
+            self.left -= len(made)
+            yield self.escape(text[end : found.start()])
+            yield made
+            end = found.end()
+        yield self.escape(text[end:])
+
+    def _made(self, found: re.Match[str]) -> str | None:
+        """The MathML of a formula; ``None`` if it is too long, the page is full, or the converter refuses it."""
+        from latex2mathml.converter import convert_to_element
+
+        formula = next(part for part in found.groups() if part is not None)
+        if len(formula) > LONGEST:
+            return None
+        display = "block" if found.lastgroup in ("display", "square") else "inline"
+        try:
+            made = self._written(convert_to_element(formula, display=display))
+        except Exception:  # the converter has no common class of errors, and untrusted text can cause any of them
+            return None
+        return made if len(made) <= min(MOST_BYTES, self.left) else None
+
+    def _written(self, element: Element, depth: int = 0) -> str:
+        """An element as text. Raises ``ValueError`` for an element that is not known, or that is nested too deeply."""
+        if not _ELEMENTS.fullmatch(element.tag) or depth > _DEEPEST:
+            raise ValueError(element.tag)
+        given = ((name, str(value)) for name, value in element.attrib.items() if name in _ATTRIBUTES)
+        kept = "".join(f' {name}="{value}"' for name, value in given if re.fullmatch(_ATTRIBUTES[name], value))
+        inner = "".join(self._written(child, depth + 1) for child in element)
+        text = self.escape(html.unescape(element.text or ""))
+        return f"<{element.tag}{kept}>{text}{inner}</{element.tag}>"
