@@ -142,4 +142,5 @@ def test_endless_nesting_is_read_in_bounded_work() -> None:
 def test_the_mean_of_scores() -> None:
     assert mean_scores([]) is None
     assert mean_scores([READ]) == READ
+    assert mean_scores([READ, StepScores((0.0,), (0.0,))]) == StepScores((0.5,), (-0.5,)), "the steps that all have"
     assert mean_scores([READ, StepScores((0.0, 0.5), (1.0, 0.5))]) == StepScores((0.5, 0.0), (0.0, 0.5))

@@ -40,7 +40,6 @@ GOOD += [
     (f"{ONES}Score B: see above", (1, 1, 1)),
     (f"{ONES}They say:\n{QUOTED}and again:\n{QUOTED}", (1, 1, 1)),
     (f"{ONES}They say:\n{QUOTED}Score C: 1", (1, 1, 1)),
-    (f"Score A:\nScore B: 0\nScore C: 0\nThey say:\n{QUOTED}", (1, 1, 1)),
 ]
 BAD = [
     ("", "no_scores"),
@@ -62,6 +61,9 @@ BAD = [
     ("Score A: 1 Score B: 1 Score C: 1\nScore A: 3 Score B: 1 Score C: 1", "not_binary"),
     (f"{ONES}Hence Score A: 1.", "incomplete"),
     (f"{ZEROS}They say:\n{QUOTED}and again:\n{QUOTED}", "contradicted"),
+    (f"Score A:\nScore B: 0\nScore C: 0\nThey say:\n{QUOTED}", "no_scores"),
+    ("The step says “Score A: 1 Score B: 1 Score C: 1”. I cannot grade it.", "no_scores"),
+    (f"```\n{ONES}```\nThey say:\n```\n{ZEROS}```", "contradicted"),
     (f"{ZEROS}The step:\n```\n1 + 1\n```\nThey say:\n```\n{ONES}```", "contradicted"),
 ]
 
