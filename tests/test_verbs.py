@@ -57,6 +57,16 @@ def test_every_verb_offers_json_and_explains_each_argument(words: tuple[str, ...
     assert [one for one in CHECKED if one.startswith(name)], f'call checked("{name}", output) in a test of this verb'
 
 
+def test_the_page_of_commands_has_a_row_for_every_verb() -> None:
+    table = (ROOT / "docs/commands.md").read_text(encoding="utf-8").partition("| command | purpose |")[2]
+    rows = re.findall(r"^\| (`[^|]+) \|", table.partition("\n\n")[0], re.MULTILINE)
+    named: list[tuple[str, ...]] = []
+    for first, *others in (re.findall(r"`pathfinder ([^`]+)`|`([a-z]+)`", row) for row in rows if "pathfinder" in row):
+        words = tuple(word for word in first[0].split() if word.islower())
+        named += [words, *((*words[:-1], other) for _, other in others)]
+    assert sorted(named) == sorted(VERBS)
+
+
 @pytest.mark.parametrize("words", VERBS, ids=" ".join)
 def test_help_fits_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
