@@ -2,8 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from pathfinder.benchmarks.bootstrap import adjusted, estimate, interval, mean_interval, pooled, replicate, resamples
+from pathfinder.benchmarks.bootstrap import (
+    adjusted,
+    estimate,
+    interval,
+    mean_interval,
+    pooled,
+    replicate,
+    reported_interval,
+    resamples,
+)
+from pathfinder.core.params import Report
 
 
 def test_the_interval_of_a_constant_is_that_constant() -> None:
@@ -31,6 +42,9 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> Non
     values = [float(number % 7) for number in range(50)]
     assert mean_interval(values, 500, 0.95, 3) == mean_interval(values, 500, 0.95, 3)
     assert mean_interval(values, 500, 0.95, 3) != mean_interval(values, 500, 0.95, 4)
+    assert len(list(resamples(50, 7, 3))) == 7
+    values_of_all = replicate(50, lambda rows: float(rows.sum()), 7, 0.95, 3)
+    assert (len(values_of_all), values_of_all[0]) == (8, sum(range(50)))
 
 
 def test_strata_keep_their_sizes() -> None:
@@ -52,6 +66,49 @@ def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> Non
     assert found.p == pytest.approx(1 / 1000)
     low, high = mean_interval(better.tolist(), 1000, 0.95, 5)
     assert low < base.mean() < high
+
+
+def test_one_seed_by_hand() -> None:
+    """The interval has the quartiles of the resamples; p is twice the smaller share on one side of zero."""
+    row = np.array([[40.0, -10, 0, 10, 20, 30, 40, 50, 60, 70]])
+    found = estimate([row], 0.5)
+    assert (found.value, found.low, found.high) == (40, 10, 50)
+    assert found.p == pytest.approx(2 * 2 / 9)
+    mirrored = estimate([-row], 0.5)
+    assert (mirrored.value, mirrored.low, mirrored.high, mirrored.p) == (-40, -50, -10, found.p)
+    assert estimate([row + 20], 0.5).p == pytest.approx(1 / 9)
+    assert estimate([row, row], 0.5).high == 100
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_interval_whose_confidence_is_one_minus_p_touches_zero(sign: int) -> None:
+    problems = replicate(100, lambda r: float(r.mean() - 48), 400, 0.95, 2)
+    parts = [sign * (problems + np.array([[-1.5], [1.0], [0.5]]))]
+    p = estimate(parts, 0.95).p
+    touching = estimate(parts, 1 - p)
+    assert 0.01 < p < 0.99
+    assert (touching.low if sign > 0 else touching.high) == pytest.approx(0, abs=1e-9)
+
+
+def test_freedom_follows_satterthwaite() -> None:
+    """Two parts with 2 and 3 seeds whose problems do not vary: the interval is that of Welch's t."""
+    left, right = np.array([1.0, 3.0]), np.array([2.0, 5.0, 11.0])
+    parts = [np.repeat(left[:, None], 5, axis=1), -np.repeat(right[:, None], 5, axis=1)]
+    found = estimate(parts, 0.95)
+    welch = stats.ttest_ind(left, right, equal_var=False)
+    low, high = welch.confidence_interval(0.95)
+    assert (found.value, found.low, found.high) == pytest.approx((left.mean() - right.mean(), low, high))
+    assert found.p == pytest.approx(welch.pvalue)
+
+
+def test_the_reported_interval_takes_its_parameters_from_the_report() -> None:
+    strata = ["a"] * 20 + ["b"] * 30
+
+    def statistic(rows: np.ndarray) -> float:
+        return float(rows.mean())
+
+    report = Report(bootstrap_samples=50, confidence=0.8, seed=3)
+    assert reported_interval(statistic, strata, report) == list(interval(50, statistic, 50, 0.8, 3, strata=strata))
 
 
 def test_no_difference_is_not_clear() -> None:
@@ -141,6 +198,12 @@ def test_holm_by_hand() -> None:
 def test_degenerate_input_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one problem"):
         mean_interval([], 10, 0.95, 0)
+    with pytest.raises(ValueError, match="at least one problem"):
+        mean_interval([1.0], 0, 0.95, 0)
+    assert mean_interval([1.0], 1, 0.95, 0) == (1.0, 1.0)
+    for confidence in (0, 1):
+        with pytest.raises(ValueError, match=f"confidence is {confidence}"):
+            mean_interval([1.0], 10, confidence, 0)
     with pytest.raises(ValueError, match="confidence is 95"):
         mean_interval([1.0], 10, 95, 0)
     with pytest.raises(ValueError, match="not finite"):
