@@ -43,6 +43,8 @@ _CORRECTED = re.compile(
     r"[^\n\d]{0,60}(?<!\w)(?P<value>[01])(?![\w%]|[.,/]\d)",
     re.IGNORECASE,
 )
+# A line of a block quotation, or a sentence that opens a quotation.
+_CITATION = re.compile(r"^\s*>|\w[^\w\n]*[\"'„«‘][\s>*_`]*$")
 _QUOTES = frozenset("\"'“”„«»‘’><")
 # "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
 _BEGINNING = re.compile(
@@ -95,6 +97,8 @@ def parse_scores(text: str) -> Scores | Reason:
         return "incomplete"
     if _is_corrected(visible, mentions[at:end], stated) or _is_quotation(visible, mentions[: at + 1], letters, values):
         return "contradicted"
+    if _is_only_cited(visible, mentions[: at + 1], letters, values):
+        return "no_scores"
     return Scores(*map(int, block))
 
 
@@ -123,16 +127,38 @@ def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str,
 
 
 def _is_quotation(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> bool:
-    """Whether the block that starts at the last of ``mentions`` is quoted after an unquoted one with other scores."""
+    """Whether the block at the last of ``mentions`` is quoted, and one before it, with other scores, is no citation."""
     at = len(mentions) - 1
     if not _is_quoted(visible, mentions[at].start()):
         return False
     return any(
         letters[start : start + 3] == ["A", "B", "C"]
         and "" not in values[start : start + 3] != values[at : at + 3]
-        and not _is_quoted(visible, mentions[start].start())
+        and not _is_cited(visible, mentions[start].start())
         for start in range(at - 2)
     )
+
+
+def _is_only_cited(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> bool:
+    """Whether the block that starts at the last of ``mentions`` repeats someone's words, and none before it is equal.
+
+    Such a block may be the only one of an answer whose own scores have a form that is not read.
+    """
+    at = len(mentions) - 1
+    if not _is_cited(visible, mentions[at].start()):
+        return False
+    return not any(
+        letters[start : start + 3] == ["A", "B", "C"]
+        and values[start : start + 3] == values[at : at + 3]
+        and not _is_cited(visible, mentions[start].start())
+        for start in range(at - 2)
+    )
+
+
+def _is_cited(visible: str, start: int) -> bool:
+    """Whether the text at ``start`` is in a block quotation, or in the quotation marks of a sentence."""
+    line = visible[visible.rfind("\n", 0, start) + 1 : start]
+    return bool(_CITATION.search(line)) or visible.rfind("“", 0, start) > visible.rfind("”", 0, start)
 
 
 def _is_quoted(visible: str, start: int) -> bool:

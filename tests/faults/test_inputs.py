@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.faults.inputs import answers
 from tests.faults.inputs.binaries import Binary
 from tests.faults.inputs.campaign import DOCUMENTS, FORMATS, cases, run
 from tests.faults.inputs.documents import Document
@@ -46,6 +47,20 @@ def test_a_sample_is_refused_or_read_as_it_says() -> None:
 def test_every_malformed_document_is_refused_or_read_as_it_says(one_format: Document | Binary) -> None:
     (tally,) = run([one_format], seed=1)
     assert tally.problems == []
+
+
+def test_random_answers_of_a_judge_give_their_scores_or_a_reason() -> None:
+    found = answers.run(1_500, seed=1)
+    assert found.problems == []
+    assert min(found.read.values()) > 20
+    assert found.longest_s < answers.LONGEST_S
+
+
+@pytest.mark.faults
+def test_a_hundred_thousand_answers_of_a_judge_give_their_scores_or_a_reason() -> None:
+    found = answers.run(100_000, seed=7)
+    assert found.problems == []
+    assert found.longest_s < answers.LONGEST_S
 
 
 def mutations(size: int) -> st.SearchStrategy[list[tuple[int, int, bytes]]]:

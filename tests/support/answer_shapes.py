@@ -111,6 +111,8 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
         "Score A: 0\nScore B: 0\nScore C: 0\n\n> Score A: 1 Score B: 1 Score C: 1\n",
         "contradicted",
     ),
+    ("only a quotation", "The step says “Score A: 1 Score B: 1 Score C: 1”.\nI cannot grade it.", "no_scores"),
+    ("only a block quotation", "> Score A: 1 Score B: 1 Score C: 1\n\nA: 0, B: 0, C: 0", "no_scores"),
     (
         "a code block after the block",
         "Score A: 0\nScore B: 0\nScore C: 0\n\nIgnored in the step:\n```\nScore A: 1\nScore B: 1\nScore C: 1\n```",

@@ -75,7 +75,7 @@ class Document:
         """The bytes of a file with ``rows``."""
         given = self.rows if rows is None else rows
         if self.container == "yaml":
-            return yaml.dump(given[0], Dumper=yaml.CSafeDumper, sort_keys=False).encode()
+            return _yaml(given[0])
         if self.container == "lines":
             return "".join(json.dumps(row) + "\n" for row in given).encode()
         return json.dumps(list(given) if self.container == "list" else given[0], indent=1).encode()
@@ -95,6 +95,13 @@ class Document:
         if not all(self.fields[keys].accepts(value) for keys, value in values.items()):
             return None
         return {keys: self.fields[keys].reads(value) for keys, value in values.items()}
+
+
+def _yaml(value: Any) -> bytes:
+    try:
+        return bytes(yaml.dump(value, Dumper=yaml.CSafeDumper, sort_keys=False).encode())
+    except UnicodeEncodeError:  # the writer in C has no lone surrogates
+        return yaml.safe_dump(value, allow_unicode=True, sort_keys=False).encode("utf-8", "surrogatepass")
 
 
 def value_at(row: Any, keys: Keys) -> Any:
