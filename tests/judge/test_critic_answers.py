@@ -6,7 +6,7 @@ import re
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pathfinder.judge.critic_answers import (
@@ -26,6 +26,7 @@ TEXTS = st.lists(PIECES, max_size=25).map("".join)
 
 
 @given(TEXTS)
+@example("\\boxed{1 \\boxed{2}")
 def test_the_official_box_is_the_published_expression(text: str) -> None:
     found = re.findall(r"\\boxed\{([^}]*)\}", text)
     assert official_box(text) == (found[-1].strip() if found else None)
@@ -59,6 +60,8 @@ def test_the_official_vote_is_the_published_one(texts: list[str]) -> None:
         ("\\boxed{2.0}", None, None),
         ("\\boxed{1_0}", None, 10),
         ("\\boxed{\u0663}", None, 3),
+        ("\\boxed{3}", 3, 3),
+        ("\\boxed{4}", None, 4),
         ("\\boxed{99}", None, 99),
         ("\\boxed{-2}", None, -2),
         ("\\boxed{" + "9" * 5000 + "}", None, None),
@@ -99,6 +102,8 @@ READ = StepScores((1.0, -0.5), (-1.0, 0.5))
         (f"a closed }} brace, then {GOOD}", READ, None),
         ('{"validity": [1], "redundancy": [1]}', None, StepScores((1.0,), (1.0,))),
         ('{"validity": [1, 2], "redundancy": [1, 1]}', None, StepScores((1.0, 2.0), (1.0, 1.0))),
+        ('{"validity": [-1.5, 1], "redundancy": [1, 1]}', None, StepScores((-1.5, 1.0), (1.0, 1.0))),
+        (f'{{"notes": {{"a": {{}}}}, {GOOD[1:]}', None, READ),
         ('{"validity": [true, true], "redundancy": [1, 1]}', None, StepScores((1.0, 1.0), (1.0, 1.0))),
         ('{"validity": ["1", 1], "redundancy": [1, 1]}', None, None),
         ('{"validity": null, "redundancy": [1, 1]}', None, None),
