@@ -99,8 +99,8 @@ TRACEBACKS = (
         "rows-prmbench",
         "a row of PRMBench of an unknown class",
         "pathfinder/benchmarks/readers.py",
-        """raise DataError(f"{at}: classification is {name!r};""",
-        """str(f"{at}: classification is {name!r};""",
+        """raise DataError(f"{at}: classification is {name!r:.80};""",
+        """str(f"{at}: classification is {name!r:.80};""",
         "tests/benchmarks/test_readers.py::test_wrong_prmbench_rows_are_named",
     ),
     Fault(
