@@ -25,7 +25,7 @@ def append(path: Path, seed: int, trial: Trial) -> None:
 def read(path: Path) -> dict[tuple[int, int], Trial]:
     """The trials of a ledger by seed and number, in that order; a repeated trial counts once, as it ended last.
 
-    Raises ``DataError`` if the file is missing or a line of it is not a trial.
+    Raises ``DataError`` if the file is missing or empty, or a line of it is not a trial.
     """
     if not path.exists():
         raise DataError(f"{path} does not exist; --log writes it")
@@ -37,6 +37,8 @@ def read(path: Path) -> dict[tuple[int, int], Trial]:
             found[seed, row["number"]] = Trial(**row)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path}, line {number}: no trial ({error}); delete the line") from error
+    if not found:
+        raise DataError(f"{path} has no trial; --log writes them")
     return {key: found[key] for key in sorted(found)}
 
 
@@ -51,10 +53,17 @@ def table(trials: Iterable[Trial]) -> str:
 
 
 def summary(trials: dict[tuple[int, int], Trial]) -> str:
-    """The table and a sentence with the seeds, the hours, and every trial that went wrong or printed a traceback."""
+    """A sentence with seeds, days and times, the table, and every trial that went wrong or printed a traceback."""
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(seed for seed, _ in trials))
+    days = " and ".join(sorted({trial.date for trial in trials.values()} - {""}))
     hours = sum(trial.seconds for trial in trials.values()) / 3600
-    lines = [f"{len(trials)} runs with seed {seeds} in {hours:.1f} hours:", "", table(trials.values())]
+    usual = sorted(trial.usual_s for trial in trials.values())
+    lines = [
+        f"{len(trials)} runs with seed {seeds}{f' on {days}' if days else ''} took {hours:.1f} hours. "
+        f"An undisturbed run took {usual[0]:.0f} to {usual[-1]:.0f} s on the machine.",
+        "",
+        table(trials.values()),
+    ]
     for (seed, number), trial in trials.items():
         for problem in (*trial.problems, *(["prints a traceback"] if trial.traceback else [])):
             lines.append(f"\nRun {number} of seed {seed} ({trial.kind}): {problem}.")

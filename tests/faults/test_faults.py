@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,10 +95,12 @@ def test_a_flow_run_that_another_trial_left_is_known_by_its_name(tmp_path: Path)
 
 def test_a_ledger_adds_up_pieces_and_counts_a_repeated_trial_once(tmp_path: Path) -> None:
     log, page = tmp_path / "logs/kills.jsonl", tmp_path / "page.md"
-    wrong = Trial(2, "disk full", 1.5, hit=True, ended=None, problems=["stuck"], seconds=1800.0)
+    times: dict[str, Any] = {"hit": True, "seconds": 1800.0, "date": "2026-11-22"}
+    wrong = Trial(2, "disk full", 1.5, ended=None, problems=["stuck"], usual_s=31.2, **times)
     ledger.append(log, 7, wrong)
-    ledger.append(log, 7, Trial(1, "flow", 1.0, hit=True, ended=-9, resumes=1, seconds=1800.0))
-    assert "2 runs with seed 7 in 1.0 hours" in ledger.summary(ledger.read(log))
+    ledger.append(log, 7, Trial(1, "flow", 1.0, ended=-9, resumes=1, usual_s=10.4, **times))
+    first = "2 runs with seed 7 on 2026-11-22 took 1.0 hours. An undisturbed run took 10 to 31 s on the machine."
+    assert first in ledger.summary(ledger.read(log)).splitlines()
     assert "Run 2 of seed 7 (disk full): stuck." in ledger.summary(ledger.read(log))
     ledger.append(log, 7, replace(wrong, ended=0, problems=[]))
     page.write_text("before\n<!-- kills -->\nold\n<!-- /kills -->\nafter\n")

@@ -39,7 +39,8 @@ the store (connections refused, or half of the requests answered with 503), or e
 class Trial:
     """A trial: its fault, how the run under the fault ended and its last line, the resumes, and what was wrong.
 
-    ``traceback`` is the first traceback that the run or a resumed one printed, if any.
+    ``traceback`` is the first traceback that the run or a resumed one printed, if any; ``usual_s`` is the time of an
+    undisturbed run on the machine at that hour.
     """
 
     number: int
@@ -51,6 +52,8 @@ class Trial:
     resumes: int = 0
     traceback: str = ""
     seconds: float = 0.0
+    usual_s: float = 0.0
+    date: str = ""
     problems: list[str] = field(default_factory=list)
 
 
@@ -82,7 +85,8 @@ def undisturbed(world: World) -> World:
 def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) -> Trial:
     """Run the pipeline under a fault that ``seed`` and ``number`` decide, resume it, and check what is left."""
     rng = random.Random(f"{seed}:{number}")
-    trial = Trial(number, rng.choice(kinds), rng.uniform(0.0, world.usual_s))
+    trial = Trial(number, rng.choice(kinds), rng.uniform(0.0, world.usual_s), usual_s=world.usual_s)
+    trial.date = time.strftime("%Y-%m-%d")
     project, count = _project(world, trial, rng)
     before = _running(project, world)
     begun = time.monotonic()
