@@ -53,7 +53,7 @@ def test_files_are_sorted_by_path_and_folders_are_no_files(tmp_path: Path) -> No
 
 def test_a_batch_ends_with_the_line_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 512)
-    (tmp_path / "a.jsonl").write_bytes((b"1" * 255 + b"\n") * 5)
+    (tmp_path / "a.jsonl").write_bytes((b"1" * 510 + b"\n") * 5)
     batches = list(read_batches(tmp_path / "a.jsonl"))
     assert [[line for line, _ in batch] for batch in batches] == [[1, 2], [3, 4], [5]]
     (tmp_path / "a.json").write_text(json.dumps(list(range(600))))
@@ -83,6 +83,7 @@ def test_details_are_short_and_have_no_lone_surrogate() -> None:
     assert reading.set_aside == [(1, 2, "why", r"\ud800" + "é" * 194)]
     assert UnreadableError("why", "x" * 300).detail == "x" * 200
     assert str(UnreadableError("why", "a")) == "why: a"
+    assert UnreadableError("why").detail == ""
 
 
 def test_json_lists_are_read_across_window_borders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +91,18 @@ def test_json_lists_are_read_across_window_borders(tmp_path: Path, monkeypatch: 
     values = [{"text": "é💥" * n, "n": n} for n in range(30)] + [12345678901, None, "x"]
     (tmp_path / "a.json").write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
     assert [value for _, value in records(tmp_path / "a.json")] == values
+
+
+def test_an_item_over_the_limit_is_refused_before_the_whole_file_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 100)
+    monkeypatch.setattr("pathfinder.core.io.LONGEST_LINE", 1000)
+    (tmp_path / "a.json").write_text(json.dumps(["x" * 300] * 9))
+    assert len(records(tmp_path / "a.json")) == 9
+    (tmp_path / "a.json").write_text(json.dumps(["x" * 9000]))
+    with pytest.raises(DataError, match="not valid JSON"):
+        records(tmp_path / "a.json")
 
 
 def test_a_single_object_is_one_record(tmp_path: Path) -> None:
