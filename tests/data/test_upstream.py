@@ -110,6 +110,15 @@ def test_a_single_object_is_one_record(tmp_path: Path) -> None:
     assert records(tmp_path / "one.json") == [(1, {"a": 1})]
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [("[]", []), ("[ ]\n", []), (" \r\n[1,\t2]", [1, 2]), ("\ufeff[1, 2]", [1, 2]), ("\ufeff3", [3])],
+)
+def test_white_space_and_a_byte_order_mark_are_no_records(tmp_path: Path, text: str, values: list[int]) -> None:
+    (tmp_path / "a.json").write_bytes(text.encode())
+    assert [value for _, value in records(tmp_path / "a.json")] == values
+
+
 def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": \n\xff\xfe\n' + b"[" * 100_000 + b'\n\n{"a": 2}')
@@ -128,6 +137,7 @@ def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
         ("a.json", b'[{"a": 1}, {"a": '),
         ("b.json", b'[{"a": 1} {"a": 2}]'),
         ("c.json", b'[{"a": 1}] x'),
+        ("h.json", b"[1]X"),
         ("d.json", b'["\xff"]'),
         ("e.jsonl.gz", gzip.compress(b'{"a": 1}\n' * 1000, mtime=0)[:-20]),
         ("f.jsonl.gz", b"not gzip"),
