@@ -32,10 +32,13 @@ from flows.reproduce import StagesFailed, reproduce
 from flows.terminal import log_path
 from pathfinder.core.io import DataError
 from tests.flows.conftest import Project
+from tests.flows.test_operations import commands
 from tests.flows.watch import soon, wait_for
 
 _STORED_S = 5  # the server writes the states of tasks every few seconds
 SLEEPS = "time.sleep(600)\n"
+ADDRESS, BLOCK, OFF = (words[1:] for words in commands("Notices", "python "))
+"""What docs/operations.md says, with the name of the receiver at the end."""
 HARSH = 'He said "no" {{ event.id }} <b>'
 FAILS = f"""\
 for number in range(30):
@@ -206,7 +209,7 @@ def test_lost_and_canceled_runs_reach_a_final_state_within_two_minutes(told: Tol
 
 @pytest.mark.campaign
 def test_a_block_for_notifications_gets_a_text_with_the_link(told: Told) -> None:
-    with connected(told.project.root, told.url) as client:
+    with connected(told.project.root, told.url):
         name = "custom-webhook/team"
         with pytest.raises(DataError, match="no such block; create it on the server's page"):
             target(name)
@@ -214,7 +217,8 @@ def test_a_block_for_notifications_gets_a_text_with_the_link(told: Told) -> None
             name="team", url=told.receiver.url, json_data={"title": "{{subject}}", "text": "{{body}}"}
         )
         block.save("team")
-        automations.notify(client, target(name))
+    told.project.run(*BLOCK[:-1], name)
+    told.project.trap("numbers", FAILS)
     told.project.reproduce(code=1)
     (run,) = told.post("flow_runs/filter", {"sort": "EXPECTED_START_TIME_DESC", "limit": 1})
     _, message = told.receiver.told_of(run["id"], 30)
@@ -226,11 +230,12 @@ def test_a_block_for_notifications_gets_a_text_with_the_link(told: Told) -> None
 
 @pytest.mark.campaign
 def test_a_receiver_that_is_away_changes_nothing(told: Told) -> None:
-    told.project.run("-m", "flows.deploy", "notify", "http://127.0.0.1:9/nobody")
+    told.project.run(*ADDRESS[:-1], "http://127.0.0.1:9/nobody")
+    told.project.trap("numbers", FAILS)
     output = told.project.reproduce(code=1)
     assert "failed or not started: numbers" in output
     assert "127.0.0.1:9" not in output
-    assert "nobody is told" in told.project.run("-m", "flows.deploy", "notify", "--off")
+    assert "nobody is told" in told.project.run(*OFF)
     left = {item["name"] for item in told.post("automations/filter", {})}
     assert left == {"pathfinder runs: lost", "pathfinder runs: canceled"}
 

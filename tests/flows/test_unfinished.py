@@ -170,8 +170,8 @@ def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
 
 
 @contextlib.contextmanager
-def labelling(folder: Path, remote: Path) -> Iterator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), REMOTE: str(remote)}
+def labelling(folder: Path, remote: str) -> Iterator[subprocess.Popen[str]]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), REMOTE: remote}
     command = [sys.executable, "-c", CARRY]
     with subprocess.Popen(
         command,
@@ -194,7 +194,12 @@ def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_a
 ) -> None:
     monkeypatch.undo()  # pieces of the real size
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "signing.pem"))
-    first, remote = tmp_path / "first", tmp_path / "remote"
+    labelled_in_two_clones(tmp_path, str(tmp_path / "remote"), monkeypatch)
+
+
+def labelled_in_two_clones(tmp_path: Path, remote: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill a labelling in one clone, and compare what another one makes of its journal in ``remote``."""
+    first = tmp_path / "first"
     first.mkdir()
     monkeypatch.chdir(first)
     set_params(first)
@@ -204,7 +209,7 @@ def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_a
     prepare()
     (first / "artifacts/raw/models/judge").mkdir(parents=True)
     (first / "artifacts/raw/models/judge/weights").write_text("1")
-    journal = open_store(str(remote / "unfinished"))
+    journal = open_store(f"{remote}/unfinished")
     with judge_process(str(ROOT), seconds=0.1) as url:
         set_params(first, engine="openai", base_urls=[f"{url}/v1"], concurrency=2, mistral_per_rating=1000)
         second = shutil.copytree(first, tmp_path / "second")
@@ -212,7 +217,7 @@ def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_a
             assert soon(lambda: journal.keys("label/") and counts(url)[0] > 15, 120)
             os.killpg(process.pid, signal.SIGKILL)
         assert not (first / "artifacts/labels").exists()
-        reached = Copies.at(tmp_path / "check", str(remote))
+        reached = Copies.at(tmp_path / "check", remote)
         (path,) = list(reached.fetch("label", "label"))
         held = (tmp_path / "check" / path).read_bytes().count(b"\n")
         before = counts(url)[0]
@@ -223,7 +228,7 @@ def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_a
         paid = read_json(second / "metrics/label.json")["calls"]
         assert held > 5
         assert counts(url)[0] - before == paid - held, "no answer that the journal held is asked for again"
-        with labelling(first, tmp_path / "elsewhere") as process:  # the first clone's own journal, another remote
+        with labelling(first, str(tmp_path / "elsewhere")) as process:  # the first clone's own journal, another remote
             output, _ = process.communicate(timeout=300)
         assert process.returncode == 0, output
     print(f"\n{held} of {paid} answers came with the journal")

@@ -10,22 +10,19 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import peft
 import pytest
 import torch
 import yaml
 
-from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora
 from pathfinder.core.steps import Solution
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
 from stages import train
-from tests.support.models import plain_tokenizer, small_model
-from tests.support.training import frame, settings
+from tests.support.training import training_project
 
 OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/train/full_log.json")
 
@@ -34,21 +31,7 @@ OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/tra
 def project(tmp_path: Path, root: Path) -> Callable[..., Path]:
     """Make a project folder with a small training set, a random base model and the project's parameters."""
 
-    def make(name: str, **changed: Any) -> Path:
-        folder = tmp_path / name
-        soft = bool(changed.get("soft_labels"))
-        write_parquet(folder / "artifacts/train/train.parquet", frame(24, soft))
-        write_parquet(folder / "artifacts/train/test.parquet", frame(4, soft))
-        tokenizer = plain_tokenizer()
-        small_model(tokenizer).save_pretrained(folder / "artifacts/raw/models/base")
-        tokenizer.save_pretrained(folder / "artifacts/raw/models/base")
-        params = yaml.safe_load((root / "params.yaml").read_text())
-        params["train"] = settings(**{"epochs": 6.0, "save_every": 3, **changed}).model_dump()
-        (folder / "params.yaml").write_text(yaml.safe_dump(params))
-        (folder / "dvc.yaml").write_text("stages: {}\n")
-        return folder
-
-    return make
+    return lambda name, **changed: training_project(tmp_path / name, root, **changed)
 
 
 def start(folder: Path, root: Path, **variables: str) -> subprocess.Popen[bytes]:

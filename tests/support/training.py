@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import polars as pl
+import yaml
 
 from pathfinder.core import prompts
+from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora, Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES
@@ -52,6 +55,21 @@ def frame(trees: int = 3, soft: bool = False) -> pl.DataFrame:
             }
         )
     return pl.DataFrame(rows, schema=SOFT_TREES if soft else TREES)
+
+
+def training_project(folder: Path, root: Path, **changed: Any) -> Path:
+    """A folder with a small training set, a random base model and the parameters of the project at ``root``."""
+    soft = bool(changed.get("soft_labels"))
+    write_parquet(folder / "artifacts/train/train.parquet", frame(24, soft))
+    write_parquet(folder / "artifacts/train/test.parquet", frame(4, soft))
+    tokenizer = plain_tokenizer()
+    small_model(tokenizer).save_pretrained(folder / "artifacts/raw/models/base")
+    tokenizer.save_pretrained(folder / "artifacts/raw/models/base")
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    params["train"] = settings(**{"epochs": 6.0, "save_every": 3, **changed}).model_dump()
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    (folder / "dvc.yaml").write_text("stages: {}\n")
+    return folder
 
 
 def settings(**changed: Any) -> Train:
