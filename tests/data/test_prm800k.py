@@ -67,7 +67,8 @@ def test_bad_records_are_set_aside_and_the_others_are_kept() -> None:
         (0, 5, "not_an_object", "str"),
     ]
     assert reading.records == [(0, 6, 0, "ok", None)]
-    assert read_prm800k(line(step({"rating": 1}, chosen=0)), "official").trunk == [""]
+    official = read_prm800k(line(step({"rating": 1}, chosen=0)), "official")
+    assert (official.trunk, official.records) == ([""], [(0, 0, 0, "", 1)])
 
 
 @pytest.mark.parametrize("preset", ["repaired", "official"])
