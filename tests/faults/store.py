@@ -1,10 +1,13 @@
-"""An S3 server (moto) that can be killed, started again at the same port, and refuse a share of the requests."""
+"""An S3 server (moto) that can be killed, started again at the same port, and disturb a share of the requests."""
 
 from __future__ import annotations
 
 import logging
 import random
+import socket
+import struct
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,12 +17,19 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 from tests.support.s3 import s3_bucket, s3_environment
 
+TROUBLES = ("refused", "reset before", "reset after", "cut off", "slow", "wrong tag")
+"""What a disturbed request meets: status 503, a reset connection before or after the request is done, half of the body,
+an answer after half a second, or an entity tag that belongs to no object."""
+
 
 class FaultyStore:
-    """The server. Its objects stay when it is killed. ``refuses`` is the share of requests that get status 503."""
+    """The server. Its objects stay when it is killed.
+
+    ``refuses`` is the share of requests that get status 503, ``disturbs`` that of requests with one of ``TROUBLES``.
+    """
 
     def __init__(self, seed: int) -> None:
-        self.refuses = 0.0
+        self.refuses = self.disturbs = 0.0
         self._random = random.Random(seed)
         self._application = DomainDispatcherApplication(create_backend_app)
         self._server: BaseWSGIServer | None = None
@@ -48,10 +58,41 @@ class FaultyStore:
 
     def _answer(self, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
         if self._random.random() < self.refuses:
-            respond("503 Slow Down", [("Content-Type", "application/xml")])
-            return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+            return _refused(respond)
+        if self._random.random() < self.disturbs:
+            return self._disturbed(self._random.choice(TROUBLES), environ, respond)
         answer: Iterable[bytes] = self._application(environ, respond)
         return answer
+
+    def _disturbed(self, trouble: str, environ: dict[str, Any], respond: Callable[..., Any]) -> Iterable[bytes]:
+        if trouble == "refused":
+            return _refused(respond)
+        if trouble == "reset before":
+            return _reset(environ)
+        if trouble == "slow":
+            time.sleep(0.5)
+        started: list[Any] = []
+        body = b"".join(self._application(environ, lambda *given: started.extend(given)))
+        if trouble == "reset after":
+            return _reset(environ)
+        status, headers = started[:2]
+        if trouble == "wrong tag":
+            headers = [(name, '"0"' if name.lower() == "etag" else value) for name, value in headers]
+        respond(status, headers)
+        return [body[: len(body) // 2] if trouble == "cut off" else body]
+
+
+def _refused(respond: Callable[..., Any]) -> Iterable[bytes]:
+    respond("503 Slow Down", [("Content-Type", "application/xml")])
+    return [b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"]
+
+
+def _reset(environ: dict[str, Any]) -> Iterable[bytes]:
+    """Close the connection without an answer."""
+    connection: socket.socket = environ["werkzeug.socket"]
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.shutdown(socket.SHUT_RDWR)
+    raise ConnectionResetError("as the fault wants it")
 
 
 @contextmanager

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import gameday
 from tests.faults.campaign import Trial, applies, differing, digests, table
 from tests.faults.shim import library
 from tests.faults.shim.forks import Fault, Forks
-from tests.faults.syscalls import TASKS, campaign
+from tests.faults.syscalls import campaign
 
 needs_shim = pytest.mark.skipif(bool(library.missing()), reason=library.missing() or "available")
 WRITER = "tests.faults.shim.tasks:journal"
@@ -58,16 +57,3 @@ def test_only_a_write_is_short_and_deleting_needs_no_space() -> None:
     assert applies("short write", "write a")
     assert not applies("short write", "rename a")
     assert not applies("no space", "unlink a")
-
-
-@needs_shim
-@pytest.mark.faults
-@pytest.mark.parametrize("task", TASKS)
-def test_every_writer_survives_every_fault_at_every_call(task: str) -> None:
-    assert [trial for trial in campaign([task], 0, seed=18) if trial.problems] == []
-
-
-@needs_shim
-@pytest.mark.faults
-def test_a_game_day_of_the_whole_pipeline() -> None:
-    assert [trial for trial in gameday.campaign(100, seed=18) if trial.problems] == []

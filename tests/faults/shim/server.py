@@ -32,7 +32,7 @@ def main() -> None:
     os.dup2(2, 1)
     for name in sys.argv[1:]:
         import_module(name)
-    subprocess._USE_VFORK = False  # type: ignore[attr-defined]  # a child of vfork loses the handler before its exec
+    subprocess._USE_VFORK = False  # type: ignore[misc]  # a child of vfork loses the handler before its exec
     gc.collect()
     gc.freeze()
     print("ready", file=answers, flush=True)
