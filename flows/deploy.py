@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 _WORKER_S = 90.0
 app = typer.Typer(
-    cls=Verbs, help="The deployments of prefect.yaml here.", add_completion=False, pretty_exceptions_enable=False
+    cls=Verbs,
+    help="Serve the deployments of prefect.yaml from this folder, and see what is deployed.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 

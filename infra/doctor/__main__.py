@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,5 +34,9 @@ def findings(root: Path) -> Iterator[Finding]:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m infra.doctor",
+        description="Check disk, locks, Prefect server, remote and cards. Exit status 1 if something is wrong.",
+    ).parse_args()
     with errors_without_traceback():
         main()
