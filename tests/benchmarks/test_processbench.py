@@ -7,7 +7,15 @@ import random
 import numpy as np
 import pytest
 
-from pathfinder.benchmarks.processbench import by_generator, evaluate, first_error, trivial_predictors, with_interval
+from pathfinder.benchmarks.bootstrap import resamples
+from pathfinder.benchmarks.processbench import (
+    Table,
+    by_generator,
+    evaluate,
+    first_error,
+    trivial_predictors,
+    with_interval,
+)
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.params import Report
 
@@ -97,6 +105,24 @@ def test_official_is_the_published_arithmetic(seed: int) -> None:
         assert found["subsets"][subset]["f1"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_figures_are_plain_numbers_and_official_has_no_mean_of_an_undefined_f1() -> None:
+    found = evaluate(ITEMS, SAID)
+    subset = found["subsets"]["gsm8k"]
+    assert {type(subset[name]) for name in ("error_acc", "correct_acc", "f1")} == {type(found["mean_f1"])} == {float}
+    assert {type(subset[name]) for name in ("n_error", "n_correct")} == {int}
+    assert list(found["subsets"]) == ["gsm8k", "math"]
+    assert evaluate(ITEMS[:3], SAID, "official")["mean_f1"] is None
+    assert evaluate(ITEMS[:3] + ITEMS[5:], SAID)["mean_f1"] == 50.0
+
+
+def test_interval_is_that_of_items_drawn_within_each_subset() -> None:
+    found = with_interval(ITEMS, SAID, REPORT)
+    table = Table.of(ITEMS, SAID)
+    drawn = resamples(len(ITEMS), 200, 1, [item.subset for item in ITEMS])
+    assert found["interval"] == pytest.approx(np.quantile([table.mean_f1(rows) for rows in drawn], [0.025, 0.975]))
+    assert found["interval"][0] < found["interval"][1]
+
+
 def test_interval_holds_the_figure_and_repeats() -> None:
     items = [item("math", str(i), i % 4 - 1) for i in range(200)]
     predictions = {(i.subset, i.id): i.label if int(i.id) % 3 else 0 for i in items}
@@ -112,6 +138,9 @@ def test_trivial_predictors() -> None:
     assert found["majority"]["mean_f1"] == 0.0
     assert found["majority"]["subsets"]["math"]["correct_acc"] == 100.0
     assert found["first_step"]["subsets"]["math"]["error_acc"] == 25.0
+    assert found["first_step"]["subsets"]["math"]["correct_acc"] == 0.0
+    assert found["chance"]["subsets"]["math"]["correct_acc"] == pytest.approx(20, abs=6)
+    assert trivial_predictors(items, REPORT) == found
     assert found["chance"]["mean_f1"] == pytest.approx(20, abs=5)  # one in five places, none included
 
 
