@@ -78,6 +78,9 @@ def test_what_a_line_says_beside_its_records_is_counted(preset: Any) -> None:
         step(completion("c"), human={"text": "h"}),
         step(completion("d", True), completion("e")),
         step(completion("f"), completion("g") | {"flagged": True}, chosen=1),
+        step(completion("h") | {"flagged": True}),
+        step(completion("i"), chosen=0),
+        step(completion("j"), chosen=0),
     )
     value |= {"labeler": "R\ud800", "is_quality_control_question": True, "is_initial_screening_question": False}
     reading = read_prm800k(value, preset)
@@ -87,12 +90,12 @@ def test_what_a_line_says_beside_its_records_is_counted(preset: Any) -> None:
         "quality_control": 1,
         "initial_screening": 0,
         "finish_solution": 1,
-        "flagged": 2,
+        "flagged": 3,
         "human_completions": 1,
-        "unchosen_steps": 2,
-        ended: 1,
+        "unchosen_steps": 3,
+        ended: 1 if preset == "repaired" else 2,
     }
-    lost = [(3, 0, "after_unchosen_step"), (3, 1, "after_unchosen_step")]
+    lost = [(at, index, "after_unchosen_step") for at, index in ((3, 0), (3, 1), (4, 0), (5, 0), (6, 0))]
     assert reading.lost == (lost if preset == "repaired" else [])
     assert reading.set_aside == [(2, 0, "bad_rating", "True")]
     assert [(r.position, r.completion, r.step_index) for r in reading.records][:4] == [
