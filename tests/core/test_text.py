@@ -43,7 +43,7 @@ def test_an_error_is_printed_safely_and_exits_with_its_status(
     assert capsys.readouterr().err == "error: a.txt: \\x1b[2Jbad\nremedy\n"
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EIO, errno.EINTR])
 def test_an_error_of_the_disk_is_one_line_with_the_file_and_the_remedy(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

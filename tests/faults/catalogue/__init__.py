@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.faults.catalogue.broken import LETTER, SMALL, TRACEBACKS
+from tests.faults.catalogue.calls import CALLS
 from tests.faults.catalogue.runs import RUNS
 from tests.faults.catalogue.silent import SILENT
 from tests.faults.planting import Fault
@@ -14,6 +15,7 @@ GROUPS: dict[str, tuple[Fault, ...]] = {
     "tracebacks": TRACEBACKS,
     "letter": LETTER,
     "small": SMALL,
+    "calls": CALLS,
     "profiles": FAULTS,
 }
 """The faults by group; keys are unique within a group."""

@@ -1,0 +1,33 @@
+"""Faults that one failing or interrupted system call brought to light."""
+
+from __future__ import annotations
+
+from tests.faults.planting import Fault
+
+IO, REMOTE = "tests/core/test_io.py", "tests/sources/test_remote.py"
+CALLS = (
+    Fault(
+        "rust-error",
+        "a full disk under polars or safetensors is a traceback, or an error without a reason",
+        "pathfinder/core/io.py",
+        "    elif not isinstance(error, PathfinderError) and (found := _SYSTEM_ERROR.search(str(error))):",
+        '    elif found := _SYSTEM_ERROR.search(""):',
+        f"{IO}::test_an_error_of_the_system_in_a_library_has_its_number_and_the_file",
+    ),
+    Fault(
+        "lock-window",
+        "a writer loses its new file to another one, which takes it for left over if the clock is set forward",
+        "pathfinder/core/io.py",
+        "        if temporary.exists():\n            return temporary, descriptor",
+        "        return temporary, descriptor",
+        f"{IO}::test_a_file_taken_for_left_over_before_its_lock_is_made_again",
+    ),
+    Fault(
+        "race-left",
+        "what a killed commit left of its test of the store stays for ever",
+        "pathfinder/sources/remote.py",
+        '    store.sweep("probe/", time.time() - _PROBE_S)\n',
+        "",
+        f"{REMOTE}::test_what_a_killed_race_left_is_deleted_by_a_later_one",
+    ),
+)
