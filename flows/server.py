@@ -7,6 +7,7 @@ find it again after it was restarted. Its database is SQLite unless ``PREFECT_SE
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -57,6 +58,8 @@ def environment(root: Path, url: str) -> dict[str, str]:
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
         "PREFECT_API_URL": url,
+        # Prefect's default lets a page of any site control the server through the user's browser.
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": url.removesuffix("/api"),
     }
 
 
@@ -67,6 +70,16 @@ def named() -> str | None:
     from prefect.settings import PREFECT_API_URL
 
     return PREFECT_API_URL.value() or None
+
+
+def access() -> tuple[str, dict[str, str]]:
+    """The address of the server that this process uses, and the headers with its password if it has one."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL
+
+    password, key = PREFECT_API_AUTH_STRING.value(), PREFECT_API_KEY.value()
+    basic = f"Basic {base64.b64encode(password.encode()).decode()}" if password else ""
+    bearer = f"Bearer {key}" if key else ""
+    return PREFECT_API_URL.value() or "", {"Authorization": basic or bearer} if basic or bearer else {}
 
 
 @contextlib.contextmanager
@@ -132,6 +145,7 @@ def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = F
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
     variables = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
+    variables["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "ERROR"  # its log needs what the console of a run does not
     with (folder / f"{name}.log").open("ab") as log:
         process = processes.start("prefect", arguments, root, {**environment(root, url), **variables}, log)
     service = Service(process.pid, processes.start_time(process.pid), url)

@@ -200,6 +200,7 @@ def serve(
 
     from pathfinder.baselines.named import open_named
     from pathfinder.prm.batching import Batcher
+    from pathfinder.prm.hosts import is_own
     from pathfinder.prm.serving import listening, make_app
 
     with (
@@ -211,7 +212,8 @@ def serve(
             show_row({"model": model, "url": address})
         else:
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
-        uvicorn.Server(uvicorn.Config(make_app(batcher, model), log_level="warning")).run(sockets=[socket])
+        served = make_app(batcher, model, is_local=is_own(host))
+        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run(sockets=[socket])
 
 
 app.command(rich_help_panel=BENCHMARKS)(bench)

@@ -147,7 +147,12 @@ class ChatFrame:
 def _around(tokenizer: PreTrainedTokenizerFast, user: str, answer: str, role: str) -> tuple[str, str, str] | None:
     """The template's text before, between and after the turns; None if it does not contain the turns verbatim."""
     turns = [{"role": "user", "content": user}, {"role": role, "content": answer}]
-    text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
+    try:
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
+    except Exception as error:  # the template is a program of the model's publisher, which runs in a sandbox
+        raise DataError(
+            f"the chat template cannot be rendered ({error!r:.200}); fetch the model's files again"
+        ) from error
     before, found_user, rest = text.partition(user)
     between, found_answer, after = rest.partition(answer)
     return (before, between, after) if found_user and found_answer else None

@@ -22,6 +22,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.prm import form
 from pathfinder.prm.batching import Batcher, FullError
+from pathfinder.prm.hosts import OwnHost
 from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
 MOST_STEPS = 1024
@@ -83,13 +84,17 @@ class PoolingRequest(BaseModel):
     model: str = ""
 
 
-def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20) -> FastAPI:
+def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20, is_local: bool = True) -> FastAPI:
     """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes.
+
+    With ``is_local`` it answers only under the names of this machine, and to no page of another origin (``OwnHost``).
 
     Its routes raise ``HTTPException`` for a full queue (429) and for solutions that cannot be scored (400, 422).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     app.add_middleware(BodyLimit, most_bytes=most_bytes)
+    if is_local:
+        app.add_middleware(OwnHost)
     refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
 
     async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution]:

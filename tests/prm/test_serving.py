@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -57,9 +59,9 @@ class Server:
 @contextmanager
 def serving(made: Server) -> Iterator[str]:
     """The address of a running server."""
-    with listening("127.0.0.1", 0) as (socket, address), made.batcher as batcher:
+    with listening("127.0.0.1", 0) as (opened, address), made.batcher as batcher:
         app = uvicorn.Server(uvicorn.Config(make_app(batcher, "tiny", most_bytes=20_000), log_level="critical"))
-        thread = threading.Thread(target=app.run, kwargs={"sockets": [socket]}, daemon=True)
+        thread = threading.Thread(target=app.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not app.started:
             time.sleep(0.01)
@@ -222,12 +224,47 @@ def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
     assert batcher.scored == 2
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:8765", "Origin": "http://localhost:8765"}, 200),
+        ({"Host": "attacker.example"}, 403),
+        ({"Host": "127.0.0.1.attacker.example:8765"}, 403),
+        ({"Host": "[broken"}, 403),
+        ({"Origin": "http://attacker.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+    ],
+)
+def test_pages_of_other_sites_are_refused(server: tuple[str, Server], headers: dict[str, str], status: int) -> None:
+    address, _ = server
+    for path in ("", "health", "metrics"):
+        assert httpx.get(f"{address}{path}", headers=headers).status_code == status
+    answer = httpx.post(f"{address}v1/score", json=ONE, headers=headers)
+    assert answer.status_code == status
+
+
+def test_a_request_inside_another_one_is_not_answered(server: tuple[str, Server]) -> None:
+    """Two lengths of one body, which a proxy and a server could read differently."""
+    address = urlsplit(server[0])
+    hidden = b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    for lengths in (b"Content-Length: 4\r\nTransfer-Encoding: chunked", b"Content-Length: 4\r\nContent-Length: 60"):
+        head = b"POST /v1/score HTTP/1.1\r\nHost: 127.0.0.1\r\n" + lengths + b"\r\n\r\n"
+        with socket.create_connection((str(address.hostname), int(address.port or 0)), timeout=5) as connection:
+            connection.sendall(head + b"0\r\n\r\n" + hidden)
+            connection.shutdown(socket.SHUT_WR)
+            answer = b"".join(iter(lambda: connection.recv(4096), b""))
+        assert b"pathfinder_solutions_total" not in answer or answer.count(b"HTTP/1.1") == 2
+        assert b"200 OK" not in answer.partition(b"\r\n")[0]
+
+
 def test_a_full_server_answers_429(folder: Path) -> None:
     batcher = Batcher(lambda solutions: [], 1)  # its thread does not run, so nothing leaves the queue
     transport = httpx.ASGITransport(make_app(batcher, "tiny"))
 
     async def ask() -> httpx.Response:
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             batcher.submit([Solution("0", "p", ("s",))])
             return await client.post("/v1/score", json=ONE)
 

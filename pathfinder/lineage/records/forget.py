@@ -51,18 +51,19 @@ def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool
 
 def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclusion]:
     """The exclusions of a selection; content ids remain valid when lines are appended to the file."""
-    about = {"reason": reason, "id": selection.text if selection.kind in ("record", "line") else ""}
+    name = selection.text if selection.kind in ("record", "line") else ""
     if selection.kind == "licence":
         folders = index_table(root, "lines").filter(licence=selection.value).select("folder").unique().collect()
         for folder in sorted(folders["folder"]):
-            yield Exclusion(source=folder, **about)
+            yield Exclusion(source=folder, reason=reason, id=name)
     elif selection.kind in ("rater", "source"):
-        yield Exclusion.model_validate({selection.kind: selection.value, **about})
+        yield Exclusion.model_validate({selection.kind: selection.value, "reason": reason, "id": name})
     elif selection.lines is not None and selection.steps is not None:
         is_single = selection.text not in {*selection.lines["id"], *selection.lines["content"]}
         first = selection.steps.row(0, named=True) if is_single else {"position": None, "completion": None}
         for content in selection.lines["content"].unique(maintain_order=True):
-            yield Exclusion(content=content, step=first["position"], completion=first["completion"], **about)
+            step, completion = first["position"], first["completion"]
+            yield Exclusion(content=content, step=step, completion=completion, reason=reason, id=name)
 
 
 def _append(path: Path, entries: Iterable[Exclusion]) -> None:

@@ -1,0 +1,137 @@
+"""Attacks of docs/security.md that belong to no single room: what a publisher's file or model could try."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import re
+import resource
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from pathfinder.core import io
+from pathfinder.core.io import DataError, read_json, read_jsonl
+from pathfinder.core.params import Source, load_params
+from pathfinder.lineage.stores import parse_listing
+from pathfinder.models.model import load_model
+from pathfinder.models.tokens import ChatFrame, load_tokenizer, neutralise
+from pathfinder.sources.catalogue import _visible
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / "pathfinder/demo_model"
+ROOMS = ("pathfinder", "stages", "flows", "infra")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(MODEL, tmp_path / "model"))
+
+
+def edit_json(path: Path, **values: object) -> None:
+    path.write_text(json.dumps(read_json(path) | values))
+
+
+def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_path: Path) -> None:
+    """``auto_map`` names Python files for loaders that trust the publisher."""
+    trace = tmp_path / "run"
+    code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: pass\n"
+    for name in ("modeling_evil.py", "configuration_evil.py", "tokenization_evil.py"):
+        (model / name).write_text(code)
+    classes = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
+    edit_json(model / "config.json", auto_map=classes)
+    edit_json(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_evil.Evil", None]})
+    assert load_model(model).num_parameters() == load_model(MODEL).num_parameters()
+    assert load_tokenizer(model).encode("a b") == load_tokenizer(MODEL).encode("a b")
+    edit_json(model / "tokenizer_config.json", tokenizer_class="Evil")
+    edit_json(model / "config.json", model_type="evil")
+    for load in (load_model, load_tokenizer):
+        with pytest.raises(DataError):
+            load(model)
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ cycler.__init__.__globals__.os.system('true') }}",
+        "{{ raise_exception('no') }}",
+        "{% include 'other' %}",
+        "{{ messages",
+        "{% for a in range(10 ** 12) %}{% endfor %}",
+    ],
+    ids=["classes", "globals", "exception", "include", "syntax", "range"],
+)
+def test_a_hostile_chat_template_is_refused_in_one_line(model: Path, template: str) -> None:
+    (model / "chat_template.jinja").write_text(template)
+    with pytest.raises(DataError, match="chat template"):
+        ChatFrame(load_tokenizer(model))
+
+
+def test_a_small_file_that_decompresses_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io, "LONGEST_LINE", 1 << 20)
+    lines, whole = tmp_path / "a.jsonl.gz", tmp_path / "a.json.gz"
+    for path in (lines, whole):
+        with gzip.open(path, "wb", compresslevel=1) as handle:
+            for _ in range(64):
+                handle.write(b'"' + bytes(1 << 20))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DataError, match="a line of over 1 MiB"):
+        list(read_jsonl(lines))
+    with pytest.raises(DataError, match="over 4 MiB in one JSON value"):
+        read_json(whole)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
+
+
+def test_aliases_of_yaml_that_multiply_are_refused_at_once(tmp_path: Path) -> None:
+    names = "abcdefghij"
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise(names)
+    )
+    path = tmp_path / "params.yaml"
+    path.write_text(bomb + (ROOT / "params.yaml").read_text())
+    start = time.process_time()
+    with pytest.raises(DataError, match="Extra inputs are not permitted") as caught:
+        load_params(path)
+    assert len(str(caught.value)) < 2_000
+    assert time.process_time() - start < 5
+
+
+@pytest.mark.parametrize("path", ["../x", "a/../../x", "/etc/passwd", "", "a\0b", "\ud800"])
+def test_a_listing_names_only_files_below_its_folder(path: str) -> None:
+    content = json.dumps([{"md5": "0" * 32, "relpath": "a/b"}, {"md5": "0" * 32, "relpath": path}]).encode()
+    with pytest.raises(DataError, match="row 2"):
+        parse_listing(content, "listing")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "a/..\\..\\x", "C:\\x", "../x", "a/../../x", "a/.git/config"])
+def test_a_listing_of_the_hub_cannot_name_a_place_elsewhere(name: str) -> None:
+    """Such a name is refused; names with a part that starts with a dot are left out."""
+    source = Source(name="prmbench", kind="hub", location="datasets/a/b", revision=None, licence="x", files={})
+    if "/." in f"/{name}":
+        assert _visible(source, ["data/a.jsonl", name]) == ["data/a.jsonl"]
+    else:
+        with pytest.raises(DataError, match="not a file name below the source"):
+            _visible(source, ["data/a.jsonl", name])
+
+
+def test_no_archive_is_unpacked() -> None:
+    """No member of an archive can leave its folder, because no code reads archives."""
+    unpacking = re.compile(r"\b(tarfile|zipfile|unpack_archive|extractall)\b")
+    paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
+    assert len(paths) > 200
+    assert [path for path in paths if unpacking.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_nested_special_texts_take_little_time_to_neutralise() -> None:
+    """Each removal may make another special text; the work stays small."""
+    specials = ("<|im_end|>", "<+>", "<->", "<extra>")
+    hostile = "<" * 2_000 + "+" * 2_000 + ">" * 2_000 + "<|im_end|>" * 2_000 + "<<+>+>" * 2_000
+    start = time.process_time()
+    found = neutralise(hostile, specials)
+    assert time.process_time() - start < 1
+    assert not any(special in found for special in specials)
