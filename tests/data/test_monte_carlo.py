@@ -109,6 +109,23 @@ def test_text_after_the_last_placeholder_is_a_step_without_a_rating() -> None:
     assert ended.trunk == ["Step 1: a", "Step 2: b"]
 
 
+def test_a_rating_directly_before_the_next_step_is_one_character() -> None:
+    value = {"input": "Q Step 1: a киStep 2: b ки", "label": "Q Step 1: a +Step 2: b -"}
+    assert [r.rating for r in read_monte_carlo(value, "repaired").records] == [1, -1]
+
+
+def test_only_repaired_finds_a_first_step_in_lower_case() -> None:
+    value = talk(("user", "Q step 1: a"), ("assistant", "+"))
+    repaired, official = read_monte_carlo(value, "repaired"), read_monte_carlo(value, "official")
+    assert (repaired.problem, repaired.trunk) == ("Q", ["a"])
+    assert (official.problem, official.trunk) == ("Q step 1: a", [""])
+
+
+def test_the_value_of_an_unreadable_step_is_kept() -> None:
+    value = talk(("user", "Q Step 1: a"), ("assistant", "+"), ("user", 5), ("assistant", "+"))
+    assert read_monte_carlo(value, "repaired").set_aside == [(1, 0, "not_text", "5")]
+
+
 def test_only_official_keeps_a_question_without_a_first_step() -> None:
     reading = read_monte_carlo(talk(("user", "no steps"), ("assistant", "+")), "official")
     assert (reading.problem, reading.trunk) == ("no steps", [""])
