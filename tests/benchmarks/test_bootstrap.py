@@ -147,6 +147,7 @@ def test_unpaired_seeds_are_two_parts_and_pairing_removes_what_seeds_share() -> 
 def test_a_system_with_one_seed_varies_as_much_as_those_beside_it() -> None:
     problems = replicate(100, lambda r: float(r.mean()), 400, 0.95, 2)
     several = [problems + np.array(shifts)[:, None] for shifts in ([-1.0, 1.0], [-3.0, 0.0, 3.0])]
+    several[0][0, 1:] += 5  # only the figure on all problems counts
     spread = pooled([*several, problems[None]])
     assert spread is not None
     # by hand: variances 2 (one degree of freedom) and 9 (two)
@@ -192,6 +193,7 @@ def test_the_interval_over_seeds_and_problems_covers_new_seeds_and_problems(seed
 def test_holm_by_hand() -> None:
     assert adjusted([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert adjusted([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert adjusted([0.6, 0.9]) == [1.0, 1.0]
     assert adjusted([]) == []
 
 
