@@ -94,6 +94,7 @@ def test_freedom_follows_satterthwaite() -> None:
     """Two parts with 2 and 3 seeds whose problems do not vary: the interval is that of Welch's t."""
     left, right = np.array([1.0, 3.0]), np.array([2.0, 5.0, 11.0])
     parts = [np.repeat(left[:, None], 5, axis=1), -np.repeat(right[:, None], 5, axis=1)]
+    parts[0][:, 1] += [5, -5]  # a resample in which the seeds differ more
     found = estimate(parts, 0.95)
     welch = stats.ttest_ind(left, right, equal_var=False)
     low, high = welch.confidence_interval(0.95)
