@@ -30,7 +30,7 @@ def page() -> str:
     drawing = Figure(interval_chart([Bar("a", 50, 40, 60)], "percent"), "a: 50", "caption")
     blocks: list[Block] = [Table(long[:90], ("system", *"abcdefghi"), rows), drawing, Browser(entries)]
     return to_html(
-        Page("A report", [Text(long, is_notice=True)], [Section("One", [Text("x")]), Section("Two", blocks)])
+        Page("A report", [Text(long, is_notice=True)], [Section("One", [Text("x")]), Section(f"Two {long}", blocks)])
     )
 
 
