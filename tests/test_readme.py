@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+from code import InteractiveInterpreter
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from tests.support.verbs import whole_app
 
 ROOT = Path(__file__).resolve().parent.parent
 README, COMMANDS = ((ROOT / page).read_text(encoding="utf-8") for page in ("README.md", "docs/commands.md"))
@@ -52,6 +59,13 @@ def run(folder: Path, *words: str) -> str:
     return done.stdout
 
 
+def invoked(*words: str) -> str:
+    """The same in this process, with its code."""
+    done = CliRunner().invoke(whole_app(), list(words[1:]))
+    assert done.exit_code == 0, f"{words}: {done.output}"
+    return done.stdout
+
+
 def test_readme_is_short_and_was_read() -> None:
     assert len(README.splitlines()) <= 90
     assert len(BLOCKS) > 15
@@ -61,6 +75,60 @@ def test_readme_is_short_and_was_read() -> None:
 @pytest.mark.parametrize("command", ["make help", "pathfinder --help", "pathfinder profile", "python -m infra.deps"])
 def test_quick_commands_run_in_a_fresh_copy(copy: Path, command: str) -> None:
     assert run(copy, *command.split())
+
+
+WHOLE = {
+    "make run": "the pipeline; .ci/run runs it in a clone",
+    "make test": "this test run",
+    "make BUILD=cuda env": "needs an NVIDIA card",
+    "source .venv/bin/activate": "`run` puts the environment on the path",
+    "pathfinder serve": "tests/prm/test_serving.py starts it on a free port",
+    "make doctor": "asks the machine; tests/infra/doctor checks its answers",
+}
+"""Commands of the README that run elsewhere, and where."""
+
+
+def commands() -> list[str]:
+    """The README's commands: the lines of its blocks, and the commands in its sentences."""
+    lines = [line.strip().partition("  ")[0] for line in README.splitlines() if line.startswith("    ")]
+    inline = [code for code in re.findall(r"`([^`]+)`", README) if code.startswith(("make ", "pathfinder ", "python "))]
+    shell = [one for line in [*lines, *inline] for one in line.split(" && ") if not line.startswith(">>> ")]
+    return list(dict.fromkeys(shell))
+
+
+@pytest.mark.parametrize("is_process", [False, pytest.param(True, marks=pytest.mark.campaign)])
+def test_every_command_of_the_readme_runs_here_or_elsewhere(
+    copy: Path, is_process: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process each, with the code of the copy, or all in this process."""
+    monkeypatch.chdir(copy)
+    shutil.copytree(copy / "pathfinder/demo_model", copy / "models/full", dirs_exist_ok=True)
+    before = (copy / "params.yaml").read_bytes()
+    found = commands()
+    assert [one for one in WHOLE if one not in found] == []
+    mine = [one for one in found if one not in WHOLE]
+    assert all(one.startswith("pathfinder ") for one in mine)
+    start = partial(run, copy) if is_process else invoked
+    shown = {one: start(*one.split()) for one in mine}
+    (copy / "params.yaml").write_bytes(before)
+    assert len(shown) > 3
+    assert "first error, math error" in shown["pathfinder demo"]
+    drawn = shown["pathfinder score examples/solution.txt --pretty"]
+    without_numbers = [re.sub(r"0\.\d\d", "", text).splitlines()[:11] for text in (drawn, shown["pathfinder demo"])]
+    assert without_numbers[0] == without_numbers[1], "the picture of the demo; only the precision differs"
+    assert json.loads(shown["pathfinder rerank examples/candidates.jsonl"])["chosen"]["min"] == 1
+
+
+def test_the_python_of_the_readme_runs(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy)
+    shutil.copytree(copy / "pathfinder/demo_model", copy / "models/full", dirs_exist_ok=True)
+    lines = [line.strip().removeprefix(">>> ") for line in README.splitlines() if line.startswith("    >>> ")]
+    assert len(lines) == 2
+    names: dict[str, Any] = {}
+    shell = InteractiveInterpreter(names)
+    assert [shell.runsource(line) for line in (lines[0], f"solution = {lines[1]}")] == [False, False]
+    solution = names["solution"]
+    assert [len(solution.steps), 0 <= solution.steps[0].reward <= 1] == [1, True]
 
 
 def test_profile_writes_the_committed_params(copy: Path) -> None:
