@@ -50,7 +50,7 @@ from flows.pools.away import Away
 from flows.pools.retries import with_retries
 from flows.pools.run import run_stage
 from flows.pools.table import needs
-from flows.pushes import Pushes, ended, push_task
+from flows.pushes import Pushes, ended, publish_task, push_task
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
 from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
@@ -60,8 +60,10 @@ from pathfinder.lineage.remote.guard import Guard, fetch_pointer
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
 from pathfinder.provenance.environment import FLOW_RUN
+from pathfinder.sources.remote import Commit
 
 _SETTLE_S = 20.0
+_AGAIN = "correct the cause and run again: finished stages are not repeated"
 
 
 class StagesFailed(PathfinderError, RuntimeError):
@@ -107,7 +109,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
     with held(root) as hold:
         if deployment.get_id():
             require_remote()
-        hold.name_flow_run(flow_run.get_id() or "", PREFECT_API_URL.value() or "")
+        hold.name_flow_run(flow_run.get_id() or "", *server.access())
         run = Run(root, load_graph(root), targets, force, pull, jobs)
         run.report(hold)
         try:
@@ -123,10 +125,11 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         if not failed:
             sort_lock(root)
         run.publish()
-        if failed or run.unpushed:
-            message = f"failed or not started: {', '.join(failed)}" if failed else "all stages succeeded"
+        if failed or run.unpushed or not run.is_published:
+            message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
-            raise StagesFailed(message + push, run.failures())
+            log = "" if run.is_published else "; the manifest was not written (run again to publish)"
+            raise StagesFailed(message + push + log, run.failures())
         return rows
 
 
@@ -143,6 +146,7 @@ class Run:
         self.terminal = Terminal()
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
+        self.is_published = True
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes dvc.lock
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
@@ -215,13 +219,17 @@ class Run:
         untouched = [name for name in done if self.outcomes[name].state == "up to date"]
         if not is_whole and len(untouched) == len(done):
             return
-        try:
+
+        def send() -> Commit:
             if self._was_pending and untouched:
                 self.dvc.push(*untouched)
-            commit = storage.publish(self.root, self.address, None if is_whole else done)
-        except PathfinderError as error:
-            self.terminal.print("storage", f"outputs pushed, but the manifest could not be written: {error}", bad=True)
+            return storage.publish(self.root, self.address, None if is_whole else done)
+
+        state = ended(publish_task(send, self.terminal).submit())
+        self.is_published = state.is_completed()
+        if not self.is_published:
             return
+        commit: Commit = state.result()
         note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
         self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
 
@@ -385,7 +393,8 @@ if __name__ == "__main__":
 
     from flows.cli import run
 
-    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    helps = {"help_option_names": ["-h", "--help"]}
+    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=helps)
     command.command()(run)
     with errors_without_traceback():
         command(prog_name="python -m flows.reproduce")

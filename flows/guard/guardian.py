@@ -17,6 +17,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flows import processes
 
@@ -34,7 +35,7 @@ def start() -> subprocess.Popen[bytes]:
     )
 
 
-def write(guardian: subprocess.Popen[bytes], run: Mapping[str, str]) -> None:
+def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
     """Tell a guardian its run, as the arguments of ``report_killed`` (flows/notices); nothing at an orderly end."""
     if guardian.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
@@ -48,7 +49,7 @@ def main(mark: str) -> None:
     lines = sys.stdin.buffer.read().splitlines()
     processes.end_owned(mark)
     if run := json.loads(lines[-1]) if lines else {}:
-        from flows.notices.killed import report_killed  # Prefect, whose memory every guardian would need
+        from flows.notices.killed import report_killed  # modules whose memory every guardian would need
 
         report_killed(**run)
 

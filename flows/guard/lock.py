@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -54,16 +54,17 @@ class Hold:
     _handle: IO[str]
     _guardian: subprocess.Popen[bytes]
 
-    def name_flow_run(self, flow_run: str, api: str = "") -> None:
+    def name_flow_run(self, flow_run: str, api: str = "", headers: Mapping[str, str] | None = None) -> None:
         """Remember the flow run, so that its end is reported if this process is killed.
 
-        The guardian does so at once if it knows the address of the Prefect server, ``api``; otherwise the next run.
+        The guardian does so at once if it knows the address of the Prefect server, ``api``, and the ``headers`` that
+        the server demands; otherwise the next run does.
         """
         self.holder = replace(self.holder, flow_run=flow_run)
         _write(self._handle, json.dumps(asdict(self.holder)))
         if flow_run and api:
             run = {"root": str(self._root), "flow_run_id": flow_run, "api": api, "process": str(self.holder)}
-            guardian.write(self._guardian, run)
+            guardian.write(self._guardian, {**run, "headers": dict(headers or {})})
 
 
 _held: dict[Path, Hold] = {}

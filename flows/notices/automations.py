@@ -17,7 +17,7 @@ from prefect.events.actions import ActionTypes, CallWebhook, ChangeFlowRunState,
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 
 from flows import server
-from flows.notices.hooks import EVENT
+from flows.notices.notice import EVENT
 from flows.notices.target import Target
 
 TAG = "pathfinder"

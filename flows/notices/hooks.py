@@ -18,11 +18,9 @@ from prefect.events import emit_event
 from prefect.logging.handlers import APILogWorker
 
 from flows.dvc import Cancelled
-from flows.notices.notice import MOST_LINES, Notice, notice
+from flows.notices.notice import EVENT, MOST_LINES, labels, notice, tags
 
-EVENT = "pathfinder.run.failed"
 _FLUSH_S = 3.0
-_LONGEST_LABEL = 200
 
 
 def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
@@ -31,17 +29,11 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     if isinstance(error, Cancelled):
         return
     APILogWorker.drain_all(timeout=_FLUSH_S, at_exit=False)
-    found = notice(flow_run.name, error, str(state.message or state.name), last_lines(flow_run))
-    emit(flow_run, flow.name, state, found)
-
-
-def emit(flow_run: FlowRun, flow: str, state: State[Any], found: Notice) -> None:
-    """Emit the event about a run, with the labels that the automations compare (flows/notices/automations.py)."""
-    resource = {"prefect.resource.id": f"prefect.flow-run.{flow_run.id}", "prefect.resource.name": flow_run.name}
-    message = {"prefect.state-message": found.cause[:_LONGEST_LABEL]}
-    tags = [{"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{tag}"} for tag in flow_run.tags]
-    payload = {**found.as_payload(), "flow": flow, "state": state.name}
-    emit_event(EVENT, resource | message, related=tags, payload=payload)
+    found = notice(flow_run.name, error, str(state.message or state.name), _last_lines(flow_run))
+    payload = {**found.as_payload(), "flow": flow.name, "state": state.name}
+    emit_event(
+        EVENT, labels(str(flow_run.id), flow_run.name, found.cause), related=tags(flow_run.tags), payload=payload
+    )
 
 
 def _error(state: State[Any]) -> BaseException | None:
@@ -53,8 +45,7 @@ def _error(state: State[Any]) -> BaseException | None:
     return found
 
 
-def last_lines(flow_run: FlowRun) -> list[str]:
-    """The last lines of a run's log on the server."""
+def _last_lines(flow_run: FlowRun) -> list[str]:
     wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run.id]))
     with get_client(sync_client=True) as client:
         logs = client.read_logs(wanted, limit=MOST_LINES, sort=LogSort.TIMESTAMP_DESC)

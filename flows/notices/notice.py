@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from flows.terminal import log_path
 
+EVENT = "pathfinder.run.failed"
 MOST_LINES = 10
 _LONGEST_LINE = 500
+_LONGEST_LABEL = 200
 _REMEDIES = (
     (r"time limit", "find out why the stage hangs, or raise its limit in infra/resources.yaml"),
     (r"No space left on device|Errno 28", "make room on the disk, then run again: finished stages are kept"),
@@ -72,6 +74,17 @@ def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines
     """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` are those of the run."""
     printed = _tail(root / log_path(stages[0])) if stages else ()
     return Notice(run, ", ".join(stages), cause, _shown(printed or lines), remedy("killed"), "was killed")
+
+
+def labels(flow_run: str, name: str, cause: str) -> dict[str, str]:
+    """The labels of the event about a run, which the automations compare (flows/notices/automations.py)."""
+    resource = {"prefect.resource.id": f"prefect.flow-run.{flow_run}", "prefect.resource.name": name}
+    return {**resource, "prefect.state-message": cause[:_LONGEST_LABEL]}
+
+
+def tags(names: Iterable[str]) -> list[dict[str, str]]:
+    """The tags of a run as its event names them."""
+    return [{"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{name}"} for name in sorted(names)]
 
 
 def remedy(text: str) -> str:

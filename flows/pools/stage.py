@@ -17,11 +17,10 @@ from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_API_URL
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from flows import storage
+from flows import server, storage
 from flows.deployment.branch import Clone
 from flows.deployment.definition import require_remote
 from flows.dvc import Dvc
@@ -125,7 +124,7 @@ def _clone(repository: str, commit: str) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(DataError):
                 hold = stack.enter_context(held(folder))
-                hold.name_flow_run(flow_run.get_id() or "", PREFECT_API_URL.value() or "")
+                hold.name_flow_run(flow_run.get_id() or "", *server.access())
                 break
         else:
             raise DataError(f"{home}: all {_MOST_CLONES} clones are in use; start fewer runs at once on this worker")
