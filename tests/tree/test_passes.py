@@ -41,8 +41,13 @@ def test_the_expected_reward_weights_every_combination() -> None:
 
 
 def test_the_expected_reward_of_sequential_labels_gives_each_the_labels_before_it() -> None:
-    second = {(True,): 0.5, (False,): 0.2}
-    rewards = {(True, True): 1.0, (True, False): 0.5, (False, True): 0.2, (False, False): 0.1}
+    second: dict[tuple[bool, ...], float] = {(True,): 0.5, (False,): 0.2}
+    rewards: dict[tuple[bool, ...], float] = {
+        (True, True): 1.0,
+        (True, False): 0.5,
+        (False, True): 0.2,
+        (False, False): 0.1,
+    }
 
     def positive(given: tuple[bool, ...], mark: int) -> float:
         return (0.9 if mark == 0 else second[given]) if mark < 2 else rewards[given]
