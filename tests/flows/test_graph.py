@@ -82,3 +82,13 @@ def test_the_targets_of_the_profile_hold_if_none_is_named(tmp_path: Path) -> Non
     graph = graph_of(tmp_path, EXPANDED)
     assert graph.select([]) == {"first"}
     assert graph.select(["each@right"]) == {"each@right", "grid@1-x", "first"}
+
+
+def test_a_parameter_of_the_report_stales_no_scoring_and_no_training(root: Path) -> None:
+    graph = load_graph(root)
+    readers = [
+        name for name, stage in graph.stages.items() if any(key.split(".")[0] == "report" for key in stage.params)
+    ]
+    stale = {name.partition("@")[0] for name in graph.descendants(readers)}
+    assert "report" in stale
+    assert not stale & {"train", "processbench", "prmbench", "search", "sample", "label", "build", "baseline", "critic"}
