@@ -1,9 +1,9 @@
-"""The task that pushes outputs of stages, a list of stages at a time."""
+"""The tasks that push outputs of stages, a list of stages at a time, and publish what was pushed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from prefect import Task
@@ -16,6 +16,8 @@ from flows.pools.retries import with_retries
 from flows.pools.table import Retries
 from flows.terminal import Terminal
 from pathfinder.core.io import PathfinderError
+from pathfinder.core.text import plain_message
+from pathfinder.sources.remote import Commit
 
 _PUSH_EVERY_S = 60.0
 _DELAYS_S = [5.0, 20.0, 60.0, 120.0]  # a store that is restarted comes back within minutes
@@ -71,6 +73,21 @@ def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
             raise
 
     task = Task(push, name="push", task_run_name="push {title}", cache_policy=NO_CACHE, persist_result=False)
+    return with_retries(task, Retries(transient=len(_DELAYS_S), lost=0), _DELAYS_S)
+
+
+def publish_task(publish: Callable[[], Commit], terminal: Terminal) -> Task[..., Commit]:
+    """The task that appends a manifest to the remote's log; it is tried again as a push is."""
+
+    def publish_manifest() -> Commit:
+        try:
+            return publish()
+        except (PathfinderError, OSError) as error:
+            message = plain_message(error) or str(error)
+            terminal.print("storage", f"outputs pushed, but the manifest could not be written: {message}", bad=True)
+            raise
+
+    task = Task(publish_manifest, name="publish", task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
     return with_retries(task, Retries(transient=len(_DELAYS_S), lost=0), _DELAYS_S)
 
 

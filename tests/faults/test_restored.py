@@ -1,4 +1,4 @@
-"""Two faults of whole runs, on the miniature project and a real server. ``make test`` leaves them out."""
+"""Faults of whole runs, on the miniature project and a real server. ``make test`` leaves them out."""
 
 from __future__ import annotations
 
@@ -32,3 +32,21 @@ def test_a_clone_restores_a_run_although_its_lock_names_other_outs(
     assert there.ran() == []
     assert (there.root / "out/total.txt").read_bytes() == (here.root / "out/total.txt").read_bytes()
     shutil.rmtree(here.root.parent / "remote")
+
+
+def test_a_manifest_that_cannot_be_written_fails_the_run_and_the_next_one_writes_it(
+    make_project: Callable[[], Project],  # noqa: F811
+) -> None:
+    project = make_project()
+    published = project.root / ".pathfinder/storage/pathfinder"
+    published.mkdir(parents=True)
+    (published / "manifests").touch()  # a file where a folder must be
+    output = project.reproduce(code=1)
+    assert "[storage] outputs pushed, but the manifest could not be written: " in output
+    assert "[pathfinder] all stages succeeded; the manifest was not written (run again to publish)" in output
+    assert "Traceback" not in output
+    (published / "manifests").unlink()
+    project.ran()
+    assert "pushing outputs that .pathfinder/storage does not have" in project.reproduce()
+    assert project.ran() == []
+    assert [path.name for path in (published / "log").iterdir()] == ["00000001.json"]

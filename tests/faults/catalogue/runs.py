@@ -23,6 +23,14 @@ RUNS = (
         "tests/faults/test_restored.py::test_a_clone_restores_a_run_although_its_lock_names_other_outs",
     ),
     Fault(
+        "unpublished",
+        "a run whose manifest could not be written ends with status 0",
+        "flows/reproduce.py",
+        "        if not self.is_published:\n            return\n",
+        "        if not self.is_published:\n            self.is_published = True\n            return\n",
+        "tests/faults/test_restored.py::test_a_manifest_that_cannot_be_written_fails_the_run_and_the_next_one_writes_it",
+    ),
+    Fault(
         "torn-locks",
         "a killed command of DVC leaves a list of locks that every later command refuses",
         "flows/guard/lock.py",
