@@ -33,11 +33,11 @@ with held(Path.cwd()) as hold:
 """
 DETACHED = """\
 import subprocess
-child = subprocess.Popen(["sleep", "600"], start_new_session=True)
+child = subprocess.Popen(["sleep", "100"], start_new_session=True)
 pathlib.Path("pids.txt").write_text(f"{os.getpid()} {child.pid}\\n")
 time.sleep(100)
 """
-"""A stage that hangs for longer than its limit. It ends, so that the test fails soon if nothing ends it before."""
+"""A stage that hangs for longer than its limit. It ends with its child, so that a test without a limit fails soon."""
 
 
 def start_holder(root: Path) -> tuple[subprocess.Popen[bytes], int]:
