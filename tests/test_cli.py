@@ -133,7 +133,7 @@ def _rename_label(folder: Path) -> None:
     [
         (lambda folder: os.truncate(folder / "model.safetensors", 5000), "the model cannot be loaded"),
         (lambda folder: (folder / "config.json").write_text("{"), "config.json: not valid JSON"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "the model cannot be loaded"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json: no JSON object"),
         (lambda folder: (folder / "tokenizer.json").write_text("{}"), "the tokenizer's files cannot be read"),
         (lambda folder: (folder / "tokenizer_config.json").write_text("[]"), "expected an object"),
         (lambda folder: (folder / "pathfinder.json").write_text("[1]"), "unknown variant None"),
