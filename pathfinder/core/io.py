@@ -146,7 +146,8 @@ def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
 def _named(error: Exception, temporary: Path, path: Path) -> Exception:
     """An error of the operating system with the number and the file that a person knows; another one as it is."""
     if isinstance(error, OSError) and error.errno is not None:
-        if error.filename in (None, str(temporary)):  # a failed write names no file, or one that nobody knows
+        # a failed write names no file, or one that nobody knows
+        if error.filename is None or str(error.filename).endswith(temporary.name):
             error.filename = str(path)
     elif not isinstance(error, PathfinderError) and (found := _SYSTEM_ERROR.search(str(error))):
         return OSError(int(found[1]), os.strerror(int(found[1])), str(path))

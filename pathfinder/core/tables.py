@@ -65,7 +65,10 @@ def table_writer(path: Path, schema: dict[str, Any], kept: Path | None = None) -
     with atomic_file(path) as temporary:
         arrow_schema = arrow_table(schema, []).schema
         try:
-            with pyarrow.parquet.ParquetWriter(temporary, arrow_schema, compression="zstd") as writer:
+            with (
+                temporary.open("wb") as file,  # Arrow's own files hide the cause of a failure
+                pyarrow.parquet.ParquetWriter(file, arrow_schema, compression="zstd") as writer,
+            ):
                 table = TableWriter(schema, writer)
                 try:
                     yield table

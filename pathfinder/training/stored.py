@@ -7,6 +7,7 @@ processes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -73,9 +74,9 @@ def store(examples: Sequence[Example], folder: Path) -> None:
     sizes = [
         (len(e.tree), len(e.targets.marks), *map(len, text)) for e, *text in zip(examples, names, ids, strict=True)
     ]
-    np.save(folder / "sizes.npy", np.asarray(sizes, dtype=np.int64).reshape(-1, 4))
+    _write(folder / "sizes.npy", np.asarray(sizes, dtype=np.int64).reshape(-1, 4))
     for key in _COUNTS:
-        np.save(folder / f"{key}.npy", np.asarray([getattr(e, key) for e in examples], dtype=np.int64))
+        _write(folder / f"{key}.npy", np.asarray([getattr(e, key) for e in examples], dtype=np.int64))
     for key, texts in zip(_TEXTS, (names, ids), strict=True):
         _save(folder / f"{key}.npy", texts, np.uint8)
     for key in (*_NODES, "reads"):
@@ -85,7 +86,17 @@ def store(examples: Sequence[Example], folder: Path) -> None:
 
 
 def _save(path: Path, parts: Sequence[npt.NDArray[Any]], kind: Any) -> None:
-    np.save(path, np.concatenate(parts).astype(kind, copy=False) if parts else np.empty(0, dtype=kind))
+    _write(path, np.concatenate(parts).astype(kind, copy=False) if parts else np.empty(0, dtype=kind))
+
+
+def _write(path: Path, array: npt.NDArray[Any]) -> None:
+    """Write what ``np.save`` writes, which does not notice that the disk is full: it leaves half a file."""
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as file:
+        np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
+        file.write(array.tobytes())
+        file.flush()
+        os.fsync(file.fileno())
 
 
 Sets = dict[str, Sequence[Example]]

@@ -33,6 +33,21 @@ def test_the_named_call_is_disturbed_and_no_other(tmp_path: Path) -> None:
 
 
 @needs_shim
+def test_a_table_that_cannot_be_closed_is_named_with_the_cause(tmp_path: Path) -> None:
+    work = "tests.faults.shim.tasks:files"
+    with Forks(["tests.faults.shim.tasks"]) as forks:
+        forks.run(work, tmp_path, armed=False)  # a run that replaces files makes other calls than the first one
+        calls = forks.run(work, tmp_path, listed=True).calls
+        closes = [at for at, call in enumerate(calls, start=1) if call.startswith("close .rows.parquet")]
+        for at in closes:
+            failed = forks.run(work, tmp_path, fault=Fault(at, "bad disk"))
+            assert failed.status == 1
+            assert "rows.parquet: Input/output error" in failed.output
+            assert "Traceback" not in failed.output
+    assert closes
+
+
+@needs_shim
 def test_every_writer_survives_a_sample_of_faults() -> None:
     trials = campaign(["files", "journal", "store", "parts"], 10, seed=18)
     assert len(trials) == 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 import threading
 from pathlib import Path
 
@@ -76,3 +78,15 @@ def test_only_the_first_process_tokenises(tmp_path: Path) -> None:
     assert isinstance(first["learn"], StoredExamples)
     prepared(tmp_path / "x", True, make)
     assert made == ["made"]
+
+
+def test_a_full_disk_is_noticed_although_numpy_does_not(tmp_path: Path) -> None:
+    _, _, examples = small_setup()
+    size, before = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200, size[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            store(examples, tmp_path / "examples")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, size)
+        signal.signal(signal.SIGXFSZ, before)

@@ -30,4 +30,20 @@ CALLS = (
         "",
         f"{REMOTE}::test_what_a_killed_race_left_is_deleted_by_a_later_one",
     ),
+    Fault(
+        "half-arrays",
+        "on a full disk, half of the tokenised examples are taken for written, and every later run refuses them",
+        "pathfinder/training/stored.py",
+        "        file.write(array.tobytes())\n",
+        "        array.tofile(file)\n",
+        "tests/training/test_stored.py::test_a_full_disk_is_noticed_although_numpy_does_not",
+    ),
+    Fault(
+        "arrow-close",
+        "an error at the end of a table has no cause and is a traceback",
+        "pathfinder/core/tables.py",
+        "pyarrow.parquet.ParquetWriter(file,",
+        "pyarrow.parquet.ParquetWriter(temporary,",
+        "tests/faults/test_syscalls.py::test_a_table_that_cannot_be_closed_is_named_with_the_cause",
+    ),
 )
