@@ -46,7 +46,7 @@ def words_for(typed: str) -> list[str]:
         ("profile one", ["one-gpu-24", "one-gpu-80"]),
         ("plan --gpu --profile paper-", ["paper-data", "paper-nodes", "paper-official"]),
         ("run train@no_s", ["train@no_subtasks"]),
-        ("run train @ no", ["no_error_categories", "no_subtasks"]),
+        ("run train @ no", []),
         ("plan down", ["download"]),
         ("lineage up models/no_s", ["models/no_subtasks"]),
         ("lineage replay validate_", ["validate_train"]),

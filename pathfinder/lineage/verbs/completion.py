@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-import typer
-
 from pathfinder.core.io import PathfinderError
 from pathfinder.provenance.pipeline import Stage, read_pipelines
 
@@ -17,16 +15,9 @@ def stages(incomplete: str) -> list[str]:
     return offered(incomplete, _pipeline())
 
 
-def targets(context: typer.Context, incomplete: str) -> list[str]:
-    """Stages with and without their variants, and their outs.
-
-    Bash splits words at ``@``: after "train" and "@", only the variants are offered.
-    """
+def targets(incomplete: str) -> list[str]:
+    """Stages with and without their variants, and their outs. Bash splits a typed "train@f", so it offers nothing."""
     found = _pipeline()
-    before = [*(context.params.get("targets") or ())][-2:]
-    if before[1:] == ["@"]:
-        parts = (name.partition("@") for name in found)
-        return offered(incomplete, (variant for stage, _, variant in parts if stage == before[0]))
     short = (name.partition("@")[0] for name in found)
     return offered(incomplete, [*found, *short, *_outs(found)])
 
