@@ -32,7 +32,7 @@ LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of renameat2(2)
+_AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # of renameat2(2)
 
 
 class PathfinderError(Exception):
@@ -86,7 +86,8 @@ def exclusive_file(path: Path) -> Iterator[Path]:
     with _temporary(path, tempfile.mkstemp) as temporary:
         yield temporary
         _finish(temporary)
-        os.link(temporary, path)
+        if not _renamed(temporary, path, _RENAME_NOREPLACE):
+            os.link(temporary, path)  # a writer that is killed here leaves the temporary name
 
 
 def _finish(temporary: Path) -> None:
@@ -108,7 +109,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         temporary.chmod(0o755)
         if not path.exists():
             temporary.replace(path)
-        elif not _exchange(temporary, path):
+        elif not _renamed(temporary, path, _RENAME_EXCHANGE):
             with _temporary(path, tempfile.mkdtemp) as former:
                 path.replace(former)
                 temporary.replace(path)
@@ -186,11 +187,11 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Let two names change places in one step; False if the system cannot."""
+def _renamed(one: Path, other: Path, how: int) -> bool:
+    """Exchange two names, or rename unless the second one exists, in one step; False if that fails."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     names = (os.fsencode(one), os.fsencode(other))
-    return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE) == 0
+    return rename is not None and rename(_AT_FDCWD, names[0], _AT_FDCWD, names[1], how) == 0
 
 
 @contextmanager

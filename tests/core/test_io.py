@@ -154,12 +154,24 @@ def test_an_error_of_the_system_in_a_library_has_its_number_and_the_file(tmp_pat
         assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
 
 
-def test_of_two_writers_of_a_new_file_the_second_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_one_step", [True, False])
+def test_of_two_writers_of_a_new_file_the_second_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_one_step: bool
+) -> None:
+    if not in_one_step:
+        monkeypatch.setattr(io, "_renamed", lambda *_: False)
     with pytest.raises(FileExistsError), io.exclusive_file(tmp_path / "file") as second:
         with io.exclusive_file(tmp_path / "file") as first:
             first.write_text("first")
         second.write_text("second")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["first"]
+
+
+def test_a_new_file_never_has_two_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", None)  # a writer killed after it would leave the second name for ever
+    with io.exclusive_file(tmp_path / "file") as temporary:
+        temporary.write_text("text")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_reader_never_finds_a_folder_missing_or_mixed(tmp_path: Path) -> None:
@@ -210,7 +222,7 @@ def test_a_folder_is_replaced_in_one_step(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_an_exchange_the_former_folder_is_moved_away_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(io, "_exchange", lambda *_: False)
+    monkeypatch.setattr(io, "_renamed", lambda *_: False)
     for name in "ab":
         with io.atomic_folder(tmp_path / "model") as folder:
             (folder / name).write_text("")

@@ -46,4 +46,12 @@ CALLS = (
         "pyarrow.parquet.ParquetWriter(temporary,",
         "tests/faults/test_syscalls.py::test_a_table_that_cannot_be_closed_is_named_with_the_cause",
     ),
+    Fault(
+        "two-names",
+        "an entry of the log keeps the temporary name of a writer that was killed after it had made the entry",
+        "pathfinder/core/io.py",
+        "        if not _renamed(temporary, path, _RENAME_NOREPLACE):\n    ",
+        "",
+        f"{IO}::test_a_new_file_never_has_two_names",
+    ),
 )

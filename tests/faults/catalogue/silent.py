@@ -77,7 +77,7 @@ SILENT = (
         "folder-gap",
         "a reader finds no folder while it is replaced",
         "pathfinder/core/io.py",
-        "        elif not _exchange(temporary, path):",
+        "        elif not _renamed(temporary, path, _RENAME_EXCHANGE):",
         "        else:",
         f"{IO}::test_a_folder_is_replaced_in_one_step",
     ),
