@@ -98,6 +98,7 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
 def predicted_steps(file: Path) -> tuple[dict[processbench.Key, int | None], int]:
     """The predictions of a ProcessBench file by subset and id, and the number of rows that repeat one.
 
+    A published runner copies any number from a judge's box, so one that names no paragraph is wrong but not malformed.
     Raises ``DataError`` for a malformed row.
     """
     found: dict[processbench.Key, int | None] = {}
@@ -108,11 +109,11 @@ def predicted_steps(file: Path) -> tuple[dict[processbench.Key, int | None], int
             subset = identity.rpartition("-")[0]  # the published runner writes a file per subset, without its name
         if isinstance(prediction, float) and prediction.is_integer():
             prediction = int(prediction)  # some libraries write the integers of a column with gaps as floats
-        is_valid = "prediction" in row and (prediction is None or (type(prediction) is int and prediction >= -1))
+        is_valid = "prediction" in row and (prediction is None or type(prediction) is int)
         is_named = isinstance(identity, str | int) and not isinstance(identity, bool)
         if not (isinstance(subset, str) and is_named and is_valid):
             raise DataError(
-                f"{at}: expected subset, id and a whole or null prediction from -1, found {ascii(row)[:120]}. {_REMEDY}"
+                f"{at}: expected subset, id and a whole or null prediction, found {ascii(row)[:120]}. {_REMEDY}"
             )
         repeated += (subset, str(identity)) in found
         found.setdefault((subset, str(identity)), prediction)

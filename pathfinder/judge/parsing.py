@@ -45,6 +45,7 @@ _CORRECTED = re.compile(
 )
 # A line of a block quotation, or a sentence that opens a quotation.
 _CITATION = re.compile(r"^\s*>|\w[^\w\n]*[\"'„«‘][\s>*_`]*$")
+_KEY_QUOTES = ('"', "'")
 _QUOTES = frozenset("\"'“”„«»‘’><")
 # "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
 _BEGINNING = re.compile(
@@ -134,7 +135,7 @@ def _is_quotation(visible: str, mentions: list[re.Match[str]], letters: list[str
     return any(
         letters[start : start + 3] == ["A", "B", "C"]
         and "" not in values[start : start + 3] != values[at : at + 3]
-        and not _is_cited(visible, mentions[start].start())
+        and not _is_cited(visible, mentions[start])
         for start in range(at - 2)
     )
 
@@ -145,20 +146,24 @@ def _is_only_cited(visible: str, mentions: list[re.Match[str]], letters: list[st
     Such a block may be the only one of an answer whose own scores have a form that is not read.
     """
     at = len(mentions) - 1
-    if not _is_cited(visible, mentions[at].start()):
+    if not _is_cited(visible, mentions[at]):
         return False
     return not any(
         letters[start : start + 3] == ["A", "B", "C"]
         and values[start : start + 3] == values[at : at + 3]
-        and not _is_cited(visible, mentions[start].start())
+        and not _is_cited(visible, mentions[start])
         for start in range(at - 2)
     )
 
 
-def _is_cited(visible: str, start: int) -> bool:
-    """Whether the text at ``start`` is in a block quotation, or in the quotation marks of a sentence."""
+def _is_cited(visible: str, mention: re.Match[str]) -> bool:
+    """Whether a mention is in a block quotation, or in the quotation marks of a sentence. A key of JSON is not."""
+    start = mention.start()
     line = visible[visible.rfind("\n", 0, start) + 1 : start]
-    return bool(_CITATION.search(line)) or visible.rfind("“", 0, start) > visible.rfind("”", 0, start)
+    if found := _CITATION.search(line):
+        return not (found[0].endswith(_KEY_QUOTES) and visible.startswith(_KEY_QUOTES, mention.end("letter")))
+    is_open = visible.rfind("“", 0, start) > visible.rfind("”", 0, start)
+    return is_open and "”" in visible[start:]
 
 
 def _is_quoted(visible: str, start: int) -> bool:

@@ -138,7 +138,7 @@ def _first_of_each(view: View, keys: tuple[str, ...]) -> View:
 def _is_prediction(value: Any) -> bool:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    return value is None or (is_whole(value) and value >= -1)
+    return value is None or is_whole(value)
 
 
 STEP_PREDICTIONS = Document(
