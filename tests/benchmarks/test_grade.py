@@ -10,7 +10,7 @@ import pytest
 
 from pathfinder.benchmarks.grade import Format, grade, notes, render
 from pathfinder.benchmarks.grading import GradingPreset
-from pathfinder.benchmarks.readers import read_prmbench, read_processbench
+from pathfinder.benchmarks.readers import SUBSETS, read_prmbench, read_processbench
 from pathfinder.core.io import DataError
 
 
@@ -19,43 +19,55 @@ def write(path: Path, rows: list[Any]) -> Path:
     return path
 
 
-def test_processbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
-    items = read_processbench(mirror / "processbench").items
+@pytest.fixture(params=["world", "mirror"])
+def data(request: pytest.FixtureRequest) -> Path:
+    """The shipped small world and the real files."""
+    folder: Path = request.getfixturevalue(request.param)
+    return folder
+
+
+def test_processbench_on_whole_sets(data: Path, tmp_path: Path) -> None:
+    items = read_processbench(data / "processbench").items
+    subsets = {item.subset for item in items}
     rows = [{"subset": i.subset, "id": i.id, "prediction": i.label} for i in items]
-    found = grade("processbench", write(tmp_path / "p.jsonl", rows), mirror / "processbench")
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows), data / "processbench")
     assert found["mean_f1"] == 100.0
-    assert set(found["subsets"]) == {"gsm8k", "math"}
+    assert set(found["subsets"]) == subsets
     rows[0]["prediction"] = None
-    found = grade("processbench", write(tmp_path / "p.jsonl", rows[:-1]), mirror / "processbench", "official")
+    found = grade("processbench", write(tmp_path / "p.jsonl", rows[:-1]), data / "processbench", "official")
     assert {key: value for key, value in found["details"].items() if key != "data"} == {
-        "rows": 1399,
+        "rows": len(items) - 1,
         "repeated": 0,
         "without_prediction": 1,
         "nothing_said": 1,
         "unknown_id": 0,
-        "subsets_left_out": ["olympiadbench", "omnimath"],
+        "subsets_left_out": sorted({*SUBSETS} - subsets),
     }
+    assert set(found["details"]["data"]) == {"dropped", "defects"}
     assert found["mean_f1"] < 100
-    one = grade("processbench", write(tmp_path / "p.jsonl", rows[:400]), mirror / "processbench")
+    rows = [row for row in rows if row["subset"] == "gsm8k"]
+    rows += [rows[-1], {"subset": "gsm8k", "id": "unknown", "prediction": 0}]
+    one = grade("processbench", write(tmp_path / "p.jsonl", rows), data / "processbench")
     assert set(one["subsets"]) == {"gsm8k"}, "the mean covers only subsets that the file names"
+    assert [one["details"][name] for name in ("rows", "repeated", "unknown_id")] == [len(rows), 1, 1]
 
 
-def test_prmbench_on_the_real_files(mirror: Path, tmp_path: Path) -> None:
-    items = read_prmbench(mirror / "prmbench").items
+def test_prmbench_on_whole_sets(data: Path, tmp_path: Path) -> None:
+    items = read_prmbench(data / "prmbench").items
     rows: list[dict[str, Any]] = []
     for item in items:
         labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
         rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
     file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
     for preset in get_args(GradingPreset):
-        found = grade("prmbench", file, mirror / "prmbench", preset)
+        found = grade("prmbench", file, data / "prmbench", preset)
         assert found["overall"] == 100.0
         assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}
     rows[0]["validity"] = False
     redundancy = next(row for row in rows if row["idx"].startswith("redundency"))
     turned = [not label for label in redundancy["scores"].pop("step_level_validity_labels")]
     redundancy["scores"]["step_level_redundancy_labels"] = turned
-    found = grade("prmbench", write(tmp_path / "p.jsonl", rows), mirror / "prmbench")
+    found = grade("prmbench", write(tmp_path / "p.jsonl", rows), data / "prmbench")
     assert found["overall"] == 100.0
     assert found["details"]["defects"]["invalid"] == 1
 
@@ -146,11 +158,12 @@ def test_a_processbench_folder_of_the_published_script(tmp_path: Path) -> None:
         grade("processbench", out, tmp_path)
 
 
-def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
-    file = write(tmp_path / "p.jsonl", [{"subset": "gsm8k", "id": "gsm8k-1", "prediction": None}] * 2)
-    found = notes("processbench", grade("processbench", file, mirror / "processbench"), "repaired")
+def test_gaps_are_noted(data: Path, tmp_path: Path) -> None:
+    ids = [item.id for item in read_processbench(data / "processbench").items if item.subset == "gsm8k"]
+    file = write(tmp_path / "p.jsonl", [{"subset": "gsm8k", "id": ids[0], "prediction": None}] * 2)
+    found = notes("processbench", grade("processbench", file, data / "processbench"), "repaired")
     assert found == [
-        "items without a row (missed): 399",
+        f"items without a row (missed): {len(ids) - 1}",
         "items with a null prediction (missed): 1",
         "repeated rows (the first is used): 1",
         "subsets missing in the file or the data (the mean is over the others): 3",
@@ -174,17 +187,17 @@ def test_gaps_are_noted(mirror: Path, tmp_path: Path) -> None:
         ("prmbench", {"idx": "other_1", "scores": {"step_level_validity_labels": [1]}}, "no row's idx"),
     ],
 )
-def test_bad_rows_are_named(mirror: Path, tmp_path: Path, kind: Any, row: Any, message: str) -> None:
+def test_bad_rows_are_named(world: Path, tmp_path: Path, kind: Any, row: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        grade(kind, write(tmp_path / "p.jsonl", [row]), mirror / kind)
+        grade(kind, write(tmp_path / "p.jsonl", [row]), world / kind)
 
 
-def test_missing_and_empty_files(mirror: Path, tmp_path: Path) -> None:
+def test_missing_and_empty_files(world: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
-        grade("processbench", tmp_path / "none.jsonl", mirror / "processbench")
+        grade("processbench", tmp_path / "none.jsonl", world / "processbench")
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(DataError, match="contains no row"):
-        grade("processbench", tmp_path / "empty.jsonl", mirror / "processbench")
+        grade("processbench", tmp_path / "empty.jsonl", world / "processbench")
 
 
 FIGURES = {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
@@ -210,3 +223,88 @@ RESULT = {"subsets": {"gsm8k": FIGURES}, "mean_f1": None}
 )
 def test_formats(form: Format, text: str) -> None:
     assert render("processbench", RESULT, form).startswith(text)
+
+
+PRMBENCH = {
+    "classes": {"circular": 50.0, "redundency": 25.04},
+    "categories": {"simplicity": 37.52},
+    "overall": 40.0,
+}
+SEARCH = {"sets": {"aime24": 10.0, "math": 72.25}, "average": 41.125}
+
+
+def test_whole_tables_of_every_benchmark() -> None:
+    assert render("prmbench", PRMBENCH, "table").splitlines() == [
+        "class               PRMScore",
+        "redundency              25.0",
+        "circular                50.0",
+        "average simplicity      37.5",
+        "overall                 40.0",
+    ]
+    assert render("search", SEARCH, "markdown").splitlines() == [
+        "| set | accuracy |",
+        "| --- | ---: |",
+        "| aime24 | 10.0 |",
+        "| math | 72.2 |",
+        "| average | 41.1 |",
+    ]
+    assert render("search", {"sets": {"college_math": 0.0}, "average": 0.0}, "latex").splitlines() == [
+        r"\begin{tabular}{lr}",
+        r"set & accuracy \\",
+        r"\hline",
+        r"college\_math & 0.0 \\",
+        r"average & 0.0 \\",
+        r"\end{tabular}",
+    ]
+
+
+def test_the_notes_name_the_effect_of_each_preset() -> None:
+    details: dict[str, Any] = {"repeated": 1200, "unknown_question": 2, "without_row": 3}
+    details["grading_failures"] = {"error": 1, "timeout": 2}
+    assert notes("search", {"details": details}, "official") == [
+        "problems without a row (left out): 3",
+        "repeated rows (each counts): 1,200",
+        "questions that are not in the data (graded by gt_answer): 2",
+        "answers that could not be graded (not right): 3",
+    ]
+    assert "questions that are not in the data (left out): 2" in notes("search", {"details": details}, "repaired")
+    counts = {"TP": 0, "FP": 0, "TN": 0, "FN": 0}
+    silent = {"defects": {"without_prediction": 1, "repeated": 2, "labels_without_step": 4}}
+    details = silent | {"classes": {"circular": counts, "deception": counts | {"FN": 1}, "confidence": counts}}
+    assert notes("prmbench", {"details": details}, "repaired") == [
+        "items without a row (left out): 1",
+        "repeated rows (the first is used): 2",
+        "labels without a step (left out): 4",
+        "no answer in circular, confidence: these scores are over nothing",
+    ]
+    official = notes("prmbench", {"details": details}, "official")
+    assert official[1:3] == [
+        "repeated rows (the first is used): 2",
+        "labels without a step (counted as labels of correct steps): 4",
+    ]
+
+
+def test_search_rows_are_counted(tmp_path: Path) -> None:
+    problems(tmp_path / "data", "math", ["1", "2"])
+    problems(tmp_path / "data", "amc23", ["1"], "amc {}?")
+    rows: list[dict[str, Any]] = [
+        {"set": "math", "question": "0?", "pred_answer": "1"},
+        {"set": "math", "question": "other?", "pred_answer": None, "gt_answer": "1"},
+        {"question": "1?", "pred_answer": "2", "gt_answer": "2"},
+    ]
+    found = grade("search", write(tmp_path / "p.jsonl", rows), tmp_path / "data")
+    assert found == {
+        "sets": {"math": 100.0},
+        "average": 100.0,
+        "details": {
+            "n": {"math": 2},
+            "repeated": 0,
+            "without_row": 0,
+            "without_answer": 1,
+            "unknown_question": 1,
+            "other_key": 0,
+            "grading_failures": {},
+        },
+    }
+    official = grade("search", tmp_path / "p.jsonl", tmp_path / "data", "official")
+    assert (official["details"]["n"], official["sets"]["math"]) == ({"math": 3}, pytest.approx(200 / 3))
