@@ -89,18 +89,20 @@ def bench_prm(
     scoring = model.settings(url).model_copy(update={"processes": 0})
     identity = {"model": digest_path(model.folder).sha256, "dtype": model.dtype, "system": model.system}
     kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
+    evaluations = {name: selection.read(name) for name in names if name != "search"}
+    task = search.read(selection.data / "search", selection.limit) if "search" in names else None
+    judged = _published if model.system else _ours
     rows: list[Row] = []
     for name in names:
-        if name == "search":
-            data = selection.data / name
-            rows += bench_search(model, scoring, data, selection.limit, search, kept, selection.subsets)
-            continue
-        evaluation = selection.read(name)
-        judged = _published if model.system else _ours
-        found = dict(judged(model, evaluation, scoring, f"{kept}/{name}"))
-        answers: dict[str, list[Any]] = {rule: evaluation.answers(verdicts) for rule, verdicts in found.items()}
-        rows += selection.rows(evaluation, answers, Paper(model.titles, _rule_of_paper(model, name)))
-    shutil.rmtree(STATE / kept, ignore_errors=True)
+        if name != "search":
+            evaluation = evaluations[name]
+            found = dict(judged(model, evaluation, scoring, f"{kept}/{name}"))
+            answers: dict[str, list[Any]] = {rule: evaluation.answers(verdicts) for rule, verdicts in found.items()}
+            rows += selection.rows(evaluation, answers, Paper(model.titles, _rule_of_paper(model, name)))
+        elif task is not None:
+            rows += bench_search(model, scoring, task, f"{kept}/{name}", selection.subsets)
+    for name in names:  # another command may evaluate the same model on another benchmark
+        shutil.rmtree(STATE / kept / name, ignore_errors=True)
     return rows
 
 
@@ -111,14 +113,13 @@ def bench_critic(
 
     Raises ``DataError`` for "search" and for a server without the model, and otherwise as ``ask`` does.
     """
+    if "search" in names:
+        raise DataError(
+            "--on search: a judge of whole solutions scores no steps, so it cannot guide a search; use "
+            "processbench, prmbench"
+        )
     rows: list[Row] = []
-    for name in names:
-        if name == "search":
-            raise DataError(
-                "--on search: a judge of whole solutions scores no steps, so it cannot guide a search; use "
-                "processbench, prmbench"
-            )
-        evaluation = selection.read(name)
+    for evaluation in [selection.read(name) for name in names if name != "search"]:
         asked = ask(critic, evaluation, settings, served)
         readings: tuple[Preset, ...] = ("repaired", "official")
         answers: dict[str, list[Any]] = {
@@ -155,7 +156,8 @@ def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, pre
     name = evaluation.benchmark
     job = ScoreJob(model.folder, scoring, preset, mode, None)
     title = name if preset == "default" else f"{name}, rule official"
-    return next(_chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode}))
+    (scores,) = _chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode})
+    return scores
 
 
 def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Verdicts:

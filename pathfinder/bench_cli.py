@@ -33,6 +33,7 @@ _GUIDED, _JUDGE = "Search (--on search)", "A chat model as judge (MODEL critic:N
 
 
 def bench(
+    ctx: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -119,6 +120,10 @@ def bench(
     from pathfinder.bench_search import SearchOptions
 
     names, selection = benchmarks.parse_benchmarks(on), benchmarks.Selection(data, limit, subsets, predictions)
+    if "search" not in names:
+        _refuse(ctx, _GUIDED, "only for --on search")
+    if not model.startswith(_CRITIC):
+        _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
     if model.startswith(_CRITIC):
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
@@ -145,6 +150,14 @@ def bench(
         found = named(model, revision, dtype, system)
         rows = benchmarks.bench_prm(found, names, selection, search, server)
     show([asdict(row) for row in rows], as_json, printed(rows))
+
+
+def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
+    """Raise ``DataError`` if an option of this panel of the help is given."""
+    for param in ctx.command.params:
+        source = ctx.get_parameter_source(param.name or "")
+        if getattr(param, "rich_help_panel", None) == panel and source and source.name == "COMMANDLINE":
+            raise DataError(f"{param.opts[0]}: {why}; leave it out")
 
 
 def _servers(model: str, urls: list[str] | None) -> list[str]:

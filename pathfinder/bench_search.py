@@ -62,6 +62,10 @@ class SearchOptions:
     n: int = 8
     rules: GradingPreset = "repaired"
 
+    def read(self, data: Path, limit: int) -> SearchTask:
+        """The problems, by default the sets in ``data``, and the policy; raises ``DataError`` if they do not exist."""
+        return SearchTask(self, _problems(data, limit, self.problems), _policy(self))
+
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
@@ -72,14 +76,18 @@ class _Policy:
     repository: str | None
 
 
-def bench_search(
-    model: Named, scoring: Score, data: Path, limit: int, options: SearchOptions, kept: str, subsets: bool
-) -> Iterator[Row]:
-    """The rows of the search; finished chunks of work are kept below ``kept``, as in ``chunk_folder``.
+@dataclass(frozen=True, slots=True)
+class SearchTask:
+    """Problems and the policy that solves them."""
 
-    Raises ``DataError`` for a policy or problems that do not exist.
-    """
-    loaded, policy = _problems(data, limit, options.problems), _policy(options)
+    options: SearchOptions
+    loaded: Loaded[SearchProblem]
+    policy: _Policy
+
+
+def bench_search(model: Named, scoring: Score, task: SearchTask, kept: str, subsets: bool) -> Iterator[Row]:
+    """The rows of the search; finished chunks of work are kept below ``kept``, as in ``chunk_folder``."""
+    options, loaded, policy = task.options, task.loaded, task.policy
     settings = _settings(options)
     sections: dict[str, Any] = {"search": settings, "score": scoring}
     params = Params.model_construct(**sections)

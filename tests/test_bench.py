@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from pathfinder.bench_rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench_search import SETTINGS
+from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
@@ -47,6 +48,12 @@ def rows_of(*words: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = checked("bench", run("bench", *words, "--json"))
     assert all(list(row) == KEYS for row in rows)
     return rows
+
+
+@pytest.fixture(autouse=True)
+def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer draws per interval, which no test here compares with a figure."""
+    monkeypatch.setattr("pathfinder.bench_rows.INTERVALS", INTERVALS.model_copy(update={"bootstrap_samples": 200}))
 
 
 @pytest.fixture
@@ -83,7 +90,7 @@ def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
             expected = value[key] if key else value
             assert found[benchmark, rule, part]["value"] == pytest.approx(expected, abs=1e-9)
     assert [found[b, r, "all"]["n"] for b, r in RULES] == [60, 60, 20, 20, 20]
-    assert not list(Path(".pathfinder/bench").iterdir()), "kept work of a finished command"
+    assert not [path for path in Path(".pathfinder/bench").rglob("*") if path.is_file()], "work of a finished command"
 
 
 def test_the_table_says_once_why_it_has_no_figure_of_the_paper(folder: Path) -> None:
@@ -97,17 +104,29 @@ def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.Monkey
     scored: list[int] = []
     score = Scorer.score
 
+    def interrupted(scorer: Scorer, solutions: Any, *rest: Any) -> Any:
+        if scored == [60]:
+            raise KeyboardInterrupt
+        return counted(scorer, solutions, *rest)
+
     def counted(scorer: Scorer, solutions: Any, *rest: Any) -> Any:
         scored.append(len(solutions))
         return score(scorer, solutions, *rest)
 
-    monkeypatch.setattr(Scorer, "score", counted)
-    shutil.move("artifacts/raw/prmbench", "elsewhere")
-    assert CLI.invoke(app, ["bench", "model"]).exit_code == 1
+    monkeypatch.setattr(Scorer, "score", interrupted)
+    assert CLI.invoke(app, ["bench", "model"]).exit_code != 0
     assert scored == [60]
-    shutil.move("elsewhere", "artifacts/raw/prmbench")
+    monkeypatch.setattr(Scorer, "score", counted)
     assert len(rows_of("model")) == 5
     assert scored == [60, 20, 20], "ProcessBench is not scored again"
+
+
+def test_every_input_is_read_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scorer, "score", lambda *_: pytest.fail("scored before all inputs were read"))
+    shutil.rmtree("artifacts/raw/prmbench")
+    for on in ("processbench,prmbench", "processbench,search"):
+        done = CLI.invoke(app, ["bench", "model", "--on", on])
+        assert (done.exit_code, isinstance(done.exception, SystemExit)) == (1, True), done.exception
 
 
 def test_the_published_checkpoint_is_evaluated_by_one_command(
@@ -163,7 +182,9 @@ def test_search_with_a_policy_behind_a_server(problems: str) -> None:
     assert {row["n"] for row in rows} == {2}
 
 
-def test_search_with_a_policy_in_this_process(world: Path, problems: str) -> None:
+def test_search_with_a_policy_in_this_process(world: Path, problems: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"max_tokens": 32, "max_rounds": 3, "solution_tokens": 64}.items():
+        monkeypatch.setitem(SETTINGS, name, value)
     sets = {path.name: path.read_text().splitlines()[:2] for path in sorted((world / "search").iterdir())[:2]}
     Path("sets").mkdir()
     for name, lines in sets.items():
@@ -195,6 +216,10 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o"], "name the server of the model"),
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
         (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
+        (["model", "--problems", "no.jsonl"], "--problems: only for --on search; leave it out"),
+        (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
+        (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
+        (["model", "--system", "skywork", "--url", "http://a/v1"], "skywork is scored in this process"),
         (["nobody"], "name a model folder (`make run` in a clone trains models/full), a repository of the Hub"),
         (["model", "--data", "nowhere"], "nowhere/processbench: no such folder; --data names the folder"),
     ):

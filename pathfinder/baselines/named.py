@@ -10,6 +10,7 @@ from typing import Any
 
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import system as system_named
+from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
 from pathfinder.models.cards import confined
@@ -33,7 +34,12 @@ class Named:
     titles: tuple[str, ...]
 
     def settings(self, url: str | None = None) -> Score:
-        """How to score with it: in this process, or behind the server at ``url``."""
+        """How to score with it: in this process, or behind the server at ``url``.
+
+        Raises ``DataError`` for a published PRM behind a server.
+        """
+        if url and self.system:
+            raise DataError(f"--url: {self.system} is scored in this process; leave the option out")
         server: dict[str, Any] = {"engine": "vllm", "base_url": url} if url else {}
         return DEFAULTS.model_copy(update={"dtype": self.dtype} | server)
 
