@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pathfinder.benchmarks.processbench import (
     Table,
     by_generator,
     evaluate,
+    f1_of,
     first_error,
     trivial_predictors,
     with_interval,
@@ -78,7 +80,13 @@ def test_degenerate_cases_are_defined() -> None:
     assert evaluate(only_errors, SAID)["subsets"]["gsm8k"] == pytest.approx(
         {"error_acc": 100 / 3, "correct_acc": 0.0, "f1": 0.0, "n_error": 3, "n_correct": 0}
     )
-    assert evaluate(only_errors, SAID, "official")["subsets"]["gsm8k"]["correct_acc"] is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert evaluate(only_errors, SAID, "official")["subsets"]["gsm8k"]["correct_acc"] is None
+
+
+def test_a_small_f1_is_not_zero() -> None:
+    assert f1_of(np.array([[0.5, 0.0], [0.25, 0.0]])) == pytest.approx([1 / 3, 0.0])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -133,11 +141,11 @@ def test_interval_holds_the_figure_and_repeats() -> None:
 
 
 def test_trivial_predictors() -> None:
-    items = [item("math", str(i), [-1, -1, 0, 1, 2, 3][i % 6]) for i in range(600)]
+    items = [item("math", str(i), [-1, -1, 0, 0, 1, 2][i % 6]) for i in range(600)]
     found = trivial_predictors(items, REPORT)
     assert found["majority"]["mean_f1"] == 0.0
     assert found["majority"]["subsets"]["math"]["correct_acc"] == 100.0
-    assert found["first_step"]["subsets"]["math"]["error_acc"] == 25.0
+    assert found["first_step"]["subsets"]["math"]["error_acc"] == 50.0
     assert found["first_step"]["subsets"]["math"]["correct_acc"] == 0.0
     assert found["chance"]["subsets"]["math"]["correct_acc"] == pytest.approx(20, abs=6)
     assert trivial_predictors(items, REPORT) == found
@@ -148,3 +156,5 @@ def test_by_generator() -> None:
     found = by_generator(ITEMS[:5], SAID)
     assert found["g"] == {"error_acc": 50.0, "correct_acc": 100.0, "f1": pytest.approx(200 / 3), "n": 3}
     assert found["h"] == {"error_acc": 0.0, "correct_acc": 0.0, "f1": 0.0, "n": 2}
+    assert by_generator(ITEMS[5:], SAID)["g"]["f1"] == 100.0
+    assert by_generator(ITEMS[5:6], SAID)["g"] == {"error_acc": 100.0, "correct_acc": 0.0, "f1": 0.0, "n": 1}
