@@ -6,9 +6,11 @@ import random
 from collections import defaultdict
 from typing import Any
 
+import numpy as np
 import pytest
 
-from pathfinder.benchmarks.prmbench import evaluate, trivial_predictors, with_interval
+from pathfinder.benchmarks.bootstrap import resamples
+from pathfinder.benchmarks.prmbench import evaluate, scores, step_counts, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
@@ -178,7 +180,13 @@ def test_interval_and_baselines() -> None:
     right = {i.idx: [place + 1 not in i.error_steps or place == 0 for place in range(5)] for i in items}
     found = with_interval(items, right, REPORT)
     assert found["interval"][0] < found["overall"] < found["interval"][1]
+    counts = np.stack([step_counts(i, right[i.idx]) for i in items])
+    drawn = resamples(len(items), 100, 1, ["deception"] * len(items))
+    overall = [scores({"deception": counts[rows].sum(0)})["overall"] for rows in drawn]
+    assert found["interval"] == pytest.approx(np.quantile(overall, [0.025, 0.975]))
     known = trivial_predictors(items, REPORT)
     assert known["majority"]["overall"] == pytest.approx(100 * (8 / 9) / 2)  # F1 2 * .8 / 1.8, negative F1 0
-    assert 40 < known["chance"]["overall"] < 60
+    assert 47 < known["chance"]["overall"] < 55  # F1 .8, negative F1 .2
+    assert set(known["chance"]) == {"classes", "categories", "overall", "interval"}
+    assert trivial_predictors(items, REPORT) == known
     assert known["coin"]["interval"][0] < known["coin"]["overall"] < known["coin"]["interval"][1]
