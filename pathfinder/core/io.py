@@ -137,11 +137,14 @@ def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
     while True:
         made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         temporary = Path(made if isinstance(made, str) else made[1])
-        descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
+        try:
+            descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
+        except FileNotFoundError:  # a writer of the same path took the folder for left over
+            continue
         _lock(descriptor, fcntl.LOCK_EX)
         if temporary.exists():
             return temporary, descriptor
-        os.close(descriptor)  # a writer of the same path took it for left over before it was locked
+        os.close(descriptor)  # the same, before it was locked
 
 
 def _named(error: Exception, temporary: Path, path: Path) -> Exception:
@@ -181,10 +184,10 @@ def _lock(descriptor: int, how: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _renamed(one: Path, other: Path, how: int) -> bool:

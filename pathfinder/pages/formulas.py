@@ -21,9 +21,10 @@ LONGEST, MOST_BYTES, BUDGET = 300, 6_000, 60_000
 """Characters of a formula, and bytes of MathML for one formula and for a page. Beyond them the text is shown."""
 _DEEPEST = 24
 _FORMULA = re.compile(
-    r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)|\\\((?P<round>.+?)\\\)|\\\[(?P<square>.+?)\\\]",
-    re.DOTALL,
+    r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)"
+    r"|\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
 )
+"""No delimiter occurs twice before the other one, so the search takes linear time."""
 _ELEMENTS = re.compile(
     "math|mrow|mi|mo|mn|mtext|mspace|mfrac|msqrt|mroot|msub|msup|msubsup|munder|mover|munderover|mtable|mtr|mtd|mstyle"
     "|mpadded|menclose"
@@ -53,7 +54,7 @@ class Formulas:
     """Converts the formulas of one page, as long as the page has room for them; ``escape`` makes a text safe."""
 
     escape: Callable[[str], str]
-    left: int = BUDGET
+    left: int = BUDGET  # bytes of MathML; a formula that cannot be converted counts with its length
 
     def __call__(self, text: str) -> Markup:
         """The text as HTML, with its formulas as MathML; a formula that cannot be converted stays as it is written."""
@@ -62,9 +63,10 @@ class Formulas:
     def _parts(self, text: str) -> Iterator[str]:
         end = 0
         for found in _FORMULA.finditer(text):
-            if (made := self._made(found)) is None:
+            made = self._made(found)
+            self.left -= len(made or found[0][:LONGEST])
+            if made is None:
                 continue
-            self.left -= len(made)
             yield self.escape(text[end : found.start()])
             yield made
             end = found.end()
@@ -75,7 +77,7 @@ class Formulas:
         from latex2mathml.converter import convert_to_element
 
         formula = next(part for part in found.groups() if part is not None)
-        if len(formula) > LONGEST:
+        if len(formula) > LONGEST or self.left <= 0:
             return None
         display = "block" if found.lastgroup in ("display", "square") else "inline"
         try:

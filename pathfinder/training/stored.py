@@ -94,7 +94,7 @@ def _write(path: Path, array: npt.NDArray[Any]) -> None:
     array = np.ascontiguousarray(array)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
-        file.write(array.tobytes())
+        file.write(array.data)  # no copy: the largest array has gigabytes
         file.flush()
         os.fsync(file.fileno())
 

@@ -106,6 +106,14 @@ def test_random_formulas_are_fast_and_harmless() -> None:
     assert slowest < 0.5
 
 
+@pytest.mark.parametrize("part", [r"\(", r"\[", r"\\\\", "$$a", "$x$ ", r"$\frac$ ", r"\(\\"])
+def test_a_long_text_takes_little_time(part: str) -> None:
+    text = "\\[" + part * (100_000 // len(part))
+    start = time.process_time()
+    drawn(text)
+    assert time.process_time() - start < 1
+
+
 def test_a_page_has_room_for_so_many_formulas() -> None:
     formulas = Formulas(escaped)
     made = [str(formulas("$x^2$")) for _ in range(BUDGET // 50)]
