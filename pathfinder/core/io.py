@@ -188,6 +188,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     shutil.rmtree(path, ignore_errors=True)
+    # What one interrupted call has left goes with the second attempt, otherwise with the next writer.
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def _renamed(one: Path, other: Path, how: int) -> bool:

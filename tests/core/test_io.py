@@ -227,3 +227,22 @@ def test_without_an_exchange_the_former_folder_is_moved_away_first(
         with io.atomic_folder(tmp_path / "model") as folder:
             (folder / name).write_text("")
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["model", "model/b"]
+
+
+def test_an_interrupted_call_leaves_nothing_of_the_former_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlink, interrupted = os.unlink, []
+
+    def once(*arguments: Any, **options: Any) -> None:
+        if not interrupted:
+            interrupted.append(arguments)
+            raise InterruptedError
+        unlink(*arguments, **options)
+
+    for name in "ab":
+        with io.atomic_folder(tmp_path / "model") as folder:
+            (folder / name).write_text("")
+            monkeypatch.setattr(os, "unlink", once)
+    assert interrupted
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
