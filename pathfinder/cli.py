@@ -191,6 +191,10 @@ def serve(
         str, typer.Option(help="Address to listen on; 0.0.0.0 opens the server to the network.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Also answer under this host name, that of a proxy on this machine; repeat it for several."),
+    ] = None,
     dtype: Precision = "auto",
     waiting: Annotated[int, typer.Option(min=1, help="Solutions that may wait; more are answered with 429.")] = 1024,
     as_json: AsJson = False,
@@ -212,7 +216,7 @@ def serve(
             show_row({"model": model, "url": address})
         else:
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
-        served = make_app(batcher, model, is_local=is_own(host))
+        served = make_app(batcher, model, is_local=is_own(host), names=allow_host or ())
         uvicorn.Server(uvicorn.Config(served, log_level="warning")).run(sockets=[socket])
 
 

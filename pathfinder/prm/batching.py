@@ -2,7 +2,7 @@
 
 Callers whose solutions shared a batch usually ask again together. The first of them would then be scored alone while
 the others wait. A free model therefore waits a moment for as many solutions as it scored last, but not after a batch of
-one, so a single caller is never delayed.
+one: a single caller that asks for one solution at a time is never delayed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -12,21 +13,23 @@ _OWN = ("127.0.0.1", "localhost", "::1")
 
 
 class OwnHost:
-    """Answers 403 to a request under another name of the server, or from a page of another origin.
+    """Answers 403 to a request under another name of the server, or from a page of another host or port.
 
-    A foreign name that resolves to this machine lets a page read the answers; a page of another origin could keep the
-    server busy. Programs send no origin and are served.
+    ``names`` are further names of the server, such as that of a proxy. A foreign name that resolves to this machine
+    lets a page read the answers; a page of another host could keep the server busy. Programs send no origin and are
+    served.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
+        self._app, self._names = app, {*_OWN, *(name.lower() for name in names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on if it names this machine and comes from no other origin."""
+        """Pass the request on if it names this server and comes from no other origin."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             host, origin = headers.get("host", ""), headers.get("origin")
-            if _name(host) not in _OWN or (origin is not None and origin != f"http://{host}"):
+            is_foreign = origin is not None and origin.partition("://")[2] != host  # a proxy may serve https
+            if is_foreign or _name(host) not in self._names:
                 refusal = JSONResponse({"detail": "this server answers only to its own name and pages"}, 403)
                 await refusal(scope, receive, send)
                 return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
@@ -84,17 +84,20 @@ class PoolingRequest(BaseModel):
     model: str = ""
 
 
-def make_app(batcher: Batcher, model: str, most_bytes: int = 1 << 20, is_local: bool = True) -> FastAPI:
+def make_app(
+    batcher: Batcher, model: str, most_bytes: int = 1 << 20, is_local: bool = True, names: Collection[str] = ()
+) -> FastAPI:
     """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes.
 
-    With ``is_local`` it answers only under the names of this machine, and to no page of another origin (``OwnHost``).
+    With ``is_local`` it answers only under the names of this machine and ``names``, and to no page of another origin
+    (``OwnHost``).
 
     Its routes raise ``HTTPException`` for a full queue (429) and for solutions that cannot be scored (400, 422).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     app.add_middleware(BodyLimit, most_bytes=most_bytes)
     if is_local:
-        app.add_middleware(OwnHost)
+        app.add_middleware(OwnHost, names=names)
     refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
 
     async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution]:

@@ -245,6 +245,24 @@ def test_pages_of_other_sites_are_refused(server: tuple[str, Server], headers: d
     assert answer.status_code == status
 
 
+def test_a_named_proxy_is_served_under_its_own_name_only(folder: Path) -> None:
+    transport = httpx.ASGITransport(make_app(Batcher(lambda solutions: []), "tiny", names=["PRM.example"]))
+
+    async def status(**headers: str) -> int:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            return (await client.get("/health", headers=headers)).status_code
+
+    async def statuses() -> list[int]:
+        own = {"Host": "prm.example", "Origin": "https://prm.example"}
+        return [
+            await status(**own),
+            await status(**own | {"Host": "other.example"}),
+            await status(Origin=own["Origin"]),
+        ]
+
+    assert asyncio.run(statuses()) == [200, 403, 403]
+
+
 def test_a_request_inside_another_one_is_not_answered(server: tuple[str, Server]) -> None:
     """Two lengths of one body, which a proxy and a server could read differently."""
     address = urlsplit(server[0])
