@@ -243,6 +243,6 @@ def test_an_interrupted_call_leaves_nothing_of_the_former_folder(
     for name in "ab":
         with io.atomic_folder(tmp_path / "model") as folder:
             (folder / name).write_text("")
-            monkeypatch.setattr(os, "unlink", once)
+        monkeypatch.setattr(os, "unlink", once)
     assert interrupted
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
