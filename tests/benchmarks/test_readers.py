@@ -8,7 +8,20 @@ from typing import Any, get_args
 
 import pytest
 
-from pathfinder.benchmarks.readers import CLASSES, CORRECT, read_prmbench, read_processbench, read_search
+from pathfinder.benchmarks.readers import (
+    CLASSES,
+    CORRECT,
+    PRMBenchItem,
+    ProcessBenchItem,
+    SearchProblem,
+    read_prmbench,
+    read_prmbench_originals,
+    read_problems,
+    read_processbench,
+    read_search,
+    search_set_named,
+    search_sets,
+)
 from pathfinder.core.io import DataError
 from pathfinder.core.params import SearchSet
 
@@ -135,3 +148,121 @@ def test_redundency_rows_give_correct_samples(tmp_path: Path) -> None:
     correct, wrong = read_prmbench(tmp_path).items
     assert (correct.idx, correct.steps, correct.error_steps, correct.problem) == ("correct_x_0", ("a",), (), "o")
     assert (wrong.idx, wrong.steps, wrong.error_steps, wrong.problem) == ("redundency_x_0", ("a", "b"), (2,), "m")
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def test_processbench_rows_are_read_whole_and_their_defects_counted(tmp_path: Path) -> None:
+    rows = [
+        GOOD_PROCESS | {"generator": "m"},
+        {"problem": " P ", "steps": ["a", " "], "label": -1, "final_answer_correct": True},
+        {"problem": "q", "steps": ["a"], "label": 1, "final_answer_correct": "yes"},
+        {"id": 7, "problem": "r", "steps": ["a"], "label": 0, "final_answer_correct": False},
+    ]
+    write_lines(tmp_path / "gsm8k/test.jsonl", rows)
+    found = read_processbench(tmp_path)
+    assert found.items == [
+        ProcessBenchItem("gsm8k", "gsm8k-0", "p", ("a", "b"), 1, True, "m"),
+        ProcessBenchItem("gsm8k", "gsm8k-1", " P ", ("a", " "), -1, True, ""),
+        ProcessBenchItem("gsm8k", "gsm8k-2", "q", ("a",), 1, None, ""),
+        ProcessBenchItem("gsm8k", "7", "r", ("a",), 0, False, ""),
+    ]
+    assert found.items[3].key == ("gsm8k", "7")
+    assert found.defects == {
+        "right_answer_wrong_step": 1,
+        "repeated_problem": 1,
+        "empty_step": 1,
+        "label_past_end": 1,
+        "missing_subset": 3,
+    }
+    assert found.accounting() == {"read": 4, "kept": 4, "dropped": {"limit": 0}, "quarantined": {}}
+    limited = read_processbench(tmp_path, limit=3)
+    assert [item.id for item in limited.items] == ["gsm8k-0", "gsm8k-1", "gsm8k-2"]
+    assert [item.id for item in read_processbench(tmp_path, limit=2).items] == ["gsm8k-0", "gsm8k-2"]
+    assert (limited.read, limited.dropped) == (4, {"limit": 1})
+
+
+def test_prmbench_takes_the_first_row_of_an_id_and_as_many_of_a_class_as_asked(tmp_path: Path) -> None:
+    other = GOOD_PRM | {"classification": "deception", "error_steps": [0, 3], "modified_process": ["a", "", "c"]}
+    write_lines(tmp_path / "b.jsonl", [GOOD_PRM | {"modified_question": "again"}, GOOD_PRM | {"idx": "x_1"}])
+    write_lines(tmp_path / "a.jsonl", [GOOD_PRM, other, other | {"idx": "x_1"}])
+    found = read_prmbench(tmp_path)
+    assert [item.key for item in found.items] == [
+        "correct_x_0",
+        "redundency_x_0",
+        "deception_x_0",
+        "deception_x_1",
+        "correct_x_1",
+        "redundency_x_1",
+    ]
+    assert found.items[1].problem == "m"
+    assert (found.read, found.dropped) == (8, {"limit": 0, "repeated_id": 2})
+    assert found.defects == {"error_step_past_end": 2, "empty_step": 2}
+    limited = read_prmbench(tmp_path, limit=1)
+    assert [item.id for item in limited.items] == ["correct_x_0", "redundency_x_0", "deception_x_0"]
+    assert (limited.read, limited.dropped) == (8, {"limit": 3, "repeated_id": 2})
+    assert read_prmbench_originals(tmp_path) == [
+        PRMBenchItem(f"{name}_{idx}", name, "o", ("a",), ())
+        for name, idx in (("redundency", "x_0"), ("deception", "x_0"), ("deception", "x_1"), ("redundency", "x_1"))
+    ]
+
+
+def test_search_problems_take_the_names_and_columns_of_every_set(tmp_path: Path) -> None:
+    write_lines(tmp_path / "AIME24/AIME24.jsonl", [{"unique_id": "u", "id": 3, "problem": "p", "answer": 0.5}])
+    (tmp_path / "math500.json").write_text(json.dumps({"idx": 4, "question": "q", "answer": "2"}))
+    write_lines(tmp_path / "olympiadbench.jsonl", [{"question": "p", "final_answer": ["1", 2]}] * 2)
+    (tmp_path / "Minerva-MATH").mkdir()
+    write_lines(tmp_path / "Minerva-MATH/test.json", [{"problem": "p", "solution": "s"}])
+    assert search_sets(tmp_path) == ["aime24", "math", "olympiadbench", "minerva_math"]
+    found = read_search(tmp_path, search_sets(tmp_path))
+    assert found.items == [
+        SearchProblem("aime24", "u", "p", 0.5),
+        SearchProblem("math", "4", "q", "2"),
+        SearchProblem("olympiadbench", "0", "p", ["1", 2]),
+        SearchProblem("olympiadbench", "1", "p", ["1", 2]),
+        SearchProblem("minerva_math", "0", "p", "s"),
+    ]
+    assert (found.read, found.dropped, found.defects) == (5, {"limit": 0}, {"repeated_problem": 1})
+    assert read_search(tmp_path, ["olympiadbench"], limit=1).dropped == {"limit": 1}
+    assert (search_set_named("MATH"), search_set_named("other")) == ("math", None)
+
+
+def test_a_file_of_problems_names_its_set(tmp_path: Path) -> None:
+    write_lines(tmp_path / "math_500.x.jsonl", [{"problem": str(i), "answer": i} for i in range(3)])
+    found = read_problems(tmp_path / "math_500.x.jsonl", limit=1)
+    assert found.items == [SearchProblem("math", "0", "0", 0)]
+    assert (found.read, found.dropped, found.defects) == (3, {"limit": 2}, {"repeated_problem": 0})
+    write_lines(tmp_path / "mine.jsonl", [{"problem": "P", "answer": "1"}, {"problem": "p", "answer": "1"}])
+    mine = read_problems(tmp_path / "mine.jsonl")
+    assert [problem.set for problem in mine.items] == ["mine", "mine"]
+    assert mine.defects == {"repeated_problem": 1}
+    with pytest.raises(DataError, match=r"none\.jsonl: no such file"):
+        read_problems(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize("answer", [None, True, float("nan"), float("inf"), " ", [], ["1", None], {}])
+def test_a_problem_without_an_answer_is_refused(tmp_path: Path, answer: object) -> None:
+    write_lines(tmp_path / "math.jsonl", [{"problem": "p", "answer": answer}])
+    with pytest.raises(DataError, match=r"math\.jsonl: row 1: "):
+        read_search(tmp_path, ["math"])
+
+
+@pytest.mark.parametrize("identity", [True, 1.5, " ", ["a"]])
+def test_an_id_that_is_no_name_is_refused(tmp_path: Path, identity: object) -> None:
+    (tmp_path / "math.json").write_text(json.dumps([GOOD_PROCESS | {"id": identity}]))
+    with pytest.raises(DataError, match="expected a text or an integer"):
+        read_processbench(tmp_path)
+
+
+def test_rows_that_are_no_objects_and_lists_of_answers_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "math.json").write_text("[[1]]")
+    with pytest.raises(DataError, match="label is None; expected int"):
+        read_processbench(tmp_path)
+    with pytest.raises(DataError, match="answers, is None"):
+        read_search(tmp_path, ["math"])
+    write_lines(tmp_path / "minerva_math.jsonl", [{"problem": "p", "solution": ["s"]}])
+    with pytest.raises(DataError, match="solution, the column of minerva_math's answers"):
+        read_search(tmp_path, ["minerva_math"])
