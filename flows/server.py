@@ -49,7 +49,7 @@ def home(root: Path) -> Path:
 
 def environment(root: Path, url: str) -> dict[str, str]:
     """Variables for Prefect processes: state under the project, frequent heartbeats; a database that is set is kept."""
-    folder = home(root)
+    folder, page = home(root), url.removesuffix("/api")
     return {
         "PREFECT_HOME": str(folder),
         DATABASE: os.environ.get(DATABASE) or f"sqlite+aiosqlite:///{folder}/prefect.db",
@@ -58,8 +58,9 @@ def environment(root: Path, url: str) -> dict[str, str]:
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
         "PREFECT_API_URL": url,
-        # Prefect's default lets a page of any site control the server through the user's browser.
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": url.removesuffix("/api"),
+        # Prefect's default lets a page of any site control the server through the user's browser. The server's own page
+        # asks 127.0.0.1, also if it was opened as localhost.
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{page},{page.replace('//127.0.0.1:', '//localhost:')}",
     }
 
 

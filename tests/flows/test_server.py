@@ -48,25 +48,25 @@ def test_a_database_that_is_set_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert server.environment(tmp_path, "url")[server.DATABASE] == "postgresql+asyncpg://team@db/prefect"
 
 
-def test_the_server_is_told_its_only_origin(tmp_path: Path) -> None:
+def test_the_server_is_told_the_two_names_of_its_page(tmp_path: Path) -> None:
     found = server.environment(tmp_path, "http://127.0.0.1:4200/api")
-    assert found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200"
+    assert found["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == "http://127.0.0.1:4200,http://localhost:4200"
 
 
 @pytest.mark.campaign
 def test_pages_of_other_sites_cannot_use_the_server(tmp_path: Path) -> None:
-    """The setting reaches Prefect: the application answers the preflight of a page only for its own origin."""
+    """The setting reaches Prefect: the application answers the preflight of its own page only."""
     code = """
 from fastapi.testclient import TestClient
 from prefect.server.api.server import create_app
 client = TestClient(create_app(ephemeral=True))
-for origin in ("http://127.0.0.1:4200", "http://attacker.example"):
+for origin in ("http://127.0.0.1:4200", "http://localhost:4200", "http://attacker.example"):
     asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}
     print(client.options("/api/deployments/", headers=asked).headers.get("access-control-allow-origin"))
 """
     variables = os.environ | server.environment(tmp_path, "http://127.0.0.1:4200/api")
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["http://127.0.0.1:4200", "None"]
+    assert done.stdout.split() == ["http://127.0.0.1:4200", "http://localhost:4200", "None"]
 
 
 def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
