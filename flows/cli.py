@@ -47,11 +47,11 @@ def run(
     from flows import committed, reproduce
     from flows.terminal import Terminal
 
-    Terminal.is_verbose, Terminal.keeps_output = verbose, as_json
+    Terminal.is_verbose, Terminal.uses_stderr = verbose, as_json
     try:
         reproduce.main(targets or (), force, pull, jobs)
     except SystemExit:
-        if as_json:  # a stage failed: "stages" says which
+        if as_json:  # a stage failed, which "stages" names, or the run was interrupted
             show(_run_document(Terminal.outcomes, [], None), as_json=True)
         raise
     notes = list(committed.explain(Path.cwd(), keep_lock))

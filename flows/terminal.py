@@ -63,7 +63,7 @@ class Terminal:
 
     is_verbose: ClassVar[bool] = False
     """Set by ``pathfinder run --verbose``."""
-    keeps_output: ClassVar[bool] = False
+    uses_stderr: ClassVar[bool] = False
     """Set by ``pathfinder run --json``, whose standard output is one document: lines go to standard error."""
     outcomes: ClassVar[list[Outcome]] = []
     """The stages of the process's last run, in their order."""
@@ -71,7 +71,7 @@ class Terminal:
     """What the command prints after the results: the slowest stages of its run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.keeps_output)
+        self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.uses_stderr)
         self._running: dict[str, _Running] = {}
         self._start, self._total, self._done = time.monotonic(), 0, 0
         self._live: Live | None = None
