@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from tests.prm.test_scoring import save_prm
@@ -23,7 +24,8 @@ from tests.support.verbs import ROOT, checked, documented, verbs, whole_app
 
 __all__ = ["made"]
 CLI, APP = CliRunner(), whole_app()
-VERBS = dict(verbs())
+COMMAND = get_command(APP)
+VERBS = dict(verbs(COMMAND))
 CHECKED = [
     command
     for path in ROOT.glob("tests/**/test_*.py")
@@ -32,6 +34,14 @@ CHECKED = [
 """Every command whose printed JSON a test compares with docs/json.md."""
 MODEL = ("--model", "model")
 SOLUTIONS = [{"id": f"gsm8k-{n}", "problem": f"{n} + 1?", "steps": ["We add.", f"It is {n + 1}."]} for n in range(2)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_command() -> Iterator[None]:
+    """The command is made once: making it takes longer than most verbs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", lambda _: COMMAND)
+        yield
 
 
 def run(*words: str, status: int = 0, given: str | None = None) -> str:
