@@ -6,9 +6,19 @@ import numpy as np
 import pytest
 import torch
 
-from pathfinder.tree.attention import FlexPlan, Plan
-from pathfinder.tree.layout import Backend, Trunk, batch_onto, batch_trees, extend_trunks, pack
-from pathfinder.tree.tree import build_tree
+from pathfinder.tree.attention import BinPlan, FlexPlan, Plan
+from pathfinder.tree.inference import KVCache
+from pathfinder.tree.layout import (
+    Backend,
+    Suffix,
+    Trunk,
+    batch_below,
+    batch_onto,
+    batch_trees,
+    extend_trunks,
+    pack,
+)
+from pathfinder.tree.tree import Tree, build_tree
 from tests.tree.test_tree import ancestors, random_prompts
 
 
@@ -17,8 +27,34 @@ from tests.tree.test_tree import ancestors, random_prompts
 def test_every_layout_shows_each_node_its_ancestors(seed: int, backend: Backend) -> None:
     trees = []
     for number in range(3):
-        prompts = random_prompts(seed * 10 + number, 15 if number else 1)
-        trees.append(build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)]))
+        trees.append(whole_tree(random_prompts(seed * 10 + number, 15 if number else 1)))
+    assert_ancestors_are_shown(trees, backend)
+
+
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex", "auto"])
+def test_long_branches_are_laid_out_as_trees(backend: Backend) -> None:
+    trunk = np.arange(400, dtype=np.int32)
+    prompts = [trunk]
+    for at, cut, size in ((1, 90, 300), (2, 90, 300), (3, 200, 60), (4, 200, 60), (5, 310, 96), (6, 399, 1)):
+        prompts.append(np.concatenate([trunk[:cut], np.full(size, 1000 + at, dtype=np.int32)]))
+    for cut in (100, 380):
+        prompts.append(np.concatenate([prompts[1][:cut], np.full(20, 2000 + cut, dtype=np.int32)]))
+    batches = {name: assert_ancestors_are_shown([whole_tree(prompts)] * 2, name) for name in (backend, "dense")}
+    if backend == "cascade":
+        assert 3 * scores_of(batches["cascade"]) < scores_of(batches["dense"])
+
+
+def whole_tree(prompts: list[np.ndarray]) -> Tree:
+    return build_tree(prompts, [(i, len(p) - 1) for i, p in enumerate(prompts)])
+
+
+def scores_of(plan: Plan) -> int:
+    """The number of pairs of a query and a key that a plan computes."""
+    assert isinstance(plan, BinPlan)
+    return sum(part.size * (part.size + sum(high - low for _, low, high in part.keys)) for part in plan.bins)
+
+
+def assert_ancestors_are_shown(trees: list[Tree], backend: Backend) -> Plan:
     batch = batch_trees(trees, backend)
     seen = slot_visibility(batch.plan, batch.input_ids.shape[1])
     ids, positions = batch.input_ids[0].numpy(), batch.position_ids[0].numpy()
@@ -31,6 +67,7 @@ def test_every_layout_shows_each_node_its_ancestors(seed: int, backend: Backend)
             assert ids[shown].tolist() == tree.ids[path].tolist()
             assert positions[shown].tolist() == list(range(len(path)))
     assert next(reads, None) is None
+    return batch.plan
 
 
 def slot_visibility(plan: Plan, slots: int) -> np.ndarray:
@@ -67,6 +104,60 @@ def test_an_extended_trunk_has_the_keys_of_its_nodes_in_order(shared: int, backe
     assert extended.ids.tolist() == tree.ids[nodes].tolist()
     for part in extended.cache[0]:
         assert part.flatten().tolist() == nodes.tolist()
+
+
+def numbered(numbers: np.ndarray) -> KVCache:
+    """A cache whose keys are numbers."""
+    keys = torch.from_numpy(numbers.astype(np.float32)).view(1, -1, 1)
+    return {0: (keys, keys)}
+
+
+def seen_numbers(plan: Plan, row: np.ndarray) -> list[list[float]]:
+    """The numbers of the keys that each slot of a row sees, where ``row`` are the numbers of its own keys."""
+    caches = [cache[0][0].flatten().numpy() for cache in plan.caches]
+    if isinstance(plan, FlexPlan):
+        keys, order, end = np.concatenate([*caches, row]), plan.key_order.numpy(), plan.key_end.numpy()
+        assert len(keys) == len(order) == len(end)
+        return [sorted(keys[(order <= query) & (query < end)].tolist()) for query in plan.order.numpy()]
+    parts, found = np.split(row, np.cumsum([part.size for part in plan.bins])[:-1]), []
+    for own, part in zip(parts, plan.bins, strict=True):
+        scope = [(parts[at] if at >= 0 else caches[~at])[low:high] for at, low, high in part.keys]
+        mask = np.tri(part.size, dtype=bool) if part.mask is None else part.mask.numpy()
+        found += [sorted(np.concatenate([*scope, own])[line].tolist()) for line in mask]
+    return found
+
+
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
+@pytest.mark.parametrize("shared", [0, 3])
+def test_suffixes_see_the_ancestors_of_their_node_and_their_own_tokens(shared: int, backend: Backend) -> None:
+    trees = [whole_tree(random_prompts(seed, 15)) for seed in (3, 4, 6)]
+    bases = np.cumsum([0, *map(len, trees)])
+    trunks = []
+    for tree, base in zip(trees, bases[:-1], strict=True):
+        nodes = tree.split.trunk[:shared]
+        trunks.append(Trunk(tree.ids[nodes], numbered(base + nodes)))
+    batch = batch_onto(trees, trunks, backend) if shared else batch_trees(trees, backend)
+    row = np.empty(batch.input_ids.shape[1])
+    for slots, base in zip(batch.slots, bases[:-1], strict=True):
+        row[slots[slots >= 0]] = base + np.flatnonzero(slots >= 0)
+    suffixes, expected, wanted, ids, positions = list[Suffix](), [], list[int](), list[int](), list[int]()
+    for number, sizes in ((0, (60, 36, 7)), (2, (2, 96, 1))):
+        tree = trees[number]
+        for node, size in zip((0, len(tree) // 2, len(tree) - 1), sizes, strict=True):
+            depth, count = int(tree.depth[node]) + 1, len(ids)
+            fresh = np.arange(100, 100 + size, dtype=np.int32)
+            suffixes.append(Suffix(number, node, fresh, depth, (0, size - 1)))
+            above = [float(bases[number] + at) for at in ancestors(tree, node)]
+            own = [float(1000 + count + place) for place in range(size)]
+            expected += [sorted(above + own[: place + 1]) for place in range(size)]
+            wanted += [count, count + size - 1]
+            ids += fresh.tolist()
+            positions += range(depth, depth + size)
+    below = batch_below(trees, batch, numbered(row), suffixes, trunks if shared else (), backend)
+    assert (below.input_ids.tolist(), below.position_ids.tolist(), below.reads.tolist()) == ([ids], [positions], wanted)
+    assert seen_numbers(below.plan, 1000.0 + np.arange(len(ids))) == expected
+    if isinstance(below.plan, BinPlan):
+        assert [part.size for part in below.plan.bins] == [96, 7, 2, 96, 1]
 
 
 def test_packs_keep_the_budget_and_contain_everything_once() -> None:
