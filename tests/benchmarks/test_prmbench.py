@@ -65,20 +65,28 @@ def test_a_class_over_nothing() -> None:
 
 
 def test_defects_are_counted() -> None:
-    items = [item("deception", "a", 3, (2, 7)), item("deception", "b", 3, (1,)), item("deception", "c", 1, ())]
-    predictions = {"deception_a": [True] * 5, "deception_b": [False], "deception_x": [True]}
+    items = [item("deception", "a", 3, (2, 7)), item("deception", "b", 3, (3,)), item("deception", "c", 1, ())]
+    predictions = {"deception_a": [True] * 6, "deception_b": [False], "deception_x": [True]}
     found = evaluate(items, predictions)
     assert found["details"]["defects"] == {
         "without_prediction": 1,
         "invalid": 0,
         "unknown_id": 1,
         "steps_without_label": 2,
-        "labels_without_step": 2,
+        "labels_without_step": 3,
         "error_step_past_end": 1,
     }
-    # repaired: labels 4 and 5 of a belong to no step; official: they count as correct steps
+    # repaired: labels 4 to 6 of a belong to no step; official: they count as correct steps
     assert found["details"]["total"]["TP"] == 2
-    assert evaluate(items, predictions, "official")["details"]["total"]["TP"] == 4
+    assert evaluate(items, predictions, "official")["details"]["total"]["TP"] == 5
+
+
+def test_a_correct_sample_without_labels_is_compared_as_published_only() -> None:
+    items = [item(CORRECT, "a", 1, ()), item("redundency", "a", 1, ())]
+    predictions = {"correct_a": [], "redundency_a": [True]}
+    assert evaluate(items, predictions)["details"]["total"]["similarity"] is None
+    assert evaluate(items, predictions, "official")["details"]["total"]["similarity"] == 2.0
+    assert evaluate(items[:1], {"correct_a": [True]})["details"]["validity_rate"] == 0.0
 
 
 def test_official_refuses_a_file_with_gaps() -> None:
