@@ -133,6 +133,8 @@ def test_a_published_prm_is_opened_by_its_name_with_its_parts(tmp_path: Path, mo
             assert 0 < step.reward < 1
             asked = len(hub.requests)
         assert len(hub.requests) == asked, "known commits need no network"
+        base = model_folder(published.name, published.revision)
+        assert not (base / "lora").exists(), "the base model by its own name has no adapter"
     assert named(whole, system="pathfinder-prm-7b").system is None
     with pytest.raises(DataError, match="not a PathFinder-PRM"):
         PRM.load("math-psa")

@@ -94,16 +94,17 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
 def _fetched(repository: Repository, revision: str | None) -> Path:
     """The folder that points to the repository in the Hub's cache, with its parts, fetched if they are not there."""
     model = _source(repository.name, replace(repository, revision=revision or repository.revision))
-    folder = _pointer(repository.name, commit) if is_commit(commit := model.revision or "") else None
+    name = repository.title or repository.name  # not the base model's own folder, which has no parts
+    folder = _pointer(name, commit) if is_commit(commit := model.revision or "") else None
     if folder is None or not (folder / HUB_FILE).is_file():
         listing = look_up(model, _SETTINGS)
         require_cache_space({model.name: listing})
-        folder = _pointer(repository.name, listing.revision)
+        folder = _pointer(name, listing.revision)
         write_hub_model(folder, fetch_model(model, listing, _SETTINGS))
-    for name, other in repository.parts.items():
-        if not (folder / name / HUB_FILE).is_file():
-            part = _source(f"{repository.name}/{name}", other)
-            write_hub_model(folder / name, fetch_model(part, look_up(part, _SETTINGS), _SETTINGS))
+    for place, other in repository.parts.items():
+        if not (folder / place / HUB_FILE).is_file():
+            part = _source(f"{repository.name}/{place}", other)
+            write_hub_model(folder / place, fetch_model(part, look_up(part, _SETTINGS), _SETTINGS))
     return folder
 
 
