@@ -96,10 +96,14 @@ def parse_scores(text: str) -> Scores | Reason:
         return "contradicted"
     if "A" in letters[end:] or _BEGINNING.search(visible, mentions[end - 1].end()):
         return "incomplete"
-    if _is_corrected(visible, mentions[at:end], stated) or _is_quotation(visible, mentions[: at + 1], letters, values):
+    if _is_corrected(visible, mentions[at:end], stated):
         return "contradicted"
-    if _is_only_cited(visible, mentions[: at + 1], letters, values):
-        return "no_scores"
+    if _is_quoted(visible, mentions[at].start()):
+        earlier = _own_blocks(visible, mentions[:at], letters, values)
+        if any("" not in own != block for own in earlier):
+            return "contradicted"
+    if _is_cited(visible, mentions[at]) and block not in _own_blocks(visible, mentions[:at], letters, values):
+        return "no_scores"  # the judge's own scores may have a form that is not read
     return Scores(*map(int, block))
 
 
@@ -127,33 +131,13 @@ def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str,
     return False
 
 
-def _is_quotation(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> bool:
-    """Whether the block at the last of ``mentions`` is quoted, and one before it, with other scores, is no citation."""
-    at = len(mentions) - 1
-    if not _is_quoted(visible, mentions[at].start()):
-        return False
-    return any(
-        letters[start : start + 3] == ["A", "B", "C"]
-        and "" not in values[start : start + 3] != values[at : at + 3]
-        and not _is_cited(visible, mentions[start])
-        for start in range(at - 2)
-    )
-
-
-def _is_only_cited(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> bool:
-    """Whether the block that starts at the last of ``mentions`` repeats someone's words, and none before it is equal.
-
-    Such a block may be the only one of an answer whose own scores have a form that is not read.
-    """
-    at = len(mentions) - 1
-    if not _is_cited(visible, mentions[at]):
-        return False
-    return not any(
-        letters[start : start + 3] == ["A", "B", "C"]
-        and values[start : start + 3] == values[at : at + 3]
-        and not _is_cited(visible, mentions[start])
-        for start in range(at - 2)
-    )
+def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> list[list[str]]:
+    """The values of each block in ``mentions`` that is no citation."""
+    return [
+        values[start : start + 3]
+        for start in range(len(mentions) - 2)
+        if letters[start : start + 3] == ["A", "B", "C"] and not _is_cited(visible, mentions[start])
+    ]
 
 
 def _is_cited(visible: str, mention: re.Match[str]) -> bool:
