@@ -103,8 +103,9 @@ class Parts:
 
     def _of_other_identity(self) -> int:
         """The number of stored parts with another identity."""
-        every = [path for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
-        return len([path for path in every if not path.name.startswith(self._start())])
+        every = [path.name for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
+        start = self._start() if every else ""  # without parts, no digest is computed
+        return sum(not name.startswith(start) for name in every)
 
     def _start(self) -> str:
         """The beginning of the names of the parts with this identity."""
