@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from prefect import Task
@@ -11,11 +12,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
-from flows.dvc import Dvc
+from flows.dvc import Cancelled, Dvc
 from flows.pools.retries import with_retries
 from flows.pools.table import Retries
 from flows.terminal import Terminal
-from pathfinder.core.io import PathfinderError
 from pathfinder.core.text import plain_message
 from pathfinder.sources.remote import Commit
 
@@ -66,11 +66,8 @@ def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
     """
 
     def push(names: Sequence[str], title: str) -> None:
-        try:
+        with _printed(terminal, title):
             dvc.push(*names)
-        except PathfinderError as error:
-            terminal.print(title, str(error), bad=True)
-            raise
 
     task = Task(push, name="push", task_run_name="push {title}", cache_policy=NO_CACHE, persist_result=False)
     return with_retries(task, Retries(transient=len(_DELAYS_S), lost=0), _DELAYS_S)
@@ -80,15 +77,24 @@ def publish_task(publish: Callable[[], Commit], terminal: Terminal) -> Task[...,
     """The task that appends a manifest to the remote's log; it is tried again as a push is."""
 
     def publish_manifest() -> Commit:
-        try:
+        with _printed(terminal, "storage", "the run could not be published: "):
             return publish()
-        except (PathfinderError, OSError) as error:
-            message = plain_message(error) or str(error)
-            terminal.print("storage", f"outputs pushed, but the manifest could not be written: {message}", bad=True)
-            raise
 
     task = Task(publish_manifest, name="publish", task_run_name="publish", cache_policy=NO_CACHE, persist_result=False)
     return with_retries(task, Retries(transient=len(_DELAYS_S), lost=0), _DELAYS_S)
+
+
+@contextlib.contextmanager
+def _printed(terminal: Terminal, source: str, beginning: str = "") -> Iterator[None]:
+    """Print the cause if the block fails: Prefect's log has the traceback, but the console does not show it."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except Exception as error:
+        message = plain_message(error) or f"{type(error).__name__}: {error}"
+        terminal.print(source, f"{beginning}{message}", bad=True)
+        raise
 
 
 def ended(future: PrefectFuture[Any]) -> State[Any]:

@@ -128,7 +128,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         if failed or run.unpushed or not run.is_published:
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
-            log = "" if run.is_published else "; the manifest was not written (run again to publish)"
+            log = "" if run.is_published else "; not published (run the whole pipeline again to publish)"
             raise StagesFailed(message + push + log, run.failures())
         return rows
 

@@ -42,8 +42,8 @@ def test_a_manifest_that_cannot_be_written_fails_the_run_and_the_next_one_writes
     published.mkdir(parents=True)
     (published / "manifests").touch()  # a file where a folder must be
     output = project.reproduce(code=1)
-    assert "[storage] outputs pushed, but the manifest could not be written: " in output
-    assert "[pathfinder] all stages succeeded; the manifest was not written (run again to publish)" in output
+    assert "[storage] the run could not be published: " in output
+    assert "[pathfinder] all stages succeeded; not published (run the whole pipeline again to publish)" in output
     assert "Traceback" not in output
     (published / "manifests").unlink()
     project.ran()
