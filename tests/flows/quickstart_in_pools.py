@@ -68,7 +68,7 @@ def _compare(here: Site, targets: list[str]) -> int:
         wrong.append("the two dvc.lock files differ")
     objects, size = _bucket(here)
     print(f"{'whole run':<40}{in_pools_s:>14.1f}{in_one_folder_s:>14.1f}")
-    print(f"dvc.lock: {'equal' if not wrong else '; '.join(wrong)}; bucket: {objects} objects, {size / 1e6:.1f} MB")
+    print(f"{'; '.join(wrong) or 'the two dvc.lock files are equal'}; bucket: {objects} objects, {size / 1e6:.1f} MB")
     return int(bool(wrong))
 
 
