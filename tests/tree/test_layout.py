@@ -160,6 +160,19 @@ def test_suffixes_see_the_ancestors_of_their_node_and_their_own_tokens(shared: i
         assert [part.size for part in below.plan.bins] == [96, 7, 2, 96, 1]
 
 
+def test_a_batch_moves_to_a_device_whole() -> None:
+    batch = batch_trees([whole_tree(random_prompts(6, 15))], "cascade")
+    kept, moved = batch.to("cpu", torch.float64), batch.to("meta", torch.bfloat16)
+    for name in ("input_ids", "position_ids", "reads"):
+        assert torch.equal(getattr(kept, name), getattr(batch, name))
+        assert getattr(moved, name).device.type == "meta"
+    assert kept.slots is moved.slots is batch.slots
+    for plan, device, dtype in ((kept.plan, "cpu", torch.float64), (moved.plan, "meta", torch.bfloat16)):
+        assert isinstance(plan, BinPlan)
+        masks = [part.mask for part in plan.bins if part.mask is not None]
+        assert {(mask.device.type, mask.dtype) for mask in masks} == {(device, dtype)}
+
+
 def test_packs_keep_the_budget_and_contain_everything_once() -> None:
     sizes = [5, 300, 7, 8, 100, 3, 3]
     groups = list(pack(sizes, 200))
