@@ -128,6 +128,8 @@ def bench(
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
 
+        if revision or system or dtype != "auto":
+            raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
         settings = CriticSettings(
             base_urls=_servers(model, url),
             votes=votes,

@@ -136,9 +136,10 @@ def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper)
         wanted = sizes if one.subset == ALL or benchmark == "prmbench" else {one.subset: sizes.get(one.subset, 0)}
         note = ""
         if value is None:
-            note = "the paper has no figure of this system"
+            note = "the paper has no figure of this system" if paper_.rule else "the paper has no such figure"
         elif one.sizes != wanted:
-            note = f"other items: {sum(one.sizes.values()):,}, in the paper {sum(wanted.values()):,}"
+            have, want = sum(one.sizes.values()), sum(wanted.values())
+            note = f"other items: {have:,}, in the paper {want:,}" if have != want else "other subsets than the paper's"
         elif rule != paper_.rule:
             note = f"the paper's rule is {paper_.rule}"
         else:

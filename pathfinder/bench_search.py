@@ -129,7 +129,8 @@ def _rows(
     paper = Paper(model.titles, f"prm@{options.n} official", differs)
     yield from search_rows(rule, sets, [float(row["correct"]) for row in rows], paper, subsets)
     for name, values in figures(samples, options.n).items():
-        yield from search_rows(name, sets, values, Paper(), subsets)
+        theirs = Paper((name.replace("maj@", "major@"),), name, differs)
+        yield from search_rows(name, sets, values, theirs, subsets)
     for name in RULES:
         right = [float(row["right"][name]) for row in best]
         yield from search_rows(f"best of {options.n}: {name}", sets, right, Paper(), subsets)

@@ -196,7 +196,10 @@ def test_search_with_a_policy_in_this_process(world: Path, problems: str, monkey
     assert rows[0]["rule"] == "prm@2 official"
     assert {row["subset"] for row in rows} == {"all", *(name.partition(".")[0] for name in sets)}
     assert {row["n"] for row in rows} == {1, 2}
-    assert {row["note"] for row in rows} == {"the paper has no figure of this system"}
+    notes = {row["rule"]: row["note"] for row in rows if row["subset"] == "all"}
+    assert notes["prm@2 official"] == "the paper has no figure of this system"
+    assert notes["pass@1"] == "other items: 2, in the paper 1,242"
+    assert notes["best of 2: min"] == "the paper has no such figure"
 
 
 def test_the_search_has_the_settings_of_the_paper() -> None:
@@ -217,6 +220,7 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
         (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
         (["model", "--problems", "no.jsonl"], "--problems: only for --on search; leave it out"),
+        (["critic:GPT-4o", "--system", "skywork"], "only for a PRM"),
         (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
         (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
         (["model", "--system", "skywork", "--url", "http://a/v1"], "skywork is scored in this process"),
@@ -267,6 +271,9 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
     fewer = ProcessBenchEvaluation(replace(processbench.loaded, items=processbench.items[1:]))
     (row,) = compared(fewer, "pass1", paper)
     assert (row.paper, row.note) == (None, "other items: 3,399, in the paper 3,400")
+    moved = [replace(processbench.items[0], subset="math"), *processbench.items[1:]]
+    (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "pass1", paper)
+    assert (row.paper, row.note) == (None, "other subsets than the paper's")
 
 
 def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
@@ -279,5 +286,7 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
     paper = Paper(("PathFinder-PRM-7B",), "prm@8 official")
     rows = list(search_rows("prm@8 official", sets, [1.0] * len(sets), paper, subsets=True))
     assert [row.paper for row in rows] == [48.3, 20.0, 62.5, 78.8, 36.5, 55.0, 36.7]
+    (row,) = search_rows("maj@8", sets, [1.0] * len(sets), Paper(("major@8",), "maj@8"), subsets=False)
+    assert row.paper == 48.0
     (row,) = search_rows("prm@8 official", sets[1:], [1.0] * (len(sets) - 1), paper, subsets=False)
     assert row.paper is None
