@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -87,6 +88,7 @@ def test_the_shipped_world(world: Path) -> None:
         ({"label": "1"}, "label is '1'; expected int"),
         ({"label": True}, "label is True; expected int"),
         ({"label": -2}, "label is -2"),
+        ({"label": 1 << 31}, "label is 2147483648"),
         ({"problem": None}, "problem is None; expected str"),
     ],
 )
@@ -158,21 +160,21 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 def test_processbench_rows_are_read_whole_and_their_defects_counted(tmp_path: Path) -> None:
     rows = [
         GOOD_PROCESS | {"generator": "m"},
-        {"problem": " P ", "steps": ["a", " "], "label": -1, "final_answer_correct": True},
+        {"problem": " P ", "steps": ["a", " "], "label": -1, "final_answer_correct": False},
         {"problem": "q", "steps": ["a"], "label": 1, "final_answer_correct": "yes"},
-        {"id": 7, "problem": "r", "steps": ["a"], "label": 0, "final_answer_correct": False},
+        {"id": 7, "problem": "r", "steps": ["a"], "label": 0, "final_answer_correct": True},
     ]
     write_lines(tmp_path / "gsm8k/test.jsonl", rows)
     found = read_processbench(tmp_path)
     assert found.items == [
         ProcessBenchItem("gsm8k", "gsm8k-0", "p", ("a", "b"), 1, True, "m"),
-        ProcessBenchItem("gsm8k", "gsm8k-1", " P ", ("a", " "), -1, True, ""),
+        ProcessBenchItem("gsm8k", "gsm8k-1", " P ", ("a", " "), -1, False, ""),
         ProcessBenchItem("gsm8k", "gsm8k-2", "q", ("a",), 1, None, ""),
-        ProcessBenchItem("gsm8k", "7", "r", ("a",), 0, False, ""),
+        ProcessBenchItem("gsm8k", "7", "r", ("a",), 0, True, ""),
     ]
     assert found.items[3].key == ("gsm8k", "7")
     assert found.defects == {
-        "right_answer_wrong_step": 1,
+        "right_answer_wrong_step": 2,
         "repeated_problem": 1,
         "empty_step": 1,
         "label_past_end": 1,
@@ -210,6 +212,23 @@ def test_prmbench_takes_the_first_row_of_an_id_and_as_many_of_a_class_as_asked(t
     ]
 
 
+def test_a_limit_and_repeats_of_prmbench_are_counted_by_row(tmp_path: Path) -> None:
+    row = GOOD_PRM | {"classification": "deception", "error_steps": [1]}
+    write_lines(tmp_path / "a.jsonl", [row | {"idx": str(number)} for number in range(3)])
+    found = read_prmbench(tmp_path, limit=2)
+    assert ([item.idx for item in found.items], found.read) == (["deception_0", "deception_1"], 3)
+    assert (found.dropped, found.defects["error_step_past_end"]) == ({"limit": 1, "repeated_id": 0}, 0)
+    write_lines(tmp_path / "a.jsonl", [row] * 3)
+    assert read_prmbench(tmp_path).dropped == {"limit": 0, "repeated_id": 2}
+
+
+@pytest.mark.parametrize("column", ["original_process", "classification"])
+def test_a_malformed_original_is_named(tmp_path: Path, column: str) -> None:
+    write_lines(tmp_path / "a.jsonl", [GOOD_PRM | {column: None}])
+    with pytest.raises(DataError, match=rf"a\.jsonl: row 1: {column} is None"):
+        read_prmbench_originals(tmp_path)
+
+
 def test_search_problems_take_the_names_and_columns_of_every_set(tmp_path: Path) -> None:
     write_lines(tmp_path / "AIME24/AIME24.jsonl", [{"unique_id": "u", "id": 3, "problem": "p", "answer": 0.5}])
     (tmp_path / "math500.json").write_text(json.dumps({"idx": 4, "question": "q", "answer": "2"}))
@@ -227,6 +246,10 @@ def test_search_problems_take_the_names_and_columns_of_every_set(tmp_path: Path)
     ]
     assert (found.read, found.dropped, found.defects) == (5, {"limit": 0}, {"repeated_problem": 1})
     assert read_search(tmp_path, ["olympiadbench"], limit=1).dropped == {"limit": 1}
+    with pytest.raises(DataError, match="no file for the search set amc23"):
+        read_search(tmp_path, ["amc23"])
+    (tmp_path / "amc23.json.gz").write_bytes(gzip.compress(b'[{"problem": "p",\n "answer": 1}]'))
+    assert read_search(tmp_path, ["amc23"]).items == [SearchProblem("amc23", "0", "p", 1)]
     assert (search_set_named("MATH"), search_set_named("other")) == ("math", None)
 
 

@@ -65,6 +65,7 @@ BAD = [
     ("The step says “Score A: 1 Score B: 1 Score C: 1”. I cannot grade it.", "no_scores"),
     ("The step says “done” and “Score A: 1 Score B: 1 Score C: 1”. I cannot grade it.", "no_scores"),
     ("“Score A: 1 Score B: 1 Score C: 1” is what it says.", "no_scores"),
+    ('The step says "Score A: 1 Score B: 1 Score C: 1". I cannot grade it.', "no_scores"),
     (f"```\n{ONES}```\nThey say:\n```\n{ZEROS}```", "contradicted"),
     (f"{ZEROS}The step:\n```\n1 + 1\n```\nThey say:\n```\n{ONES}```", "contradicted"),
 ]
