@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pathfinder.benchmarks.bootstrap import resamples
-from pathfinder.benchmarks.prmbench import evaluate, scores, step_counts, trivial_predictors, with_interval
+from pathfinder.benchmarks.prmbench import evaluate, labels_of, scores, step_counts, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
@@ -198,3 +198,29 @@ def test_interval_and_baselines() -> None:
     assert set(known["chance"]) == {"classes", "categories", "overall", "interval"}
     assert trivial_predictors(items, REPORT) == known
     assert known["coin"]["interval"][0] < known["coin"]["overall"] < known["coin"]["interval"][1]
+
+
+def test_labels_are_those_of_a_rows_scores() -> None:
+    given = {"step_level_validity_labels": [1, 0, True], "step_level_redundancy_labels": [0, 1]}
+    row = {"scores": given}
+    assert labels_of("a", row, "deception") == [True, False, True]
+    assert labels_of("a", row, "redundency") == labels_of("a", row, "circular") == [True, False]
+    for validity, labels in ((True, [True, False, True]), (False, None), (None, None)):
+        assert labels_of("a", row | {"validity": validity}, "deception") == labels
+    del given["step_level_redundancy_labels"]
+    assert labels_of("a", row, "circular") == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {},
+        {"scores": [1]},
+        {"scores": {"step_level_validity_labels": 1}},
+        {"scores": {"step_level_validity_labels": [2]}},
+        {"scores": {"step_level_validity_labels": [1]}, "validity": "no"},
+    ],
+)
+def test_malformed_rows_are_named(row: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match=r"^a\.jsonl: row 3: .*(Correct|remove)"):
+        labels_of("a.jsonl: row 3", row, "deception")
