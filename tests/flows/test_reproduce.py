@@ -85,6 +85,14 @@ def count(project: Project, number: int) -> None:
     (project.root / "params.yaml").write_text(f"count: {number}\n")
 
 
+def states_by_json(project: Project, code: int, *words: str) -> tuple[dict[str, str], str]:
+    """The state of each stage in the document of a run with ``--json``, and what the run wrote on standard error."""
+    run = [sys.executable, "-m", "flows.reproduce", "--json", *words]
+    done = subprocess.run(run, cwd=project.root, env=project.environment, capture_output=True, text=True)
+    assert done.returncode == code, done.stderr
+    return {stage["name"]: stage["state"] for stage in checked("run", done.stdout)["stages"]}, done.stderr
+
+
 def clear(project: Project) -> None:
     for path in project.root.glob("trap_*.py"):
         path.unlink()
@@ -171,7 +179,8 @@ def test_transient_failures_are_retried_and_others_stop_only_descendants(served:
     once = "import sys\nif not pathlib.Path('once').exists():\n    pathlib.Path('once').touch(); sys.exit(75)\n"
     served.trap("even", once)
     served.trap("odd", "raise ValueError('odd cannot be')")
-    output = served.reproduce("--jobs", "2", code=1)
+    states, output = states_by_json(served, 1, "--jobs", "2")
+    assert states == {"numbers": "ran", "square@even": "ran", "square@odd": "failed", "total": "not started"}
     ran = served.ran()
     assert (ran.count("even"), ran.count("odd"), ran.count("total")) == (2, 1, 0)
     assert "odd cannot be" in output
@@ -182,13 +191,10 @@ def test_transient_failures_are_retried_and_others_stop_only_descendants(served:
     assert re.search(r"square@even\s+│ ran", output)
     assert re.search(r"total\s+│ not started\s+│\s+│ needs square@odd", output)
     clear(served)
-    run = [sys.executable, "-m", "flows.reproduce", "--json"]
-    done = subprocess.run(run, cwd=served.root, env=served.environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    states, output = states_by_json(served, 0)
     assert served.ran() == ["odd", "total"]
-    states = {stage["name"]: stage["state"] for stage in checked("run", done.stdout)["stages"]}
     assert states == {"numbers": "up to date", "square@even": "up to date", "square@odd": "ran", "total": "ran"}
-    assert re.search(r"numbers\s+│ up to date", done.stderr)
+    assert re.search(r"numbers\s+│ up to date", output)
 
 
 def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project) -> None:
