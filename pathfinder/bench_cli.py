@@ -128,8 +128,7 @@ def bench(
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
 
-        if revision or system or dtype != "auto":
-            raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
+        _refuse_options_of_a_prm(revision, system, dtype)
         settings = CriticSettings(
             base_urls=_servers(model, url),
             votes=votes,
@@ -160,6 +159,11 @@ def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
         source = ctx.get_parameter_source(param.name or "")
         if getattr(param, "rich_help_panel", None) == panel and source and source.name == "COMMANDLINE":
             raise DataError(f"{param.opts[0]}: {why}; leave it out")
+
+
+def _refuse_options_of_a_prm(revision: str | None, system: str | None, dtype: str) -> None:
+    if revision or system or dtype != "auto":
+        raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
 
 
 def _servers(model: str, urls: list[str] | None) -> list[str]:
