@@ -277,6 +277,7 @@ def test_the_notes_name_the_effect_of_each_preset() -> None:
         "labels without a step (left out): 4",
         "no answer in circular, confidence: these scores are over nothing",
     ]
+    assert len(notes("prmbench", {"details": silent}, "repaired")) == 3
     official = notes("prmbench", {"details": details}, "official")
     assert official[1:3] == [
         "repeated rows (the first is used): 2",
@@ -308,3 +309,10 @@ def test_search_rows_are_counted(tmp_path: Path) -> None:
     }
     official = grade("search", tmp_path / "p.jsonl", tmp_path / "data", "official")
     assert (official["details"]["n"], official["sets"]["math"]) == ({"math": 3}, pytest.approx(200 / 3))
+
+
+def test_a_search_row_of_an_unknown_set_is_refused_although_its_question_is_known(tmp_path: Path) -> None:
+    problems(tmp_path, "math", ["1"])
+    file = write(tmp_path / "p.jsonl", [{"set": "other", "question": "0?", "pred_answer": "1"}])
+    with pytest.raises(DataError, match="a set of"):
+        grade("search", file, tmp_path)

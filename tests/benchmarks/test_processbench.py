@@ -83,6 +83,7 @@ def test_degenerate_cases_are_defined() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert evaluate(only_errors, SAID, "official")["subsets"]["gsm8k"]["correct_acc"] is None
+        assert evaluate(ITEMS[:5], wrong, "official")["mean_f1"] is None
 
 
 def test_a_small_f1_is_not_zero() -> None:

@@ -224,7 +224,7 @@ def test_a_limit_and_repeats_of_prmbench_are_counted_by_row(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("column", ["original_process", "classification"])
 def test_a_malformed_original_is_named(tmp_path: Path, column: str) -> None:
-    write_lines(tmp_path / "a.jsonl", [GOOD_PRM | {column: None}])
+    write_lines(tmp_path / "a.jsonl", [GOOD_PRM | {"classification": "deception"} | {column: None}])
     with pytest.raises(DataError, match=rf"a\.jsonl: row 1: {column} is None"):
         read_prmbench_originals(tmp_path)
 
