@@ -177,6 +177,7 @@ def test_gaps_are_noted(data: Path, tmp_path: Path) -> None:
         ("processbench", {"subset": "math", "id": "x", "prediction": True}, "row 1"),
         ("processbench", {"subset": "other", "id": "x", "prediction": 1}, "no row names a subset"),
         ("processbench", {"subset": "math", "id": "x", "prediction": 1}, "no row's id is one of"),
+        ("processbench", {"subset": "math", "id": None, "prediction": 1}, "expected subset, id"),
         ("processbench", [1], "expected an object"),
         ("prmbench", {"scores": {}}, "idx is None"),
         ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),
@@ -316,3 +317,10 @@ def test_a_search_row_of_an_unknown_set_is_refused_although_its_question_is_know
     file = write(tmp_path / "p.jsonl", [{"set": "other", "question": "0?", "pred_answer": "1"}])
     with pytest.raises(DataError, match="a set of"):
         grade("search", file, tmp_path)
+
+
+def test_the_same_text_as_a_key_that_cannot_be_read_is_right_in_the_repaired_preset_only(tmp_path: Path) -> None:
+    problems(tmp_path, "math", [r"\text{}"])
+    file = write(tmp_path / "p.jsonl", [{"question": "0?", "pred_answer": r"\text{}"}])
+    assert grade("search", file, tmp_path)["sets"] == {"math": 100.0}
+    assert grade("search", file, tmp_path, "official")["sets"] == {"math": 0.0}
