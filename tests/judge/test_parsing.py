@@ -60,6 +60,7 @@ BAD = [
     ("Score A: 1 Score B: 1 Score C: 0\nOn reflection:\n- **Score A", "incomplete"),
     ("Score A: 1 Score B: 1 Score C: 1\nScore A: 3 Score B: 1 Score C: 1", "not_binary"),
     (f"{ONES}Hence Score A: 1.", "incomplete"),
+    (f"Score B: 1\nScore C: 1\nScore A: 1\nThey say:\n{QUOTED}", "no_scores"),
     (f"{ZEROS}They say:\n{QUOTED}and again:\n{QUOTED}", "contradicted"),
     (f"Score A:\nScore B: 0\nScore C: 0\nThey say:\n{QUOTED}", "no_scores"),
     ("The step says “Score A: 1 Score B: 1 Score C: 1”. I cannot grade it.", "no_scores"),
