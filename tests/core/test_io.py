@@ -232,7 +232,8 @@ def test_without_an_exchange_the_former_folder_is_moved_away_first(
 def test_an_interrupted_call_leaves_nothing_of_the_former_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unlink, interrupted = os.unlink, []
+    unlink = os.unlink
+    interrupted: list[Any] = []
 
     def once(*arguments: Any, **options: Any) -> None:
         if not interrupted:
