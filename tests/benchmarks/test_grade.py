@@ -58,11 +58,17 @@ def test_prmbench_on_whole_sets(data: Path, tmp_path: Path) -> None:
     for item in items:
         labels = [place + 1 not in item.error_steps for place in range(len(item.steps))]
         rows.append({"idx": item.idx, "scores": {"step_level_validity_labels": labels}})
-    file = write(tmp_path / "p.jsonl", [*rows, rows[0] | {"scores": {"step_level_validity_labels": []}}])
+    again = rows[0] | {"scores": {"step_level_validity_labels": []}}
+    file = write(tmp_path / "p.jsonl", [*rows, again, again])
     for preset in get_args(GradingPreset):
         found = grade("prmbench", file, data / "prmbench", preset)
         assert found["overall"] == 100.0
         assert found["categories"] == {"simplicity": 100.0, "soundness": 100.0, "sensitivity": 100.0}
+        assert found["details"]["defects"]["repeated"] == 2
+        wrong = [row | {"scores": {"step_level_validity_labels": [False] * 99}} for row in rows]
+        found = grade("prmbench", write(tmp_path / "w.jsonl", wrong), data / "prmbench", preset)
+        assert found["details"]["total"]["recall"] == 0.0
+        assert (found["details"]["total"]["precision"] == -1) == (preset == "official")
     rows[0]["validity"] = False
     redundancy = next(row for row in rows if row["idx"].startswith("redundency"))
     turned = [not label for label in redundancy["scores"].pop("step_level_validity_labels")]
