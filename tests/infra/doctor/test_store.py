@@ -63,6 +63,9 @@ def test_a_store_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pyt
     assert f"WRONG; correct {ENDPOINT} or start the store" in found[0]
 
 
+EMPTY = b"<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
+
+
 class Careless(JSONHandler):
     """A store that accepts ``If-None-Match`` and ignores it, an hour behind."""
 
@@ -80,7 +83,13 @@ class Careless(JSONHandler):
         self.end_headers()
 
     def do_GET(self) -> None:
-        self.send(403, {})
+        if "list-type=2" not in self.path:
+            self.send(403, {})
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(EMPTY)))
+        self.end_headers()
+        self.wfile.write(EMPTY)
 
 
 def test_ignored_conditions_and_a_wrong_clock_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,8 @@ def test_every_competency_question_has_the_right_answer(report: dict[str, Any], 
     done = "http://schema.org/CompletedActionStatus"
     assert answers["CQ7 success"] == [[stage, done] for stage in sorted(stages)]
     ends = [["in", "data"], ["in", "train"], ["out", "artifacts/export"]]
-    ends += [["out", f"models/{name}"] for name in ("full", "plain")] + [["out", "reports/tables.json"]]
+    ends += [["out", f"models/{name}"] for name in ("full", "plain")]
+    ends += [["out", f"reports/{name}"] for name in ("cards", "tables.json")]
     assert answers["CQ8 inputs and outputs"] == ends
     versions = dict(answers["CQ9 versions of components"])
     assert versions.keys() == set(stages)
