@@ -12,7 +12,6 @@ so can a launcher by hand (docs/training.md). The first process writes the resul
 
 from __future__ import annotations
 
-import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -32,6 +31,7 @@ from pathfinder.provenance.identity import code_digest
 from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
 from pathfinder.training import outcome, stored, trainer
+from pathfinder.training.checkpoints import remove_progress
 from pathfinder.training.examples import read_examples
 from pathfinder.training.network import gathered_network, load_network, positions
 from pathfinder.training.objective import evaluate
@@ -102,7 +102,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
         io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
         note("throughput", fitted.throughput)
-        shutil.rmtree(progress, ignore_errors=True)
+        remove_progress(progress)
     processes.destroy_process_group()
 
 

@@ -102,6 +102,17 @@ def newest_checkpoint(folder: Path, group: Group | None = None) -> Path | None:
     return None
 
 
+def remove_progress(folder: Path) -> None:
+    """Remove the examples and checkpoints of a finished run.
+
+    The folder loses its name in one step: a run that starts after a kill finds all of it or nothing.
+    """
+    finished = folder.with_name(f"{folder.name}.finished")
+    shutil.rmtree(finished, ignore_errors=True)  # what a killed run left
+    folder.replace(finished)
+    shutil.rmtree(finished, ignore_errors=True)
+
+
 def step_of(checkpoint: Path) -> int:
     """The optimiser step after which a checkpoint was taken."""
     return int(checkpoint.name.rpartition("-")[2])

@@ -90,3 +90,21 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypa
     checkpoints.read_weights(checkpoint, model)
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, before[name]), name
+
+
+def test_progress_is_never_half_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    progress = tmp_path / "digest"
+    (progress / "examples").mkdir(parents=True)
+
+    def killed(path: Path, **_: Any) -> None:
+        if path.exists():
+            assert not progress.exists(), "the next run would find a part of it"
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        checkpoints.remove_progress(progress)
+    assert list(tmp_path.iterdir())
+    (progress / "examples").mkdir(parents=True)
+    checkpoints.remove_progress(progress)
+    assert not list(tmp_path.iterdir()), "also what the killed run left"
