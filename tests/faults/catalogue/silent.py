@@ -109,8 +109,8 @@ SILENT = (
         "answer-quoted",
         "a block that the judge quotes replaces its own",
         "pathfinder/judge/parsing.py",
-        "    if not _is_quoted(visible, mentions[at].start()):\n        return False\n",
-        "    return False\n",
+        "    if _is_quoted(visible, mentions[at].start()):\n",
+        "    if False:\n",
         SHAPE,
     ),
     Fault(
