@@ -1,6 +1,6 @@
 """Scripted answers of the judge, the critics and the policy to the problems of ``records``: sums, one term a step.
 
-The judge checks the sum of a step; one answer in ten has no scores at first, and some hold scores in their thoughts.
+The judge checks the sum of a step; one answer in twenty has no scores at first, and some hold scores in their thoughts.
 The policy adds the next term; some of its steps are wrong, empty, endless or without a separator.
 """
 
@@ -32,7 +32,7 @@ def chat_answer(turns: Sequence[dict[str, Any]], seed: int) -> str:
         return json.dumps({"validity": validity, "redundancy": [-1] * len(steps)})
     step = text.rpartition("<current_step>")[2].partition("</current_step>")[0]
     draw = _draw(text, seed)
-    if draw < 26:
+    if draw < 13:
         return "<think>\nThe step\n</think>\n\nI cannot decide this."
     is_right = _is_right(step)
     thoughts = "Score A: 0\nWait, let me check again.\n" if draw < 80 else ""
