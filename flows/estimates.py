@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from pathfinder.bench_rows import SIZES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
 from pathfinder.core.runs import parse_run
@@ -36,14 +37,6 @@ PRM800K_RECORDS = 800_000
 BOTH_PASSES = {"processbench": 5.5e6, "prmbench": 7.2e6}
 FIRST_PASS = {"processbench": 5.2e6, "prmbench": 6.2e6}
 """Tokens of a whole benchmark as trees."""
-SEARCH_PROBLEMS = {
-    "aime24": 30,
-    "amc23": 40,
-    "math": 500,
-    "olympiadbench": 200,
-    "college_math": 200,
-    "minerva_math": 272,
-}
 ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
 """Assumed rounds of a search, tokens of a step, of its label prompts, and of a whole solution."""
 CRITIC_READS, CRITIC_WRITES = 1500, 1000
@@ -173,7 +166,7 @@ def _scoring(params: Params, device: Device, shape: Shape, benchmark: str, kind:
 
 
 def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[str, int]) -> list[Estimate]:
-    search, sizes = params.search, [SEARCH_PROBLEMS[name] for name in params.search.sets]
+    search, sizes = params.search, [SIZES["search"][name] for name in params.search.sets]
     problems = sum(min(size, search.limit or size) for size in sizes)
     drawn = problems * min(ROUNDS, search.max_rounds) * search.n * STEP_TOKENS
     sampled = problems * search.n * SOLUTION_TOKENS

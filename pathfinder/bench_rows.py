@@ -24,7 +24,7 @@ ALL = "all"
 _TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
 _WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
 """The column of ``ALL`` in the paper's tables."""
-_SIZES: dict[str, dict[str, int]] = {
+SIZES: dict[str, dict[str, int]] = {
     "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
     "prmbench": {ALL: 6216},
     "search": {
@@ -132,7 +132,7 @@ def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper)
     published = dict(zip(table.columns, theirs.values, strict=True)) if theirs else {}
     for one in found:
         value = published.get(_WHOLE[benchmark] if one.subset == ALL else one.subset)
-        sizes = _SIZES[benchmark]
+        sizes = SIZES[benchmark]
         wanted = sizes if one.subset == ALL or benchmark == "prmbench" else {one.subset: sizes.get(one.subset, 0)}
         note = ""
         if value is None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import typer
 
-from pathfinder.core.io import DataError, atomic_file, write_json
+from pathfinder.core.io import DataError, write_bytes, write_json
 from pathfinder.core.text import errors_without_traceback
 
 SETTING: dict[str, Any] = {
@@ -124,8 +125,9 @@ def scores_of(campaign: Campaign, first: int) -> npt.NDArray[np.float64]:
         chosen = campaign.steps[first : first + _TOGETHER]
         gradients = [output_gradient(learner.network, learner.prompter, step) for step in chosen]
         found = np.stack(unroll(learner, campaign.trajectory, gradients, campaign.records))
-        with atomic_file(path) as temporary, temporary.open("wb") as handle:
-            np.save(handle, found, allow_pickle=False)
+        content = BytesIO()  # np.save to a file does not notice a full disk
+        np.save(content, found, allow_pickle=False)
+        write_bytes(path, content.getvalue())
     scores: npt.NDArray[np.float64] = np.load(path, allow_pickle=False)
     return scores
 

@@ -91,7 +91,7 @@ def rows_of(document: Document, content: bytes) -> tuple[list[Any] | None, bool]
         return None, True
     try:
         if document.container == "yaml":
-            return _yaml_rows(text), is_odd
+            return [yaml.safe_load(text)], is_odd
         if document.container == "object":
             return [_strict(text)], is_odd
         if text.lstrip(" \t\r\n").startswith("["):
@@ -126,10 +126,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(dict(pairs)) < len(pairs):
         raise ValueError("a key twice")
     return dict(pairs)
-
-
-def _yaml_rows(text: str) -> list[Any]:
-    return [yaml.load(text, Loader=yaml.CSafeLoader)]
 
 
 def _view_problem(view: View, expected: View | None) -> str:
