@@ -12,6 +12,7 @@ from pathfinder.core.io import DataError, read_json
 from pathfinder.lineage.hub.client import card_figures, read_card
 from pathfinder.lineage.hub.folder import CARD, Repository
 from pathfinder.lineage.verbs.pointers import value_at
+from pathfinder.lineage.verbs.show import counted
 
 WEIGHTS = ".safetensors"
 ALLOWED = {
@@ -90,7 +91,7 @@ def weights_open(repository: Repository) -> str:
             raise DataError(f"{path}: not a complete safetensors file ({error}); train the model again") from error
     if not tensors:
         raise DataError(f"{repository.folder}: has no weights; train the model again")
-    return f"{tensors} tensors in {len(files)} safetensors file{'s' * (len(files) > 1)}"
+    return f"{counted(tensors, 'tensor')} in {counted(len(files), 'safetensors file')}"
 
 
 def figures_are_traced(repository: Repository, root: Path) -> str:
