@@ -34,6 +34,9 @@ _SLEEP = """\
         import os, time
         Path("pid.txt").write_text(f"{os.getpid()}\\n")
         time.sleep(900)
+    if card_s := yaml.safe_load(Path("params.yaml").read_text())["train"].get("card_s"):
+        import time
+        time.sleep(card_s)
 """
 
 
