@@ -1,4 +1,4 @@
-"""``dvc.lock`` around a run: drop stages that the cache lacks, sort the others, and explain what differs from git.
+"""``dvc.lock`` around a run: drop stages that are not in the cache, sort the others, and explain what differs from git.
 
 ``dvc.lock`` describes the results in the workspace, so a run rewrites it. On another kind of processor the same inputs
 can give other bytes (``pathfinder.core.kernels``). Then the run says where, and whether the figures still agree with
@@ -42,7 +42,7 @@ def sort_lock(root: Path) -> None:
 
 
 def drop_absent(root: Path, names: set[str]) -> list[str]:
-    """Remove from dvc.lock the stages of ``names`` that have an out which the cache lacks; returns their names.
+    """Remove from dvc.lock the stages of ``names`` with an out that the cache does not have; returns their names.
 
     DVC restores only the outs that dvc.lock names. Without an entry it takes what the run cache has for the inputs, so
     that a clone restores a published run whose bytes differ from the committed lock.

@@ -127,7 +127,7 @@ def notify(
             notices.silence(client)
         else:
             notices.notify(client, targets.target(target))
-    print("nobody is told any more" if off else "the server tells of runs: the automations `pathfinder notices: …`")
+    print("notices are off" if off else "the server sends notices: the automations `pathfinder notices: …`")
 
 
 @app.command()

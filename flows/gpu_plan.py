@@ -1,4 +1,4 @@
-"""What a profile needs on a machine with GPUs: memory, main memory, disk, hours, tokens and cost, stage by stage."""
+"""The needs of a profile on a machine with GPUs: memory, main memory, disk, hours, tokens and cost, stage by stage."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Of all stages whose hours do not depend on a foreign server."""
+        """The hours of all stages that do not depend on a foreign server."""
         return sum(each.hours or 0.0 for each in self.estimates)
 
     @property

@@ -65,7 +65,7 @@ def opened(root: Path, address: str, folder: str = "") -> Store:
 
 
 def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
-    """Send what the store of published evidence lacks, by key; the name of a file determines its content."""
+    """Send the evidence that the store does not have yet, by key; the name of a file determines its content."""
     known = {key for kind in sorted({key.partition("/")[0] for key in evidence}) for key in store.keys(f"{kind}/")}
     for key, content in evidence.items():
         if key not in known:

@@ -92,7 +92,7 @@ class Assets:
                 yield from (self._asset(*pair) for pair in outs or [(path, md5)])
 
     def _about(self, stage: Locked, path: str, md5: str) -> dict[str, Any]:
-        """What the event says about an output; without its size, files and rows where these are not known."""
+        """The payload of an output's event; size, files and rows are left out if they are not known."""
         size, files = stage.sizes.get(path, (None, None))
         counts = {"size": size, "files": files, "rows": dict(rows_of(self._root / path))}
         known = {name: value for name, value in counts.items() if value}

@@ -25,7 +25,7 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
     """Set a run to Crashed and send its event, unless its worker did so, someone canceled it, or the server is away.
 
     ``root`` is the folder of the run, ``api`` the address of the server with the ``headers`` that it demands, and
-    ``process`` describes what was killed. What the server refuses is left to the next run.
+    ``process`` describes what was killed. If the server refuses, the next run reports it.
     """
     time.sleep(_WORKER_S)
     with httpx.Client(base_url=api, headers=headers, timeout=10) as http, contextlib.suppress(httpx.HTTPError):

@@ -1,4 +1,4 @@
-"""What people are told of a run that failed: the stage, its last lines, and what to do."""
+"""The message about a run that failed: the stage, its last lines, and what to do."""
 
 from __future__ import annotations
 

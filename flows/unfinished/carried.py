@@ -98,6 +98,6 @@ def _versions(home: Path) -> set[tuple[Path, int]]:
     """The files below each folder in ``home`` with the times of their last change in nanoseconds."""
     found = set()
     for path in home.glob("*/**/*"):
-        with contextlib.suppress(FileNotFoundError):  # a stage replaces its files meanwhile
+        with contextlib.suppress(FileNotFoundError):  # a running stage replaces its files
             found.add((path, path.stat().st_mtime_ns))
     return found

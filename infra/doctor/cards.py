@@ -1,4 +1,4 @@
-"""What the stages need on an NVIDIA card: driver, CUDA build of PyTorch, C compiler, Python headers, vLLM."""
+"""Check the needs of the stages on an NVIDIA card: driver, CUDA build of PyTorch, C compiler, Python headers, vLLM."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def vllm_finding() -> Finding:
 
 
 def findings() -> list[Finding]:
-    """What a machine with a card needs; one line without remedy for a machine without one."""
+    """The checks of a machine with a card; one line without a remedy for a machine without a card."""
     found = cards()
     if not found:
         return [Finding("card", "no NVIDIA card, so the profiles for the CPU run here")]

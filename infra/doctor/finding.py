@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was checked, what was found, and what to do; ``remedy`` is "" if nothing is wrong."""
+    """A check, its result and its remedy; ``remedy`` is "" if nothing is wrong."""
 
     what: str
     found: str

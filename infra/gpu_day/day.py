@@ -41,7 +41,7 @@ class Day:
 
 @dataclass(slots=True)
 class Report:
-    """What a part found: ``figures`` as (what, value) in words, and ``problems`` that make the part a failure."""
+    """The result of a part: ``figures`` as (what, value) in words, and ``problems`` that make the part a failure."""
 
     figures: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -26,7 +26,7 @@ from pathfinder.sources.catalogue import Fetched, fetch_source
 
 PROFILE = "one-gpu-24"
 JUDGE = {"location": "Qwen/Qwen2.5-1.5B-Instruct", "revision": "main", "files": {}}
-"""A judge that fits beside everything else and starts in a minute."""
+"""A judge that leaves room for everything else and starts in a minute."""
 _PHASE = "prm800k/data/phase1_train.jsonl"
 _SOURCES = ("prm800k", "processbench", "prmbench", "mistral", "search", "models/base", "models/judge")
 _UNUSED = ("mistral", "search")

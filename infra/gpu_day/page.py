@@ -1,4 +1,4 @@
-"""docs/gpu.md: what was measured on a card, or that nothing was."""
+"""Writes docs/gpu.md: the measurements on a card, or a note that there are none."""
 
 from __future__ import annotations
 

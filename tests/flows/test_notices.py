@@ -235,7 +235,7 @@ def test_a_receiver_that_is_away_changes_nothing(told: Told) -> None:
     output = told.project.reproduce(code=1)
     assert "failed or not started: numbers" in output
     assert "127.0.0.1:9" not in output
-    assert "nobody is told" in told.project.run(*OFF)
+    assert "notices are off" in told.project.run(*OFF)
     left = {item["name"] for item in told.post("automations/filter", {})}
     assert left == {"pathfinder runs: lost", "pathfinder runs: canceled"}
 

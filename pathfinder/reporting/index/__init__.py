@@ -1,1 +1,1 @@
-"""The index of records: what became of every upstream line and rated step, and what depends on it."""
+"""The index of records: the fate of every upstream line and rated step, and what depends on it."""

@@ -1,4 +1,4 @@
-"""Writes the index: what became of every upstream line and rated step, which runs used it, and every decision.
+"""Writes the index: the fate of every upstream line and rated step, which runs used it, and every decision.
 
 Reads   artifacts/raw/{manifest.json,prmbench}, artifacts/{steps,labels,clean,train,used,predictions},
         artifacts/decisions.parquet; params: runs, baselines, critics, mixes, build.seed
