@@ -135,11 +135,7 @@ rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substi
 	@python -m tests.rehearsal
 
 faults: $(DEV_STAMP)  ## put every fixed fault back and see its test fail, then run under random faults
-	@python -m tests.faults
-	@python -m tests.faults.syscalls
-	@python -m tests.faults.gameday
-	@OMP_NUM_THREADS=1 python -m pytest -q -m faults tests/faults/test_store.py
-	@python -m tests.faults.kills
+	@python -m tests.faults.all
 
 mutate: $(DEV_STAMP)  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
 	@nice python -m tests.mutation

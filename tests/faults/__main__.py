@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tests.faults import results
 from tests.faults.catalogue import GROUPS
 from tests.faults.planting import Fault, Planted, check, plant_all
 from tests.rehearsal.clone import clone
@@ -27,6 +28,7 @@ def main() -> None:
     parser.add_argument("--list", action="store_true", help="show the faults and their tests, and stop")
     parser.add_argument("--lanes", type=int, default=2, help="clones side by side (default: 2)")
     parser.add_argument("--committed", action="store_true", help="leave uncommitted changes out")
+    results.add_option(parser)
     given = parser.parse_args()
     chosen = list(select(given.names))
     if not chosen:
@@ -36,7 +38,7 @@ def main() -> None:
             print(f"{fault.key:<20} {fault.words}\n{'':<20} {fault.test}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the clones are removed
-    sys.exit(run(chosen, given.lanes, given.committed))
+    sys.exit(run(chosen, given.lanes, given.committed, given.result))
 
 
 def select(names: Sequence[str]) -> Iterator[Fault]:
@@ -47,8 +49,8 @@ def select(names: Sequence[str]) -> Iterator[Fault]:
                 yield fault
 
 
-def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False) -> int:
-    """Put ``faults`` back and show what happened; returns the number of those that went unnoticed, at most 1."""
+def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False, result: Path | None = None) -> int:
+    """Put ``faults`` back and show what happened; returns 1 if one of them went unnoticed, otherwise 0."""
     start, done = time.monotonic(), 0
     base = Path(tempfile.mkdtemp(prefix="faults-"))
 
@@ -74,10 +76,30 @@ def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False) -> int
     print()
     for one in planted:
         print(_line(one))
-    unnoticed = [one.fault.key for one in planted if one.problem]
-    said = f"unnoticed: {', '.join(unnoticed)}" if unnoticed else "each was noticed by its test"
-    print(f"\n{len(planted)} faults put back in {time.monotonic() - start:.0f} s; {said}")
+    unnoticed = [one for one in planted if one.problem]
+    seconds = time.monotonic() - start
+    said = (
+        f"unnoticed: {', '.join(one.fault.key for one in unnoticed)}" if unnoticed else "each was noticed by its test"
+    )
+    print(f"\n{len(planted)} faults put back in {seconds:.0f} s; {said}")
+    results.keep(result, results.Result("planted", len(planted), len(unnoticed), seconds, page_text(planted, seconds)))
     return int(bool(unnoticed))
+
+
+def page_text(planted: Sequence[Planted], seconds: float) -> str:
+    """What docs/reliability.md says of the faults that were put back."""
+    by_fault = {id(one.fault): one for one in planted}
+    lines = [
+        f"{len(planted)} faults were put back one at a time on {time.strftime('%Y-%m-%d')}, in {seconds:,.0f} s.",
+        "",
+        "| group | faults | noticed by their tests |",
+        "| --- | --- | --- |",
+    ]
+    for group, faults in GROUPS.items():
+        if tried := [by_fault[id(fault)] for fault in faults if id(fault) in by_fault]:
+            lines.append(f"| {group} | {len(tried)} | {sum(not one.problem for one in tried)} |")
+    lines += [f"\nNot noticed: {one.fault.key} ({one.problem})." for one in planted if one.problem]
+    return "\n".join(lines)
 
 
 def _line(planted: Planted) -> str:

@@ -184,14 +184,16 @@ def age(folder: Path) -> None:
             os.utime(Path(base, name), (then, then), follow_symlinks=False)
 
 
-def table(trials: Sequence[Trial], key: Callable[[Trial], str] = lambda trial: trial.fault.kind) -> str:
-    """How the faults that hit ended, per ``key``, as a Markdown table."""
+def table(
+    trials: Sequence[Trial], head: str = "fault", key: Callable[[Trial], str] = lambda trial: trial.fault.kind
+) -> str:
+    """How the faults that hit ended, per ``key``, as a Markdown table whose first column is called ``head``."""
     hit = [trial for trial in trials if trial.hit]
     counts: dict[str, Counter[str]] = {}
     for trial in hit:
         counts.setdefault(key(trial), Counter())[trial.outcome] += 1
     order = sorted(counts, key=lambda name: (KINDS.index(name) if name in KINDS else 0, name))
     rows = [(name, counts[name]) for name in order] + [("all", sum(counts.values(), Counter()))]
-    lines = [f"| fault | hit | {' | '.join(OUTCOMES)} |", "| --- " * (2 + len(OUTCOMES)) + "|"]
+    lines = [f"| {head} | hit | {' | '.join(OUTCOMES)} |", "| --- " * (2 + len(OUTCOMES)) + "|"]
     lines += [f"| {name} | {found.total()} | {' | '.join(str(found[o]) for o in OUTCOMES)} |" for name, found in rows]
     return "\n".join(lines)

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.faults import results
 from tests.faults.campaign import Task, Trial, age, applies, differing, digests, last_line, table, told
 from tests.faults.shim import library
 from tests.faults.shim.forks import Fault, Forks
@@ -36,12 +37,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="decides faults and calls")
     parser.add_argument("--first", type=int, default=1, help="number of the first pass (default: 1)")
     parser.add_argument("--only", type=int, help="repeat this pass of the seed only")
+    results.add_option(parser)
     given = parser.parse_args()
     if why := library.missing():
         parser.exit(1, f"{why}\n")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the table is printed
     first, faults = (given.only, 1) if given.only else (given.first, given.faults)
-    sys.exit(int(any(trial.problems for trial in campaign(faults, given.seed, first))))
+    start = time.monotonic()
+    trials = campaign(faults, given.seed, first)
+    seconds, wrong = time.monotonic() - start, [trial for trial in trials if trial.problems]
+    text = f"Measured on {time.strftime('%Y-%m-%d')} with seed {given.seed}, in {seconds:,.0f} s:\n\n{table(trials)}\n"
+    for trial in wrong:
+        text += f"\n- {trial.task}: {trial.fault.kind} at call {trial.fault.at}: {'; '.join(trial.problems)}"
+    hit = sum(trial.hit for trial in trials)
+    results.keep(given.result, results.Result("gameday", hit, len(wrong), seconds, text))
+    sys.exit(int(bool(wrong)))
 
 
 def campaign(faults: int, seed: int, first: int = 1) -> list[Trial]:
@@ -55,7 +65,8 @@ def campaign(faults: int, seed: int, first: int = 1) -> list[Trial]:
             while sum(trial.hit for trial in trials) < faults:
                 trials += one_pass(forks, tasks, Path(scratch), random.Random(f"{seed} {number}"), number)
                 hit, wrong = sum(trial.hit for trial in trials), sum(bool(trial.problems) for trial in trials)
-                print(f"pass {number}: {hit} faults, {wrong} wrong, {time.monotonic() - start:.0f} s", flush=True)
+                said = f"pass {number}, {wrong} wrong, {time.monotonic() - start:.0f} s"
+                print(f"[{hit}/{faults}] {said}", flush=True)
                 number += 1
         finally:
             print(f"\n{table(trials)}\n\nseed {seed}, {number - first} passes, {time.monotonic() - start:.0f} s")

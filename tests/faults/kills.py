@@ -19,7 +19,7 @@ from pathlib import Path
 
 from flows import server
 from pathfinder.core.text import errors_without_traceback
-from tests.faults import ledger
+from tests.faults import ledger, results
 from tests.faults.store import faulty_store
 from tests.faults.trial import KINDS, Trial, World, run, undisturbed
 
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--log", type=Path, help="append each trial to this file (JSON lines)")
     parser.add_argument("--table", type=Path, metavar="LOG", help="show the table of such a file, and stop")
     parser.add_argument("--write", action="store_true", help="with --table: write it to docs/reliability.md")
+    results.add_option(parser)
     given = parser.parse_args()
     if given.table:
         with errors_without_traceback():
@@ -42,11 +43,14 @@ def main() -> None:
         return
     numbers = [given.only] if given.only else range(given.first, given.first + given.runs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this process
-    sys.exit(campaign(given.seed, numbers, (given.kind,) if given.kind else KINDS, given.log))
+    trials = campaign(given.seed, numbers, (given.kind,) if given.kind else KINDS, given.log)
+    found = ledger.result({(given.seed, trial.number): trial for trial in trials})
+    results.keep(given.result, found)
+    sys.exit(int(bool(found.wrong)))
 
 
-def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, log: Path | None = None) -> int:
-    """Run the trials, append each to ``log``, and show what happened; returns 1 if something is wrong, otherwise 0."""
+def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, log: Path | None = None) -> list[Trial]:
+    """Run the trials, append each to ``log``, and show what happened."""
     start = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     trials: list[Trial] = []
@@ -65,13 +69,13 @@ def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, 
         server.stop(folder, "server")
         shutil.rmtree(folder, ignore_errors=True)
         print(f"\n{ledger.table(trials)}\n\nseed {seed}, {time.monotonic() - start:.0f} s", flush=True)
-    return int(any(trial.problems for trial in trials))
+    return trials
 
 
 def _show(log: Path, write: bool) -> None:
     trials = ledger.read(log)
     if write:
-        ledger.write_page(trials)
+        results.write_page([ledger.result(trials)])
     print(ledger.summary(trials), end="")
 
 

@@ -7,12 +7,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from infra.readme import between
-from pathfinder.core.io import DataError, write_text
+from pathfinder.core.io import DataError
+from tests.faults.results import Result
 from tests.faults.trial import KINDS, Trial
-
-PAGE = Path(__file__).parents[2] / "docs/reliability.md"
-_START, _END = "<!-- kills -->\n", "<!-- /kills -->\n"
 
 
 def append(path: Path, seed: int, trial: Trial) -> None:
@@ -70,9 +67,11 @@ def summary(trials: dict[tuple[int, int], Trial]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_page(trials: dict[tuple[int, int], Trial], page: Path = PAGE) -> None:
-    """Put the summary between the marks of the page; raises ``DataError`` if it has none."""
-    write_text(page, between(page.read_text(encoding="utf-8"), _START, summary(trials), _END, page))
+def result(trials: dict[tuple[int, int], Trial]) -> Result:
+    """The trials as the result of the part ``kills``."""
+    wrong = sum(bool(trial.problems) for trial in trials.values())
+    seconds = sum(trial.seconds for trial in trials.values())
+    return Result("kills", len(trials), wrong, seconds, summary(trials))
 
 
 def _counts(trials: list[Trial]) -> list[int]:

@@ -7,7 +7,9 @@ fault, or if it passes with it.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-_LIMIT_S, _SHOWN_EVERY_S = 600, 15
+_LIMIT_S, _SHOWN_EVERY_S, _END_S = 600, 15, 40
 _LOG = "faults.txt"
 _SKIPPED = -2
+_stopped = threading.Event()
+"""Whether this process was told to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,11 @@ def plant_all(
         return planted
 
     with ThreadPoolExecutor(len(clones)) as pool:
-        return list(pool.map(one, faults))
+        try:
+            return list(pool.map(one, faults))
+        except BaseException:
+            _stopped.set()  # the tests that run end first, then the pool
+            raise
 
 
 def plant(fault: Fault, clone: Path) -> Planted:
@@ -113,21 +121,33 @@ def _status(clone: Path, tests: Sequence[str], on_wait: Callable[[str], None] = 
         process = subprocess.Popen(command, cwd=clone, env=_environment(clone), stdout=output, stderr=output)
     try:
         while not _ended(process):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or _stopped.is_set():
                 return -1
             on_wait("".join(_last_lines(clone, 1)))
     finally:
-        process.kill()
-        process.wait()
+        _end(process)
     printed = log.read_bytes()[start:]
     return _SKIPPED if process.returncode == 0 and b" passed" not in printed else process.returncode
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the process ended within 15 seconds."""
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_SHOWN_EVERY_S)
+    """Whether the process ended within 15 seconds, or until this process is told to end."""
+    for _ in range(_SHOWN_EVERY_S):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(1)
+        if process.returncode is not None or _stopped.is_set():
+            break
     return process.returncode is not None
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Interrupt pytest, whose tests then end what they have started; kill it if that takes long."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_END_S)
+    process.kill()
+    process.wait()
 
 
 def _last_lines(clone: Path, count: int) -> list[str]:

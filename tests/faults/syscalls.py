@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from tests.faults import results
 from tests.faults.campaign import Trial, disturb, faults_of, table, undisturbed
 from tests.faults.shim import library
 from tests.faults.shim.forks import Fault, Forks
@@ -39,12 +41,21 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="decides the choice")
     parser.add_argument("--kind", choices=library.KINDS[1:], action="append", help="only these kinds of fault")
     parser.add_argument("--only", help="one fault, for example '12:bad disk'")
+    results.add_option(parser)
     given = parser.parse_args()
     if why := library.missing():
         parser.exit(1, f"{why}\n")
     only = Fault(int(given.only.partition(":")[0]), given.only.partition(":")[2]) if given.only else None
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the scratch folders are removed
+    start = time.monotonic()
     trials = campaign(given.tasks or list(TASKS), given.sample, given.seed, given.kind or library.KINDS[1:], only)
-    sys.exit(int(any(trial.problems for trial in trials)))
+    wrong, seconds = sum(bool(trial.problems) for trial in trials), time.monotonic() - start
+    chosen = f"{given.sample} faults per writer, seed {given.seed}" if given.sample else "every call with every kind"
+    text = f"Measured on {time.strftime('%Y-%m-%d')}, {chosen}, in {seconds:,.0f} s:\n\n"
+    text += table(trials, "writer", lambda trial: trial.task)
+    hit = sum(trial.hit for trial in trials)
+    results.keep(given.result, results.Result("calls", hit, wrong, seconds, text))
+    sys.exit(int(bool(wrong)))
 
 
 def campaign(
@@ -54,11 +65,12 @@ def campaign(
     start, trials, kinds = time.monotonic(), list[Trial](), tuple(kinds)
     modules = sorted({TASKS[name] for name in tasks})
     with tempfile.TemporaryDirectory(prefix="syscalls-") as folder, Forks(modules) as forks:
-        for name in tasks:
+        for number, name in enumerate(tasks, start=1):
             found = _task(forks, name, Path(folder), sample, random.Random(f"{seed} {name}"), kinds, only)
             trials += found
             wrong = [trial for trial in found if trial.problems]
-            print(f"{name}: {len(found)} faults, {len(wrong)} wrong, {time.monotonic() - start:.0f} s", flush=True)
+            said = f"{name}: {len(found)} faults, {len(wrong)} wrong, {time.monotonic() - start:.0f} s"
+            print(f"[{number}/{len(tasks)}] {said}", flush=True)
     print(f"\n{table(trials)}\n\nseed {seed}, {time.monotonic() - start:.0f} s", flush=True)
     return trials
 

@@ -15,7 +15,7 @@ import pytest
 
 from pathfinder.core.io import DataError
 from tests.conftest import is_left_out
-from tests.faults import ledger
+from tests.faults import ledger, results
 from tests.faults.__main__ import run, select
 from tests.faults.catalogue import GROUPS
 from tests.faults.ledger import table
@@ -104,7 +104,7 @@ def test_a_ledger_adds_up_pieces_and_counts_a_repeated_trial_once(tmp_path: Path
     assert "Run 2 of seed 7 (disk full): stuck." in ledger.summary(ledger.read(log))
     ledger.append(log, 7, replace(wrong, ended=0, problems=[]))
     page.write_text("before\n<!-- kills -->\nold\n<!-- /kills -->\nafter\n")
-    ledger.write_page(ledger.read(log), page)
+    results.write_page([ledger.result(ledger.read(log))], page)
     text = page.read_text()
     assert [number for _, number in ledger.read(log)] == [1, 2]
     assert "| all | 2 | 2 | 1 | 1 | 0 | 0 |" in text

@@ -27,7 +27,7 @@ from tests.flows.watch import soon, working_in
 
 LIMIT_S = 420.0
 """A run that takes longer is stuck. On a busy machine a run takes a minute, and a push is tried for four."""
-_SETTLE_S = 120.0
+_SETTLE_S, _END_S = 120.0, 40.0
 _RESUMES = 3
 _TRACEBACK, _AROUND, _SHOWN = "Traceback (most recent call last)", 5, 60
 KINDS = ("flow", "guardian", "stage", "dvc", "server", "store killed", "store refuses", "disk full")
@@ -141,6 +141,11 @@ def _finish(process: subprocess.Popen[str], lines: list[str]) -> int | None:
     finally:
         stuck = not killer.is_alive()
         killer.cancel()
+        if process.poll() is None:  # this process was told to end, and the run ends what it has started
+            process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=_END_S)
+            process.kill()
     return None if stuck else process.returncode
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from fnmatch import fnmatchcase
 
+from tests.faults import results
+from tests.faults.inputs.answers import Answers
 from tests.faults.inputs.answers import run as run_answers
 from tests.faults.inputs.campaign import FORMATS, run, table
 
@@ -16,9 +19,19 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["*"], help="formats or patterns (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="decides places and rows (default: 1)")
     parser.add_argument("--answers", type=int, default=0, help="read this many random answers of a judge instead")
+    results.add_option(parser)
     given = parser.parse_args()
+    start, today = time.monotonic(), time.strftime("%Y-%m-%d")
     if given.answers:
-        sys.exit(show_answers(given.answers, given.seed))
+        answers = run_answers(given.answers, given.seed)
+        print(f"seed {given.seed}\n\n{answers_text(answers)}")
+        print("\n".join(answers.problems))
+        seconds, said = time.monotonic() - start, f"Measured on {today} with seed {given.seed}"
+        text = f"{said}, in {seconds:.0f} s:\n\n{answers_text(answers)}"
+        results.keep(
+            given.result, results.Result("answers", given.answers, len(answers.problems), seconds, text, today)
+        )
+        sys.exit(bool(answers.problems))
     chosen = [one for one in FORMATS if any(fnmatchcase(one.name, name) for name in given.names)]
     if not chosen:
         parser.error(f"no format matches; there are {', '.join(one.name for one in FORMATS)}")
@@ -26,18 +39,19 @@ def main() -> None:
     print(f"seed {given.seed}\n\n{table(tallies)}")
     problems = [problem for tally in tallies for problem in tally.problems]
     print("\n".join(problems))
+    seconds, documents = time.monotonic() - start, sum(tally.outcomes.total() for tally in tallies)
+    text = f"Measured on {today} with seed {given.seed}, in {seconds:.0f} s:\n\n{table(tallies)}"
+    results.keep(given.result, results.Result("inputs", documents, len(problems), seconds, text, today))
     sys.exit(bool(problems))
 
 
-def show_answers(count: int, seed: int) -> bool:
-    """Read random answers and show what became of them; returns whether one was wrong."""
-    found = run_answers(count, seed)
-    print(f"seed {seed}\n\n| answers | scores | a reason |\n| --- | --- | --- |")
+def answers_text(found: Answers) -> str:
+    """What became of random answers, as a Markdown table and a sentence."""
+    lines = ["| answers | read as scores | refused with a reason |", "| --- | --- | --- |"]
     for kind in sorted(found.read | found.refused):
-        print(f"| {kind} | {found.read[kind]:,} | {found.refused[kind]:,} |")
-    print(f"\n{len(found.problems)} wrong; the slowest took {1000 * found.longest_s:.1f} ms of processor time")
-    print("\n".join(found.problems))
-    return bool(found.problems)
+        lines.append(f"| {kind} | {found.read[kind]:,} | {found.refused[kind]:,} |")
+    said = f"{len(found.problems)} wrong; the slowest took {1000 * found.longest_s:.1f} ms of processor time"
+    return "\n".join([*lines, "", said])
 
 
 if __name__ == "__main__":

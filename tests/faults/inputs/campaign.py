@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from tests.faults.inputs import benchmarks, given, records, settings, upstream
+from tests.faults.inputs import benchmarks, given, outputs, records, settings, upstream
 from tests.faults.inputs.binaries import BINARIES, Binary, damaged, judge_binary
 from tests.faults.inputs.documents import Document
 from tests.faults.inputs.judgement import Verdict, judge
@@ -39,6 +39,8 @@ DOCUMENTS: tuple[Document, ...] = (
     records.ENVELOPE,
     records.LEDGER_FILE,
     records.LISTING,
+    *outputs.METRICS,
+    outputs.RESULTS,
 )
 
 FORMATS: tuple[Document | Binary, ...] = (*DOCUMENTS, *BINARIES)
