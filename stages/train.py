@@ -22,7 +22,7 @@ import transformers
 from accelerate import PartialState
 
 from pathfinder.core import io, mixes, records
-from pathfinder.core.hub import read_hub_model
+from pathfinder.core.hub import HubModel, read_hub_model
 from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
@@ -31,6 +31,7 @@ from pathfinder.provenance.identity import code_digest
 from pathfinder.provenance.record import note
 from pathfinder.provenance.stage import stage
 from pathfinder.training import outcome, stored, trainer
+from pathfinder.training.card import Learnt, deciding
 from pathfinder.training.checkpoints import remove_progress
 from pathfinder.training.examples import read_examples
 from pathfinder.training.network import gathered_network, load_network, positions
@@ -77,7 +78,8 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     processes = PartialState(cpu=model.device() == "cpu")  # joins the group of the launcher, if there is one
     is_first = processes.is_main_process
     base = folders.resolve(BASE)
-    progress = PROGRESS / _identity(run, settings, [share, mix_seed])
+    learnt = Learnt(run, _base_model(), io.sha256_file(TRAIN), share, mix_seed)
+    progress = PROGRESS / _identity(learnt, settings)
     tokenizer = tokens.load_tokenizer(base)
     prompter = Prompter(tokenizer, VARIANTS[run.variant])
     sets, about = stored.prepared(
@@ -97,7 +99,8 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     if is_first:
         figures = outcome.figures(learn, test, fitted.rows) | about
         figures["test_labels"] = held_out
-        outcome.save_model(network, tokenizer, prompter, settings, added, Path("models") / run.name)
+        target, sources = Path("models") / run.name, about["sources"]
+        outcome.save_model(network, tokenizer, prompter, settings, added, target, learnt, sources)
         io.write_parquet(USED / f"{run.name}.parquet", outcome.uses(learn, trainer.plan_of(learn, settings), left_out))
         io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
         io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
@@ -141,20 +144,23 @@ def _examples(
     return {"learn": learn, "test": test}, about
 
 
-def _identity(run: Run, settings: Train, mix: list[float]) -> str:
+def _base_model() -> HubModel | dict[str, str]:
+    """The repository of the base model, or the sha256 of its files by name."""
+    pointer = read_hub_model(BASE)
+    return pointer or {path.name: io.sha256_file(path) for path in sorted(BASE.iterdir()) if path.is_file()}
+
+
+def _identity(learnt: Learnt, settings: Train) -> str:
     """Digest of everything that determines the weights: data, base, parameters, code and library versions.
 
     The processes and the checkpoints do not: a run may continue with another number of processes.
     """
-    pointer = read_hub_model(BASE)
     return io.digest_of(
         {
-            "run": run.name,
-            "settings": settings.model_dump(exclude={"launch", "save_every", "checkpoint_gib"}),
-            "data": [io.sha256_file(TRAIN), *mix],
-            "base": asdict(pointer)
-            if pointer
-            else {p.name: io.sha256_file(p) for p in sorted(BASE.iterdir()) if p.is_file()},
+            "run": learnt.run.name,
+            "settings": deciding(settings),
+            "data": [learnt.data, learnt.share, learnt.mix_seed],
+            "base": asdict(learnt.base) if isinstance(learnt.base, HubModel) else learnt.base,
             "code": code_digest("train"),
             "versions": [torch.__version__, transformers.__version__],
         }

@@ -1,7 +1,8 @@
 """The OpenSSF signature of a model folder, which the ``model_signing`` package verifies.
 
 It is a Sigstore bundle with a DSSE envelope around an in-toto statement that names every file of the folder and its
-sha256. It is kept next to the record of the run that made the model: a file in the folder would change the out.
+sha256, except the card: publishing replaces it by a card with results. The bundle is kept next to the record of the run
+that made the model: a file in the folder would change the out.
 Format: https://github.com/ossf/model-signing-spec
 """
 
@@ -28,6 +29,8 @@ from pathfinder.provenance.statement import PAYLOAD_TYPE, STATEMENT
 
 MODELS = "models/"
 """The folder of the outs that are models."""
+CARD = "README.md"
+"""The card in the folder of a model."""
 MODEL_SIGNATURE = ".sig"
 """Ending of the signature; the rest of its name is that of the record."""
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -109,14 +112,21 @@ def verify_model(content: bytes, path: str, files: Mapping[str, str], keys: Mapp
 
 
 def _statement(path: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """The statement about a folder: every file, and the sha256 over the digests of all files in order."""
-    whole = hashlib.sha256(b"".join(bytes.fromhex(files[name]) for name in sorted(files)))
+    """The statement about a folder: every file but the card, and the sha256 over the digests of them in order."""
+    signed = {name: files[name] for name in sorted(files) if name != CARD}
+    whole = hashlib.sha256(b"".join(map(bytes.fromhex, signed.values())))
+    ignored = [CARD] if CARD in files else []
     return {
         "_type": STATEMENT,
         "subject": [{"name": path.rpartition("/")[2], "digest": {"sha256": whole.hexdigest()}}],
         "predicateType": _PREDICATE,
         "predicate": {
-            "serialization": {"method": "files", "hash_type": "sha256", "allow_symlinks": False, "ignore_paths": []},
-            "resources": [{"name": name, "algorithm": "sha256", "digest": files[name]} for name in sorted(files)],
+            "serialization": {
+                "method": "files",
+                "hash_type": "sha256",
+                "allow_symlinks": False,
+                "ignore_paths": ignored,
+            },
+            "resources": [{"name": name, "algorithm": "sha256", "digest": digest} for name, digest in signed.items()],
         },
     }

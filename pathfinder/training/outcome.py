@@ -9,12 +9,14 @@ from typing import Any
 import polars as pl
 from transformers import PreTrainedTokenizerFast
 
-from pathfinder.core.io import atomic_folder, write_json
+from pathfinder.core.io import atomic_folder, write_json, write_text
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
+from pathfinder.provenance.model_signature import CARD
 from pathfinder.training.adapter import merge, save_adapter
+from pathfinder.training.card import Learnt, card_of
 from pathfinder.training.examples import Example
 from pathfinder.tree.passes import Prompter
 
@@ -29,8 +31,13 @@ def save_model(
     settings: Train,
     tokens_added: Sequence[str],
     path: Path,
+    learnt: Learnt,
+    sources: Mapping[str, int],
 ) -> None:
-    """Write the trained network as a plain model folder, with ``pathfinder.json`` and, for LoRA, the adapter."""
+    """Write the trained network as a plain model folder, with ``pathfinder.json``, a card and a LoRA's adapter.
+
+    ``sources`` counts the labelled steps that it learnt from by source.
+    """
     with atomic_folder(path) as folder:
         if settings.lora.rank:
             save_adapter(network, folder)
@@ -49,6 +56,8 @@ def save_model(
             "train": settings.model_dump(),
         }
         write_json(folder / MODEL_FILE, description)
+        weights = sum(parameter.numel() for parameter in network.parameters())
+        write_text(folder / CARD, card_of(learnt, settings, sources, prompter.labels, weights))
         for file in folder.rglob("*"):
             file.chmod(0o755 if file.is_dir() else 0o644)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+from pathfinder.core.io import sha256_file
 from pathfinder.core.params import Lora
 from pathfinder.core.steps import Solution
 from pathfinder.models.model import add_labels, load_model
@@ -60,7 +61,7 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     for out in OUTS:
         assert (killed / out).read_bytes() == (whole / out).read_bytes(), out
     names = {path.name for path in (whole / "models/full").iterdir()}
-    assert {"config.json", "model.safetensors", "tokenizer.json", "pathfinder.json"} <= names
+    assert {"config.json", "model.safetensors", "tokenizer.json", "pathfinder.json", "README.md"} <= names
     assert not any(name.endswith((".bin", ".pt", ".pth")) for name in names)
     for path in (whole / "models/full").iterdir():
         assert path.read_bytes() == (killed / "models/full" / path.name).read_bytes(), path.name
@@ -73,8 +74,14 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert rows[-1]["step"] == figures["optimiser_steps"]
     assert rows[-1]["loss"] < rows[0]["loss"]
     assert json.loads((whole / "models/full/pathfinder.json").read_text())["variant"] == "full"
-    scorer = Scorer(whole / "models/full")
-    assert 0 <= scorer.score([Solution("s", "P", ("a",))])[0][0].reward <= 1
+    card = (whole / "models/full/README.md").read_text()
+    assert sha256_file(whole / "artifacts/train/train.parquet") in card
+    assert "      prm800k: 108\n" in card
+    solution = Solution("s", "P", ("a",))
+    scores = Scorer(whole / "models/full").score([solution])
+    assert 0 <= scores[0][0].reward <= 1
+    (whole / "models/full/README.md").unlink()
+    assert Scorer(whole / "models/full").score([solution]) == scores
 
 
 def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: Path) -> None:

@@ -14,11 +14,15 @@ from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora, Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES
+from pathfinder.core.runs import parse_run
+from pathfinder.training.card import Learnt
 from pathfinder.training.examples import Example, gold_labels, read_examples
 from pathfinder.tree.attention import use_trees
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import plain_tokenizer, separate_prompt, small_model
 
+LEARNT = Learnt(parse_run("full"), {"model.safetensors": "ab" * 32}, "cd" * 32, share=1.0, mix_seed=42)
+"""What the card of a test's model says about its training."""
 IGNORED = -100
 """The label of a token that has no loss."""
 

@@ -12,7 +12,7 @@ from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.outcome import figures, save_model, thin_log, uses
 from pathfinder.training.trainer import plan_of
 from tests.support.models import plain_tokenizer
-from tests.support.training import settings, small_setup
+from tests.support.training import LEARNT, settings, small_setup
 
 
 def test_a_thinned_log_keeps_every_point_of_the_curve() -> None:
@@ -57,7 +57,7 @@ def test_the_uses_are_those_of_the_plan() -> None:
 def test_the_saved_folder_describes_itself(tmp_path: Path) -> None:
     model, prompter, _ = small_setup()
     tokenizer = plain_tokenizer()
-    save_model(model, tokenizer, prompter, settings(dtype="bfloat16"), ["<+>"], tmp_path / "models/full")
+    save_model(model, tokenizer, prompter, settings(dtype="bfloat16"), ["<+>"], tmp_path / "models/full", LEARNT, {})
     described = read_json(tmp_path / "models/full/pathfinder.json")
     assert described["labels"] == ["math", "consistency", "correctness"]
     assert described["token_ids"] == {"<+>": prompter.ids.good, "<->": prompter.ids.bad, "<extra>": prompter.ids.mask}

@@ -10,9 +10,10 @@ from typing import Any
 
 from pathfinder.core.io import DataError, read_json
 from pathfinder.lineage.hub.client import card_figures, read_card
-from pathfinder.lineage.hub.folder import CARD, Repository
+from pathfinder.lineage.hub.folder import Repository
 from pathfinder.lineage.verbs.pointers import value_at
 from pathfinder.lineage.verbs.show import counted
+from pathfinder.provenance.model_signature import CARD
 
 WEIGHTS = ".safetensors"
 ALLOWED = {

@@ -16,12 +16,12 @@ from pathfinder.lineage.check import check
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.lineage.formats.descriptions import DESCRIPTION, card, lineage_section
 from pathfinder.lineage.formats.lineage import Lineage, read_lineage
-from pathfinder.provenance.model_signature import MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model
+from pathfinder.provenance.model_signature import CARD, MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model
 from pathfinder.provenance.schema import parsed
 
-CARD, SIGNATURE, KEY = "README.md", "model.sig", "model.pem"
+SIGNATURE, KEY = "model.sig", "model.pem"
 ADDED = (CARD, SIGNATURE, KEY)
-"""The files that are added to those of the model's folder."""
+"""The files that publishing adds to the model's folder; the card replaces the one without results."""
 PREPARED = Path(".pathfinder/publish")
 EXPORT = Path(DESCRIPTION).parent
 _WEIGHTS = ".safetensors"

@@ -10,18 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import yaml
-
 from pathfinder.core.runs import Run
 from pathfinder.pages.page import as_markdown_text, markdown_table
 from pathfinder.reporting.cards.figures import DATASETS, TOY, Figure, figures_of
 from pathfinder.reporting.names import MISSING, TEXTS, name_of
 from pathfinder.reporting.results import Results
+from pathfinder.training import card
 
 Manifest = Mapping[str, Mapping[str, Any]]
 FOLDERS = {"rlhflow_mistral": "mistral"}
 """The folders of sources below artifacts/raw whose name is not that of their records' source."""
-_TASK = {"type": "text-classification", "name": "errors and correctness of the steps of a solution"}
+_TASK = {"type": card.TASK, "name": "errors and correctness of the steps of a solution"}
 _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
 
 
@@ -35,16 +34,16 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
     figures = figures_of(results, run.name)
     parts = [
-        f"# PathFinder process reward model: {run.name}",
-        f"{texts['what']} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
+        card.title(run),
+        f"{card.WHAT} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
         *([texts["toy"]] if is_toy else []),
         "## Scoring with it",
-        texts["scoring"],
+        card.SCORING,
         "## Training",
         f"{_base(inputs)} It learnt from {trained['train_records']:,} labelled steps in "
         f"{trained['optimiser_steps']:,} optimiser steps.",
         markdown_table(("source", "steps", "location", "revision", "licence"), [*_rows(records, inputs)]),
-        texts["labels"],
+        card.LABELS,
         "## Results of this model",
         texts["results"],
         markdown_table(("data set", "part", "figure", "decision rule", "percent", "place"), _results(figures, is_toy))
@@ -53,12 +52,9 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         "## Licences",
         _licences(inputs),
         "## Limits",
-        texts["limits"],
+        card.LIMITS,
     ]
-    header = yaml.safe_dump(
-        _metadata(run, inputs, figures, manifest, is_toy), sort_keys=False, allow_unicode=True, width=120
-    )
-    return f"---\n{header}---\n\n" + "\n\n".join(parts) + "\n"
+    return card.joined(_metadata(run, inputs, figures, manifest, is_toy), parts)
 
 
 def _base(inputs: Manifest) -> str:
@@ -86,8 +82,7 @@ def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
 
 def _licences(inputs: Manifest) -> str:
     told = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
-    duty = "Whoever uses the model must respect the licence of every source that went into it."
-    return f"{as_markdown_text(told or 'unknown')}. {duty}"
+    return f"{as_markdown_text(told or 'unknown')}. {card.DUTY}"
 
 
 def _dataset(figure: Figure, is_toy: bool) -> str:
@@ -100,12 +95,9 @@ def _metadata(
     """The header of the card."""
     licences = sorted({str(source["licence"]) for source in inputs.values()})
     single = len(licences) == 1 and licences[0] != "unknown"
-    found: dict[str, Any] = {"language": ["en"], "library_name": "transformers", "pipeline_tag": _TASK["type"]}
-    found |= {"license": licences[0].lower()} if single else {"license": "other", "license_name": "as-the-sources"}
-    found["tags"] = ["process-reward-model", "mathematics", "error-typing"]
+    licence = {"license": licences[0].lower()} if single else card.SOURCES_LICENCE
     on_hub = {name: str(source["location"]) for name, source in inputs.items() if source["kind"] == _HUB}
-    if base := on_hub.pop(_BASE, None):
-        found["base_model"] = base
+    found = card.header(licence, on_hub.pop(_BASE, None))
     if data := [where.removeprefix("datasets/") for name, where in on_hub.items() if name != _JUDGE]:
         found["datasets"] = data
     if figures:

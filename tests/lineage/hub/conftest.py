@@ -25,6 +25,7 @@ def main() -> None:
     save_file({"weight": np.ones((2, 3), dtype="float32")}, model / "model.safetensors")
     write_json(model / "config.json", {"model_type": "qwen2"})
     write_json(model / "pathfinder.json", {"variant": "full"})
+    write_text(model / "README.md", "---\\nlicense: other\\n---\\n\\n# Without results\\n")
     write_json(Path("metrics/processbench/tiny.json"), {"rules": {"both": {"mean_f1": 61.5}}})
     result = """  - task: {type: text-classification}
     dataset: {name: 'ProcessBench (toy: generated stories)', type: processbench-toy}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,8 @@ def test_a_dry_run_builds_everything_and_says_what_would_be_uploaded(project: Pa
         assert about["commit"] is None
     assert "model: 1 figures equal the metric files of tiny" in found["checks"]
     assert (MODEL / "model.safetensors").read_bytes() == Path("models/tiny/model.safetensors").read_bytes()
+    assert "Without results" not in (MODEL / "README.md").read_text()
+    assert "Without results" in Path("models/tiny/README.md").read_text()
 
 
 def test_the_cards_are_valid_for_the_hub_and_name_the_lineage(project: Path) -> None:
@@ -66,9 +70,17 @@ def test_others_can_verify_the_signature_in_the_folder(project: Path) -> None:
     verifying: Any = importlib.import_module("model_signing.verifying")
     config = verifying.Config().use_elliptic_key_verifier(public_key=MODEL / "model.pem")
     config.set_ignore_unsigned_files(True).verify(MODEL, MODEL / "model.sig")
+    resources = signed_statement(MODEL / "model.sig")["predicate"]["resources"]
+    assert [each["name"] for each in resources] == ["config.json", "model.safetensors", "pathfinder.json"]
     write_json(MODEL / "pathfinder.json", {"variant": "other"})
     with pytest.raises(ValueError, match="Signature mismatch"):
         config.verify(MODEL, MODEL / "model.sig")
+
+
+def signed_statement(signature: Path) -> dict[str, Any]:
+    """The statement in a signature."""
+    content: dict[str, Any] = json.loads(base64.b64decode(read_json(signature)["dsseEnvelope"]["payload"]))
+    return content
 
 
 def test_a_model_whose_history_does_not_pass_the_audit_is_refused(project: Path) -> None:

@@ -31,7 +31,7 @@ from pathfinder.training.outcome import save_model
 from pathfinder.training.trainer import fit
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, small_model
-from tests.support.training import branch, settings
+from tests.support.training import LEARNT, branch, settings
 from tests.support.verbs import checked
 
 RULE = "takes back 2, so 5 - 2 = 3"
@@ -152,7 +152,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     prompter = Prompter(tokenizer, VARIANTS["full"])
     network, added = load_network(base, tokenizer, chosen)
     fit(network, prompter, read_examples(frame, prompter, chosen.token_budget), chosen, folder / "checkpoints")
-    save_model(network, tokenizer, prompter, chosen, added, folder / "models/full")
+    save_model(network, tokenizer, prompter, chosen, added, folder / "models/full", LEARNT, {})
     return folder
 
 

@@ -1,0 +1,138 @@
+"""The card in the folder of a trained model, in the Hub's form: Markdown with a YAML header.
+
+The card in ``models/<run>`` has no results, because the benchmarks have not run yet. The stage ``report`` writes a card
+with results to ``reports/cards``, and ``pathfinder publish`` puts that one into the folder that it uploads. Both cards
+take their common words from this module.
+
+The folder is an input of the scoring stages. So the card states only what determines the weights: runs with equal
+weights have equal cards, without a time, a machine, a path or the name of a profile. A change of these words trains and
+scores again, as every change of this folder of code trains again.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from pathfinder.core.hub import HubModel
+from pathfinder.core.params import Train
+from pathfinder.core.runs import Run
+
+TASK = "text-classification"
+WHAT = """\
+A process reward model: it judges each step of a mathematical solution. It first gives the probabilities that the step \
+has no math error and that it fits what came before, and then, given these labels, the probability that it is correct \
+(arXiv 2505.19706)."""
+SCORING = """\
+In a clone of the project that made it, or after `pip install .` there:
+
+    pathfinder score FILE --pretty --model FOLDER
+
+`PRM.load("FOLDER")` does the same from Python (docs/library.md). FOLDER is the folder with `pathfinder.json`, which \
+names the variant, the label tokens and the settings of the training. All probabilities are of *no* error: higher is \
+better."""
+LABELS = """\
+A human rating of a step as correct or neutral implies its labels. For the other steps an LLM judge was asked, and a \
+filter kept the answers that agree with the rating of the source."""
+LIMITS = """\
+The model learnt from English solutions of mathematical problems whose steps are separated, and its errors were typed \
+by a judge that is itself wrong at times. It does not check arithmetic with a tool. It can accept a wrong step with \
+high confidence, above all on kinds of problems that it has not seen. Do not use it as the only judge of a person's \
+work."""
+SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
+DUTY = "Whoever uses the model must respect the licence of every source that went into it."
+_TOY = """\
+**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems, as those of \
+the quickstart. Its scores of real problems mean nothing."""
+_RESULTS = """\
+The card of a published model has its results. In the project that trained it, they are in `reports/cards/{run}.md` \
+once the stage `report` has run."""
+_LICENCES = """\
+The base model and the training data have licences of their own, which the card with the results names. {duty}"""
+_LARGEST_TOY = 100_000_000
+"""Weights. The largest model of the generated worlds has 30 million, the smallest one of the profiles 500 million."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What determines the weights of a run, except settings and code.
+
+    ``base`` is the repository of the base model, or the sha256 of its files by name. ``data`` is the sha256 of the
+    training set. The mix takes ``share`` of its Monte-Carlo records, chosen by ``mix_seed``.
+    """
+
+    run: Run
+    base: HubModel | Mapping[str, str]
+    data: str
+    share: float
+    mix_seed: int
+
+
+def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels: Sequence[str], weights: int) -> str:
+    """The card of a model with this number of ``weights`` that predicts ``labels``.
+
+    ``sources`` counts the labelled steps that it learnt from by source.
+    """
+    run, base = learnt.run, learnt.base
+    facts = {
+        "run": run.name,
+        "variant": run.variant,
+        "labels": list(labels),
+        "weights": weights,
+        "base model": {"repository": base.repo, "revision": base.revision}
+        if isinstance(base, HubModel)
+        else {"sha256": dict(base)},
+        "training set": {
+            "file": "artifacts/train/train.parquet",
+            "sha256": learnt.data,
+            "mix": run.mix,
+            "share of the Monte-Carlo records": learnt.share,
+            "seed of the mix": learnt.mix_seed,
+            "labelled steps by source": dict(sorted(sources.items())),
+        },
+        "settings": deciding(settings),
+    }
+    parts = [
+        title(run),
+        WHAT,
+        *([_TOY.format(weights=weights)] if weights < _LARGEST_TOY else []),
+        "## Scoring with it",
+        SCORING,
+        "## Training",
+        textwrap.indent(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=110).rstrip("\n"), "    "),
+        LABELS,
+        "## Results",
+        _RESULTS.format(run=run.name),
+        "## Licences",
+        _LICENCES.format(duty=DUTY),
+        "## Limits",
+        LIMITS,
+    ]
+    return joined(header(SOURCES_LICENCE, base.repo if isinstance(base, HubModel) else None), parts)
+
+
+def deciding(settings: Train) -> dict[str, Any]:
+    """The settings that determine the weights: neither processes nor checkpoints."""
+    return settings.model_dump(exclude={"launch", "save_every", "checkpoint_gib"})
+
+
+def title(run: Run) -> str:
+    """The heading of a card."""
+    return f"# PathFinder process reward model: {run.name}"
+
+
+def header(licence: Mapping[str, str], base: str | None) -> dict[str, Any]:
+    """The header of a card. ``base`` is the Hub's name of the base model, if it has one."""
+    found: dict[str, Any] = {"language": ["en"], "library_name": "transformers", "pipeline_tag": TASK, **licence}
+    found["tags"] = ["process-reward-model", "mathematics", "error-typing"]
+    return found | ({"base_model": base} if base else {})
+
+
+def joined(metadata: Mapping[str, Any], parts: Sequence[str]) -> str:
+    """A card from its header and the paragraphs of its text."""
+    top = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True, width=120)
+    return f"---\n{top}---\n\n" + "\n\n".join(parts) + "\n"
