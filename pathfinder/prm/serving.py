@@ -200,6 +200,9 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
     except OSError as error:
         raise DataError(f"{host}:{port}: {error.strerror or error}; give another --host or --port") from error
     with made:
+        # asyncio does this only for sockets that name their protocol. Without it an answer's body, which follows its
+        # headers in a packet of its own, waits 40 ms for the client's delayed acknowledgement.
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = f"[{host}]" if ":" in host else host
         yield made, f"http://{name}:{made.getsockname()[1]}/"
 

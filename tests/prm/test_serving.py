@@ -96,6 +96,14 @@ def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) 
         assert all(sum(row) == pytest.approx(1) for row in rows)
 
 
+def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+    """The body of an answer is a packet of its own, which Nagle's algorithm would hold back for 40 ms."""
+    with listening("127.0.0.1", 0) as (opened, _), socket.create_connection(opened.getsockname()):
+        accepted, _ = opened.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_concurrent_clients_share_batches_and_get_their_own_scores(server: tuple[str, Server], folder: Path) -> None:
     solutions = [Solution(str(n), f"{n}+1?", (f"It is {n + 1}.", f"So {n}.")) for n in range(40)]
     expected = [scores[-1].reward for scores in Scorer(folder).score(solutions)]
