@@ -69,7 +69,8 @@ def bench(
         ),
     ] = None,
     policy_url: Annotated[
-        str | None, typer.Option(help="A server (…/v1) that offers the policy.", rich_help_panel=_GUIDED)
+        str | None,
+        typer.Option(help="A server (…/v1) that offers the policy, and no other model.", rich_help_panel=_GUIDED),
     ] = None,
     problems: Annotated[
         Path | None,
@@ -122,6 +123,8 @@ def bench(
     names, selection = benchmarks.parse_benchmarks(on), benchmarks.Selection(data, limit, subsets, predictions)
     if "search" not in names:
         _refuse(ctx, _GUIDED, "only for --on search")
+    if predictions is not None and names == ["search"]:
+        raise DataError("--predictions: only for processbench and prmbench; leave it out, or add one of them to --on")
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
     if model.startswith(_CRITIC):

@@ -63,7 +63,11 @@ class SearchOptions:
     rules: GradingPreset = "repaired"
 
     def read(self, data: Path, limit: int) -> SearchTask:
-        """The problems, by default the sets in ``data``, and the policy; raises ``DataError`` if they do not exist."""
+        """The problems, by default the sets in ``data``, and the policy.
+
+        Raises ``DataError`` if they do not exist or the server offers another policy, ``TransientError`` if the server
+        does not answer.
+        """
         return SearchTask(self, _problems(data, limit, self.problems), _policy(self))
 
 
@@ -154,7 +158,9 @@ def _problems(data: Path, limit: int, given: Path | None) -> Loaded[SearchProble
 
 def _policy(options: SearchOptions) -> _Policy:
     if options.url:
-        name = options.policy or ""
+        from pathfinder.engines.openai_client import connect  # a policy in this process needs no client
+
+        name = connect([options.url], 1, timeout_s=60.0, retries=2, wanted=options.policy).model
         return _Policy(Path(), f"{name} at {options.url}", name)
     if options.policy is None and not POLICY.is_dir():
         raise DataError(

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from pathfinder.bench_rows import Paper, Row, judged_rows, search_rows
-from pathfinder.bench_search import SETTINGS
+from pathfinder.bench_search import SETTINGS, SearchOptions
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
@@ -182,6 +182,21 @@ def test_search_with_a_policy_behind_a_server(problems: str) -> None:
     assert {row["n"] for row in rows} == {2}
 
 
+def test_the_server_says_which_policy_it_has(problems: str) -> None:
+    """The name makes a figure comparable with the paper's, so it is the server's, never only the command's."""
+    theirs = "Qwen/Qwen2.5-7B-Instruct"
+    for offered, asked in (("tiny-judge", None), (theirs, None), (theirs, theirs)):
+        with judge_server(JudgeServer(answer, model=offered)) as server:
+            task = SearchOptions(asked, server.url, Path(problems)).read(Path("unused"), 0)
+        assert task.policy.repository == offered
+    with judge_server(JudgeServer(answer)) as server:
+        words = ["model", "--on", "search", "--problems", problems, "--policy-url", server.url, "--policy", theirs]
+        done = CLI.invoke(app, ["bench", *words])
+    assert done.exit_code == 1
+    assert f"serves ['tiny-judge'], expected {theirs}" in done.output
+    assert server.calls == 0
+
+
 def test_search_with_a_policy_in_this_process(world: Path, problems: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"max_tokens": 32, "max_rounds": 3, "solution_tokens": 64}.items():
         monkeypatch.setitem(SETTINGS, name, value)
@@ -220,6 +235,7 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
         (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
         (["model", "--problems", "no.jsonl"], "--problems: only for --on search; leave it out"),
+        (["model", "--on", "search", "--problems", "mine.jsonl", "--predictions", "p"], "--predictions: only for"),
         (["critic:GPT-4o", "--system", "skywork"], "only for a PRM"),
         (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
         (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
