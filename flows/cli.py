@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
-from pathfinder.core.io import DataError, read_json
+from pathfinder.core.io import DataError
 from pathfinder.lineage.verbs import completion
 from pathfinder.lineage.verbs.show import AsJson, show
 
@@ -79,7 +79,10 @@ def _tables_of_run() -> Path | None:
 
 
 def _run_document(outcomes: Iterable[Outcome], notes: list[str], tables: Path | None) -> dict[str, Any]:
-    rows = read_json(tables)["results"] if tables is not None and tables.exists() else []
+    from pathfinder.reporting.results import read_tables
+
+    found = read_tables(tables) if tables is not None else None
+    rows = found["results"] if found else []
     return {
         "stages": [asdict(outcome) for outcome in outcomes],
         "notes": notes,

@@ -87,7 +87,7 @@ def curves_of(results: Results) -> list[dict[str, Any]]:
         for members in results.systems
         for row in results.logs.get(members[0].name, ())
         for label in get_args(Label)
-        if f"held_out_loss_{label}" in row
+        if {f"held_out_loss_{label}", f"held_out_accuracy_{label}"} <= row.keys()
     ]
 
 

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from pathfinder.core.io import read_json
 from pathfinder.core.runs import Run, systems
 from pathfinder.reporting import names
+from pathfinder.reporting.forms import metrics as forms
 from pathfinder.reporting.names import BENCHMARKS, PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
 from pathfinder.reporting.origins import placed
 
@@ -121,24 +124,27 @@ class Line:
 def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = ()) -> Results:
     """Read the metric files of ``runs`` and ``published`` PRMs below ``root`` (``metrics/``).
 
-    Every number knows its place in its file (``pathfinder.reporting.origins``).
+    Every number knows its place in its file (``pathfinder.reporting.origins``). Raises ``DataError`` for a file that
+    does not have its form (``pathfinder.reporting.forms``).
     """
     run_names = [run.name for run in runs]
 
     def read(folder: str, files: Sequence[str]) -> dict[str, Any]:
-        return {name: found for name in files if (found := _read(root / folder / f"{name}.json")) is not None}
+        form = forms.SYSTEMS[folder]
+        return {name: found for name in files if (found := _read(root / folder / f"{name}.json", form)) is not None}
 
-    logs = read("train", [f"{name}_log" for name in run_names])
+    logs = {name: _read(root / "train" / f"{name}_log.json", forms.LOG) for name in run_names}
     stages = ("prepare", "label", "filter", "validate", "build", "validate_train")
+    stage = {name: _read(root / f"{name}.json", form) for name, form in forms.STAGES.items()}
     return Results(
         runs=runs,
-        stages={name: _read(root / f"{name}.json") for name in stages},
+        stages={name: stage[name] for name in stages},
         train=read("train", run_names),
-        logs={name.removesuffix("_log"): rows for name, rows in logs.items()},
+        logs={name: rows for name, rows in logs.items() if rows is not None},
         benchmarks={bench: read(bench.key, [*run_names, *[names.CONTROL] * (bench is SEARCH)]) for bench in BENCHMARKS},
         published={bench: read(bench.key, published) for bench in BENCHMARKS},
-        sample=_read(root / "sample.json"),
-        truth=_read(root / "truth.json"),
+        sample=stage["sample"],
+        truth=stage["truth"],
     )
 
 
@@ -183,9 +189,17 @@ def printed_rows(tables: Mapping[str, Any]) -> list[tuple[str, ...]]:
     ]
 
 
+def read_tables(path: Path = names.TABLES) -> Any:
+    """``reports/tables.json``, ``None`` if it does not exist; raises ``DataError`` if it does not have its form."""
+    return _read(path, forms.TABLES)
+
+
 def results_table(path: Path = names.TABLES) -> str:
-    """The report's main results as plain text: percent with intervals."""
-    found = _read(path)
+    """The report's main results as plain text: percent with intervals.
+
+    Raises ``DataError`` if the file does not have its form.
+    """
+    found = read_tables(path)
     if found is None:
         return f"{path} does not exist yet; run `make run`\n"
     rows = printed_rows(found)
@@ -196,8 +210,8 @@ def results_table(path: Path = names.TABLES) -> str:
     return "\n".join(text) + "\n"
 
 
-def _read(path: Path) -> Any:
-    return placed(read_json(path), path.as_posix()) if path.exists() else None
+def _read(path: Path, form: TypeAdapter[Any]) -> Any:
+    return placed(forms.checked(read_json(path), form, path), path.as_posix()) if path.exists() else None
 
 
 def _score(metrics: Metrics | None, benchmark: Benchmark) -> Cell:

@@ -1,0 +1,1 @@
+"""The forms of files that the report reads."""

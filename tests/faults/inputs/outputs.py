@@ -1,0 +1,291 @@
+"""The formats that stages write for later stages: metric files, the results, and the manifest of the sources."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core.io import read_json
+from pathfinder.core.params import load_params
+from pathfinder.core.runs import parse_runs
+from pathfinder.reporting.contents import page_of
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.exports import plots_of, summary_of
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
+from pathfinder.reporting.results import Results, load_results, results_table
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_text, is_whole, value_at
+from tests.faults.inputs.settings import ROOT
+
+_PARAMS = load_params(ROOT / "params.yaml")
+_RUN = "full"
+_FLOW = {"read": 3, "kept": 2, "dropped": {"unrated": 1}, "quarantined": {}}
+_PAIR = [80.0, 90.0]
+_RATE = {"value": 85.0, "interval": _PAIR}
+_JUDGED: dict[str, Any] = {"steps": 9, "kept": 4} | dict.fromkeys(
+    (
+        "wrong",
+        "error_recall",
+        "error_precision",
+        "false_alarms",
+        "labels_right",
+        "labels_right_kept",
+        "labels_right_dropped",
+    ),
+    _RATE,
+)
+_SIDE = {"trees": 1, "problems": 1, "records": 2, "sources": {"prm800k": 2}}
+_SHARED = {"exact_problems": 0, "near_problems": 1, "exact_steps": 2, "near_steps": 3}
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and math.isfinite(value)
+
+
+def _is_figure(value: Any) -> bool:
+    return value is None or _is_number(value)
+
+
+def _is_count(value: Any) -> bool:
+    return is_whole(value) and 0 <= value < 2**53
+
+
+def _are(accepts: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, dict) and all(map(accepts, value.values()))
+
+
+_NUMBER, _FIGURE, _COUNT = Field(_is_number), Field(_is_figure), Field(_is_count)
+_COUNTS = Field(partial(_are, _is_count))
+_PAIR_FIELD = Field(lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)))
+
+
+def _metrics(name: str, file: str, row: Any, fields: dict[Keys, Field], take: Callable[[Results], Any]) -> Document:
+    """A metric file, read with all that the report makes of it."""
+
+    def read(path: Path) -> View:
+        root = next(parent for parent in path.parents if parent.name == "metrics")
+        results = load_results(root, parse_runs([_RUN]))
+        evidence = Evidence(results, root / "predictions", root / "raw", _PARAMS.report)
+        page_of(evidence, _PARAMS.profile, {})
+        summary_of(evidence), plots_of(evidence)
+        found = take(results)
+        if found is None:  # the report says that it is missing
+            read_json(path)
+        rows = found if isinstance(found, list) else [found]
+        return [{keys: value_at(one, keys) for keys in fields} for one in rows]
+
+    rows = tuple(row) if isinstance(row, list) else (row,)
+    container: Any = "list" if isinstance(row, list) else "object"
+    return Document(f"metrics of {name}", f"metrics/{file}.json", rows, fields, read, container, may_refuse=True)
+
+
+METRICS = (
+    _metrics(
+        "prepare",
+        "prepare",
+        _FLOW | {"lines": {"read": 3, "quarantined": 0}, "sources": {"prm800k": _FLOW}},
+        {
+            ("read",): _COUNT,
+            ("kept",): _COUNT,
+            ("dropped",): _COUNTS,
+            ("quarantined",): _COUNTS,
+            ("lines", "read"): Field(lambda value: value is MISSING or _is_count(value)),
+            ("sources", "prm800k", "kept"): _COUNT,
+        },
+        lambda results: results.stages["prepare"],
+    ),
+    _metrics(
+        "build",
+        "build",
+        _FLOW
+        | {"overlap": {"gsm8k": _SHARED | {"items": 4, "steps": 9, "sources": {"prm800k": _SHARED}}}}
+        | {"train": _SIDE, "test": _SIDE, "removed": {"gsm8k": {"problems": 1, "records": 1}}},
+        {
+            ("kept",): _COUNT,
+            ("overlap", "gsm8k", "steps"): _COUNT,
+            ("overlap", "gsm8k", "sources", "prm800k", "near_steps"): _COUNT,
+            ("removed", "gsm8k", "records"): _COUNT,
+            ("train", "records"): _COUNT,
+            ("train", "sources"): _COUNTS,
+        },
+        lambda results: results.stages["build"],
+    ),
+    _metrics(
+        "truth",
+        "truth",
+        {"all": _JUDGED, "groups": {"prm800k:-1": _JUDGED, "mistral:-1": _JUDGED}},
+        {
+            ("all", "steps"): _COUNT,
+            ("all", "wrong", "value"): _FIGURE,
+            ("all", "wrong", "interval"): Field(lambda value: value is None or _PAIR_FIELD.accepts(value)),
+            ("groups", "prm800k:-1", "error_recall", "value"): _FIGURE,
+        },
+        lambda results: results.truth,
+    ),
+    _metrics(
+        "sample",
+        "sample",
+        {
+            "average": {"pass@1": 60.0},
+            "intervals": {"pass@1": _PAIR},
+            "sets": {"math": {"pass@1": 60.0, "n": 3}},
+            "details": {"samples": 8},
+        },
+        {
+            ("average", "pass@1"): _NUMBER,
+            ("intervals", "pass@1"): _PAIR_FIELD,
+            ("sets", "math", "pass@1"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("details", "samples"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+        },
+        lambda results: results.sample,
+    ),
+    _metrics(
+        "a training",
+        f"train/{_RUN}",
+        {
+            "final_loss": 0.5,
+            "sources": {"prm800k": 3},
+            "train_records": 3,
+            "optimiser_steps": 2,
+            "tokens_an_epoch": 99,
+            "test_labels": {"correctness": {"n": 3, "accuracy": 0.5, "auc": 0.5, "majority_accuracy": 0.5}},
+        },
+        {
+            ("final_loss",): _NUMBER,
+            ("sources",): _COUNTS,
+            ("optimiser_steps",): _COUNT,
+            ("test_labels", "correctness", "accuracy"): _NUMBER,
+            ("test_labels", "correctness", "auc"): Field(lambda value: value is MISSING or _is_figure(value)),
+        },
+        lambda results: results.train.get(_RUN),
+    ),
+    _metrics(
+        "the steps of a training",
+        f"train/{_RUN}_log",
+        [{"step": step, "loss": 0.5, "held_out_loss_math": 0.5, "held_out_accuracy_math": 0.5} for step in (1, 2)],
+        {
+            ("step",): _COUNT,
+            ("loss",): _NUMBER,
+            ("held_out_loss_math",): Field(lambda value: value is MISSING or _is_number(value)),
+        },
+        lambda results: results.logs.get(_RUN),
+    ),
+    _metrics(
+        "ProcessBench",
+        f"processbench/{_RUN}",
+        {
+            "mean_f1": 85.0,
+            "interval": _PAIR,
+            "preset": "repaired",
+            "kept": 3,
+            "subsets": {"gsm8k": {"f1": 85.0, "error_acc": 80.0, "correct_acc": 90.0}},
+            "generators": {"a": {"n": 3, "f1": 85.0}},
+            "official": {"mean_f1": None},
+            "thresholds": {
+                "curve": [[0.5, 85.0]],
+                "fixed": {"threshold": 0.5, "mean_f1": 85.0, "subsets": {"gsm8k": 85.0}},
+            },
+        },
+        {
+            ("mean_f1",): _FIGURE,
+            ("interval",): Field(lambda value: value in (MISSING, None) or _PAIR_FIELD.accepts(value)),
+            ("kept",): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+            ("subsets", "gsm8k", "f1"): _FIGURE,
+            ("generators", "a", "n"): _COUNT,
+            ("official", "mean_f1"): _FIGURE,
+            ("thresholds", "curve"): Field(
+                lambda value: value is MISSING or (isinstance(value, list) and all(map(_PAIR_FIELD.accepts, value)))
+            ),
+            ("thresholds", "fixed", "threshold"): _FIGURE,
+        },
+        lambda results: results.benchmarks[PROCESSBENCH].get(_RUN),
+    ),
+    _metrics(
+        "PRMBench",
+        f"prmbench/{_RUN}",
+        {
+            "overall": 70.0,
+            "interval": [69.0, 71.0],
+            "preset": "repaired",
+            "classes": {"circular": 70.0},
+            "categories": {"simplicity": 70.0},
+            "details": {"total": {"recall": 0.5}},
+            "rules": {"both": {"overall": 70.0, "classes": {"circular": 70.0}}},
+        },
+        {
+            ("overall",): _FIGURE,
+            ("classes", "circular"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("details", "total", "recall"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("rules", "both", "overall"): _FIGURE,
+        },
+        lambda results: results.benchmarks[PRMBENCH].get(_RUN),
+    ),
+    _metrics(
+        "a search",
+        f"search/{_RUN}",
+        {
+            "average": 60.0,
+            "interval": [59.0, 61.0],
+            "preset": "repaired",
+            "sets": {"math": {"prm@8": 60.0, "n": 3}},
+            "details": {"rounds": 9, "candidates": 72},
+            "repaired": {"average": 60.0, "sets": {"math": {"prm@8": 60.0, "n": 3}}},
+            "best_of_n": {"n": 8, "average": {"min": 60.0}, "intervals": {"min": _PAIR}},
+        },
+        {
+            ("average",): _FIGURE,
+            ("sets", "math", "prm@8"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("details", "rounds"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+            ("repaired", "average"): _FIGURE,
+            ("best_of_n", "average", "min"): Field(lambda value: value is MISSING or _is_number(value)),
+        },
+        lambda results: results.benchmarks[SEARCH].get(_RUN),
+    ),
+)
+
+
+def _results(path: Path) -> View:
+    text = results_table(path)
+    if "does not exist yet" in text:  # nothing has run
+        read_json(path)
+    system, *cells = text.splitlines()[2].split("  ")
+    return [
+        {
+            ("results", 0, "system"): system.strip(),
+            ("results", 0, "search"): [cell for cell in cells if cell][-1].strip(),
+        }
+    ]
+
+
+RESULTS = Document(
+    "results of the report",
+    "reports/tables.json",
+    (
+        {
+            "results": [
+                {
+                    "system": "a system",
+                    "is_baseline": False,
+                    "processbench": {"value": 85.0, "low": 80.0, "high": 90.0},
+                    "prmbench": "missing",
+                    "search": "none",
+                }
+            ],
+            "toy": True,
+            "truth": ["The judge is right."],
+        },
+    ),
+    {
+        ("results", 0, "system"): Field(
+            lambda value: is_text(value) and bool(value.strip()) and value.isprintable(), str.strip
+        ),
+        ("results", 0, "search"): Field(
+            lambda value: is_text(value) and bool(value.strip()) and value.isprintable(), str.strip
+        ),
+    },
+    _results,
+    "object",
+    may_refuse=True,
+)
