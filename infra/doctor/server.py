@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +14,6 @@ from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 
 _WAIT_S = 10.0
-_AUTH = "PREFECT_API_AUTH_STRING"
 
 
 def findings(root: Path) -> list[Finding]:
@@ -24,15 +22,13 @@ def findings(root: Path) -> list[Finding]:
     url = server.named() or (running.url if running else None)
     if url is None:
         return [Finding("server", "none is named, so each run starts its own")]
-    user, _, password = os.environ.get(_AUTH, "").partition(":")
-    auth = httpx.BasicAuth(user, password) if password else None
+    _, headers = server.access()
     try:
-        with httpx.Client(base_url=url, auth=auth, timeout=_WAIT_S) as client:
+        with httpx.Client(base_url=url, headers=headers, timeout=_WAIT_S) as client:
             answer = client.get("/admin/version")
             if answer.status_code in (401, 403):
-                return [
-                    Finding("server", f"{url} refuses with status {answer.status_code}", f"set {_AUTH}=user:password")
-                ]
+                refuses = f"{url} refuses with status {answer.status_code}"
+                return [Finding("server", refuses, "set PREFECT_API_AUTH_STRING=user:password")]
             answer.raise_for_status()
             version = compare(str(answer.json()), metadata.version("prefect"), url)
             return [version, clock("server", answer.headers.get("date")), *pools(client)]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 from flows import server as prefect_server
 from infra.doctor import server
@@ -95,8 +96,8 @@ def test_a_missing_password_is_named_and_a_given_one_is_sent(tmp_path: Path, mon
     with serving(Closed) as address:
         monkeypatch.setenv("PREFECT_API_URL", address)
         assert lines(tmp_path)[0].endswith("refuses with status 401: WRONG; set PREFECT_API_AUTH_STRING=user:password")
-        monkeypatch.setenv("PREFECT_API_AUTH_STRING", "admin:secret")
-        assert "Prefect 0.1: WRONG; this environment has Prefect" in lines(tmp_path)[0]
+        with temporary_settings({PREFECT_API_AUTH_STRING: "admin:secret"}):
+            assert "Prefect 0.1: WRONG; this environment has Prefect" in lines(tmp_path)[0]
 
 
 @pytest.mark.parametrize(
