@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -55,13 +57,24 @@ class Checker:
         return results
 
     def write_docs(self, folder: Path) -> None:
-        """Write Great Expectations' Data Docs of every run. They are local state, not an output of a stage."""
+        """Write Great Expectations' Data Docs of every run. They are local state, not an output of a stage.
+
+        Raises ``OSError``, which names the file or ``folder``, if one of the pages cannot be written.
+        """
         folder.mkdir(parents=True, exist_ok=True)
         store = {"class_name": "TupleFilesystemStoreBackend", "base_directory": str(folder.resolve())}
         index = {"class_name": "DefaultSiteIndexBuilder"}
         site = {"class_name": "SiteBuilder", "store_backend": store, "site_index_builder": index}
         self._context.add_data_docs_site("tables", site)
-        self._context.build_data_docs(site_names=["tables"])  # without the context's default site
+        pages = logging.getLogger("great_expectations.render.renderer.site_builder")
+        pages.addFilter(_raise_system_error)
+        try:
+            self._context.build_data_docs(site_names=["tables"])  # without the context's default site
+        except OSError as error:
+            error.filename = error.filename or str(folder)  # a failed write names no file
+            raise
+        finally:
+            pages.removeFilter(_raise_system_error)
 
     def _validate(self, name: str, table: pl.DataFrame, gates: Mapping[int, Gate]) -> dict[int, Any]:
         gx = self._gx
@@ -83,6 +96,14 @@ class Checker:
     def _condition(self, name: str, value: Value) -> Any:
         column = self._column(name)
         return column.is_null() if value is None else column == value
+
+
+def _raise_system_error(_: logging.LogRecord) -> bool:
+    """Raise an error of the disk, which Great Expectations would log with its traceback and then ignore."""
+    error = sys.exception()
+    if isinstance(error, OSError):
+        raise error
+    return True
 
 
 def _result(suite: Suite, gate: Gate, item: Any) -> Result:

@@ -71,4 +71,12 @@ CALLS = (
         "",
         f"{IO}::test_a_new_file_never_has_two_names",
     ),
+    Fault(
+        "page-error",
+        "Great Expectations prints a traceback for a page that a full disk refuses, and continues",
+        "pathfinder/gates/checker.py",
+        "        pages.addFilter(_raise_system_error)\n",
+        "",
+        "tests/gates/test_checker.py::test_a_page_that_a_full_disk_refuses_is_an_error_without_a_traceback",
+    ),
 )
