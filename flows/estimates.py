@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pathfinder.bench_rows import SIZES
+from pathfinder.bench.rows import SIZES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
 from pathfinder.core.runs import parse_run

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
-from pathfinder.bench_cli import Precision, Revision, System, bench
+from pathfinder.bench.cli import Precision, Revision, System, bench
 from pathfinder.core.io import DataError
 from pathfinder.core.text import errors_without_traceback, has_colour
 from pathfinder.lineage import __main__ as audit

@@ -79,6 +79,8 @@ ROOMS = (
     "lineage",
 )
 """The rooms of ``pathfinder/``, lowest floor first: each may import those before it."""
+DOORS = ("bench",)
+"""The folders of verbs. They belong to the door, as the files outside the rooms do."""
 
 
 def name(path: Path) -> str:
@@ -90,7 +92,8 @@ def layer(path: str) -> str:
     top, _, rest = path.partition("/")
     if top != "pathfinder":
         return top
-    return rest.partition("/")[0] if "/" in rest else "door"
+    room = rest.partition("/")[0] if "/" in rest else "door"
+    return "door" if room in DOORS else room
 
 
 BELOW = {room: {*ROOMS[: place + 1]} for place, room in enumerate(ROOMS)} | {

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pathfinder.bench_rows import Paper, Row, judged_rows, search_rows
-from pathfinder.bench_search import SETTINGS, SearchOptions
+from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
+from pathfinder.bench.search import SETTINGS, SearchOptions
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
@@ -53,7 +53,7 @@ def rows_of(*words: str) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer draws per interval, which no test here compares with a figure."""
-    monkeypatch.setattr("pathfinder.bench_rows.INTERVALS", INTERVALS.model_copy(update={"bootstrap_samples": 200}))
+    monkeypatch.setattr("pathfinder.bench.rows.INTERVALS", INTERVALS.model_copy(update={"bootstrap_samples": 200}))
 
 
 @pytest.fixture

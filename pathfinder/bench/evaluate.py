@@ -1,9 +1,9 @@
-"""``pathfinder bench``: a PRM or a chat model on the benchmarks, with one form of result.
+"""Evaluate a PRM or a chat model on the benchmarks.
 
 On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" alone and, on
 PRMBench, "official" with the published prompt. A published PRM gives the rule of its "authors" and, if the benchmark's
 evaluator uses it differently, that of the "benchmark". A chat model that judges whole solutions gives the "repaired"
-and the "official" reading of its answers. ``bench_search`` has the rules of the search, ``bench_rows`` the rows.
+and the "official" reading of its answers. The module ``search`` has the rules of the search, ``rows`` the rows.
 
 Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
 after an interruption. The answers of chat models are kept for good, because they cost money.
@@ -20,8 +20,8 @@ from typing import Any, Literal, get_args
 from pathfinder.baselines.evaluate import BaselineJob
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
-from pathfinder.bench_rows import Paper, Row, judged_rows
-from pathfinder.bench_search import SearchOptions, bench_search
+from pathfinder.bench.rows import Paper, Row, judged_rows
+from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.core.io import DataError, digest_of, write_jsonl
 from pathfinder.core.params import CriticSettings, Preset, Score

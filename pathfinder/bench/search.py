@@ -14,7 +14,7 @@ from typing import Any
 
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.opening import open_prm
-from pathfinder.bench_rows import Paper, Row, search_rows
+from pathfinder.bench.rows import Paper, Row, search_rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_problems, read_search, search_sets

@@ -116,11 +116,11 @@ def bench(
     A row has the 95 % interval and the paper's figure, or why there is none. The same command resumes after an
     interruption. The key of a server is read from OPENAI_API_KEY.
     """
-    from pathfinder import bench as benchmarks
-    from pathfinder.bench_rows import printed
-    from pathfinder.bench_search import SearchOptions
+    from pathfinder.bench import evaluate
+    from pathfinder.bench.rows import printed
+    from pathfinder.bench.search import SearchOptions
 
-    names, selection = benchmarks.parse_benchmarks(on), benchmarks.Selection(data, limit, subsets, predictions)
+    names, selection = evaluate.parse_benchmarks(on), evaluate.Selection(data, limit, subsets, predictions)
     if "search" not in names:
         _refuse(ctx, _GUIDED, "only for --on search")
     if predictions is not None and names == ["search"]:
@@ -145,14 +145,14 @@ def bench(
             price_per_million_tokens=price,
         )
         critic = critic_named(model.removeprefix(_CRITIC), answer_tokens)
-        rows = benchmarks.bench_critic(critic, names, selection, settings, served)
+        rows = evaluate.bench_critic(critic, names, selection, settings, served)
     else:
         from pathfinder.baselines.named import named
 
         server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)
         found = named(model, revision, dtype, system)
-        rows = benchmarks.bench_prm(found, names, selection, search, server)
+        rows = evaluate.bench_prm(found, names, selection, search, server)
     show([asdict(row) for row in rows], as_json, printed(rows))
 
 

@@ -1,0 +1,1 @@
+"""``pathfinder bench``: PRMs and chat models on the benchmarks, with one form of result."""
