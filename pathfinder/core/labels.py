@@ -14,6 +14,8 @@ import polars as pl
 Outcome = Literal["given", "parsed", "unparsed", "too_long", "refused", "engine_error", "not_sampled", "unrated"]
 HUMAN = "prm800k"
 MONTE_CARLO: tuple[str, ...] = ("rlhflow_mistral", "math_shepherd")
+FOLDERS = {HUMAN: HUMAN, "rlhflow_mistral": "mistral", "math_shepherd": "math_shepherd"}
+"""The folder below artifacts/raw of each source of rated steps."""
 DISAGREES = "disagrees"
 
 

@@ -20,6 +20,7 @@ import polars as pl
 import pyarrow
 
 from pathfinder.core.io import DataError, sha256_file
+from pathfinder.core.labels import FOLDERS
 from pathfinder.core.params import Prepare, Preset
 from pathfinder.core.progress import Progress
 from pathfinder.core.records import (
@@ -41,9 +42,9 @@ from pathfinder.data.upstream import Reading, UnreadableError, data_files, decod
 from pathfinder.provenance.processes import report_as
 
 READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
-    "prm800k": (read_prm800k, PRM800K),
-    "mistral": (read_monte_carlo, RLHFLOW),
-    "math_shepherd": (read_monte_carlo, SHEPHERD),
+    FOLDERS[PRM800K]: (read_prm800k, PRM800K),
+    FOLDERS[RLHFLOW]: (read_monte_carlo, RLHFLOW),
+    FOLDERS[SHEPHERD]: (read_monte_carlo, SHEPHERD),
 }
 """Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
 SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE, "lines": LINES, "dropped": DROPS}

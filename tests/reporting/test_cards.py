@@ -10,9 +10,8 @@ from huggingface_hub import ModelCard
 
 from pathfinder.core.io import read_json
 from pathfinder.core.runs import parse_run
-from pathfinder.data.conversion import READERS
 from pathfinder.lineage.verbs.pointers import value_at
-from pathfinder.reporting.cards.card import FOLDERS, card_of
+from pathfinder.reporting.cards.card import card_of
 from pathfinder.reporting.results import Results, load_results
 from tests.support.report_inputs import write_everything
 
@@ -93,7 +92,3 @@ def test_a_run_without_benchmarks_has_a_card_that_says_so(results: Results) -> N
     text = card_of(parse_run("full"), load_results(Path("metrics"), (parse_run("full"),)), {}, is_toy=False)
     assert header(text).eval_results is None
     assert "the benchmarks have not run" in text
-
-
-def test_the_folder_of_every_source_is_known() -> None:
-    assert {FOLDERS.get(source, source) for source in (name for _, name in READERS.values())} == READERS.keys()

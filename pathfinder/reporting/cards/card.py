@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pathfinder.core.labels import FOLDERS
 from pathfinder.core.runs import Run
 from pathfinder.pages.page import as_markdown_text, markdown_table
 from pathfinder.reporting.cards.figures import DATASETS, TOY, Figure, figures_of
@@ -18,8 +19,6 @@ from pathfinder.reporting.results import Results
 from pathfinder.training import card
 
 Manifest = Mapping[str, Mapping[str, Any]]
-FOLDERS = {"rlhflow_mistral": "mistral"}
-"""The folders of sources below artifacts/raw whose name is not that of their records' source."""
 _TASK = {"type": card.TASK, "name": "errors and correctness of the steps of a solution"}
 _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
 

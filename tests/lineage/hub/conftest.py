@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,8 +72,6 @@ def publishable(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(publishable: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(publishable: Path, working_copy: Callable[[Path], Path]) -> Path:
     """A copy of the project as the working directory."""
-    copy = Path(shutil.copytree(publishable, tmp_path / "project"))
-    monkeypatch.chdir(copy)
-    return copy
+    return working_copy(publishable)

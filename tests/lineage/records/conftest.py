@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +57,9 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def project(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy as the working directory."""
-    copy = Path(shutil.copytree(finished, tmp_path / "project"))
-    monkeypatch.chdir(copy)
-    return copy
+def project(finished: Path, working_copy: Callable[[Path], Path]) -> Path:
+    """A copy of the small project as the working directory."""
+    return working_copy(finished)
 
 
 def index(name: str) -> pl.DataFrame:
