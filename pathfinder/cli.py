@@ -203,14 +203,14 @@ def serve(
     import uvicorn
 
     from pathfinder.baselines.named import open_named
-    from pathfinder.prm.batching import Batcher
+    from pathfinder.prm.batching import Batcher, threads_for
     from pathfinder.prm.hosts import is_own
     from pathfinder.prm.serving import listening, make_app
 
     with (
         listening(host, port) as (socket, address),
         open_named(model, revision, dtype) as prm,
-        Batcher(prm.score, waiting) as batcher,
+        Batcher(prm.score, waiting, threads_for(prm)) as batcher,
     ):
         if as_json:
             show_row({"model": model, "url": address})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 
@@ -33,3 +34,19 @@ def test_the_callers_of_a_batch_are_waited_for_and_a_single_caller_is_not() -> N
             (alone,) = batcher.submit([one])
             alone.result()
     assert sizes == [2, 2, 1, 1, 1, 1]
+
+
+def test_threads_share_what_waits() -> None:
+    sizes: list[int] = []
+    together = threading.Barrier(2, timeout=30)
+
+    def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
+        together.wait()  # a batch alone would break it
+        sizes.append(len(solutions))
+        return [[StepScore({}, int(solution.id))] for solution in solutions]
+
+    with Batcher(score, threads=2) as batcher:
+        futures = batcher.submit([Solution(str(number), "p", ("s",)) for number in range(8)])
+        assert [future.result()[0].reward for future in futures] == list(range(8))
+    assert sizes == [4, 4]
+    assert (batcher.batches, batcher.scored, batcher.waiting) == (2, 8, 0)

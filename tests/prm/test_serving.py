@@ -25,7 +25,7 @@ import uvicorn
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.batching import Batcher, FullError
+from pathfinder.prm.batching import Batcher, FullError, threads_for
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.serving import listening, make_app
 from tests.prm.test_scoring import save_prm
@@ -53,7 +53,7 @@ class Server:
             self.scored.append(len(solutions))
             return scorer.score(solutions)
 
-        self.batcher = Batcher(score, waiting)
+        self.batcher = Batcher(score, waiting, threads_for(scorer))
 
 
 @contextmanager
