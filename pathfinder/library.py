@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
+import torch
+
 from pathfinder.baselines.named import named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import DataError
@@ -46,13 +48,16 @@ class PRM:
             preset: the prompt: the training prompt, or that of a published runner.
 
         Raises:
-            DataError: the model does not exist, is broken or is not a PathFinder-PRM.
+            DataError: the model does not exist, is broken or is not a PathFinder-PRM; an option is unknown, or PyTorch
+                cannot use the device.
             TransientError: the Hub cannot be reached.
         """
         if (system := published_name(model)) in SYSTEMS:
             raise DataError(f"{model} is {system}, not a PathFinder-PRM; use `pathfinder score FILE --model {model}`")
+        if mode not in list(Mode):
+            raise DataError(f"unknown mode {mode!r}; expected one of {', '.join(Mode)}")
+        where = None if device == "auto" else _usable(device)
         found = named(model, revision, dtype)
-        where = None if device == "auto" else str(device)
         return cls(Scorer(found.folder, preset, found.dtype, mode=Mode(mode), where=where))
 
     def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution:
@@ -66,6 +71,15 @@ class PRM:
         """
         given = [_solution(number, *pair) for number, pair in enumerate(solutions)]
         return [scored_solution(*pair) for pair in zip(given, self._scorer.score(given), strict=True)]
+
+
+def _usable(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        found = str(error).partition("\n")[0]
+        raise DataError(f"device {device!r} cannot be used: {found}; use 'cpu', or 'auto' for a GPU if any") from error
+    return device
 
 
 def _solution(number: int, problem: str, steps: Sequence[str]) -> Solution:

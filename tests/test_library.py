@@ -75,6 +75,14 @@ def test_what_is_no_solution_is_refused(folder: Path, steps: list[str]) -> None:
         PRM.load(folder).score_many([(PROBLEM, STEPS), (PROBLEM, steps)])
 
 
+@pytest.mark.parametrize(
+    ("option", "words"), [("mode", "expected one of both"), ("preset", "expected"), ("device", "cannot be used")]
+)
+def test_an_unknown_option_is_an_error_of_input(folder: Path, option: str, words: str) -> None:
+    with pytest.raises(DataError, match=f"'sideways'.*{words}"):
+        PRM.load(folder, **{option: "sideways"})
+
+
 def test_the_published_checkpoint_is_fetched_once_from_the_hub(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from pathfinder.core.io import DataError, open_bytes, parse_json, parse_jsonl, w
 def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the name for messages and a seekable handle of a file or, for ``-``, of standard input.
 
-    Raises ``DataError`` if there is no such file.
+    Raises ``DataError`` if it is no file.
     """
     if source == "-":
         yield "standard input", BytesIO(sys.stdin.buffer.read())
@@ -25,7 +25,8 @@ def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
         with open_bytes(Path(source)) as handle:
             yield source, handle
     else:
-        raise DataError(f"{source}: no such file; give a file, or - for standard input")
+        problem = "a folder" if Path(source).is_dir() else "no such file"
+        raise DataError(f"{source}: {problem}; give a file, or - for standard input")
 
 
 def first_character(handle: IO[bytes]) -> bytes:
@@ -53,4 +54,4 @@ def text_in(name: str, handle: IO[bytes]) -> str:
     try:
         return whole(handle, name).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert the file") from error
+        raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert it to UTF-8") from error

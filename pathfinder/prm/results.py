@@ -85,5 +85,5 @@ def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSo
 
 
 def split_steps(text: str) -> list[str]:
-    """The parts of a text between blank lines, without empty ones."""
-    return [step for part in _BLANK_LINES.split(text) if (step := part.strip())]
+    """The parts of a text between blank lines, without empty ones. Line ends of Windows become those of Unix."""
+    return [step for part in _BLANK_LINES.split(text.replace("\r\n", "\n")) if (step := part.strip())]

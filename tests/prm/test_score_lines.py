@@ -71,6 +71,13 @@ def test_a_text_without_steps_is_refused(tmp_path: Path, text: bytes, words: str
     (tmp_path / "a.txt").write_bytes(text)
     with pytest.raises(DataError, match=words):
         read_solutions(str(tmp_path / "a.txt"))
+    with pytest.raises(DataError, match="a folder; give a file"):
+        read_solutions(str(tmp_path))
+
+
+def test_line_ends_of_windows_change_no_solution(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"P\r\n1) event\r\n\r\nfirst\r\nline\r\n\r\nsecond\r\n")
+    assert read_solutions(str(tmp_path / "a.txt")) == [Solution("1", "P\n1) event", ("first\nline", "second"))]
 
 
 def test_predictions_follow_the_benchmarks_rules() -> None:
