@@ -17,7 +17,7 @@ import httpx
 
 from flows.notices.notice import EVENT, MOST_LINES, killed_notice, labels, tags
 
-_WORKER_S = 1.0  # a worker that started the run notices its end immediately, and calls the hook of the flow
+_LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
 _ENDING = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED", "CANCELLING")
 
 
@@ -27,10 +27,8 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
     ``root`` is the folder of the run, ``api`` the address of the server with the ``headers`` that it demands, and
     ``process`` describes what was killed. If the server refuses, the next run reports it.
     """
-    time.sleep(_WORKER_S)
     with httpx.Client(base_url=api, headers=headers, timeout=10) as http, contextlib.suppress(httpx.HTTPError):
-        run = _answer(http.get(f"/flow_runs/{flow_run_id}"))
-        if run["state_type"] in _ENDING:
+        if (run := _unreported(http, flow_run_id)) is None:
             return
         cause = f"its process was killed: {process}"
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}
@@ -51,6 +49,17 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
             "payload": {**found.as_payload(), "state": "Crashed"},
         }
         http.post("/events", json=[event]).raise_for_status()
+
+
+def _unreported(http: httpx.Client, flow_run_id: str) -> dict[str, Any] | None:
+    """The run, unless it has a final state or gets one in time from the worker that started it."""
+    deadline = time.monotonic() + _WORKER_S
+    while (run := _answer(http.get(f"/flow_runs/{flow_run_id}")))["state_type"] not in _ENDING:
+        if run["deployment_id"] is None or time.monotonic() > deadline:
+            found: dict[str, Any] = run
+            return found
+        time.sleep(_LOOK_S)
+    return None
 
 
 def _answer(response: httpx.Response) -> Any:

@@ -24,8 +24,9 @@ from flows import server
 from flows.deployment.audit import AuditFailed
 from flows.deployment.records import connected
 from flows.dvc import Cancelled
-from flows.notices import automations
+from flows.notices import automations, killed
 from flows.notices.hooks import tell
+from flows.notices.killed import report_killed
 from flows.notices.notice import MOST_LINES, notice, remedy
 from flows.notices.target import target
 from flows.reproduce import StagesFailed, reproduce
@@ -34,6 +35,7 @@ from pathfinder.core.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_operations import commands
 from tests.flows.watch import soon, wait_for
+from tests.support.servers import JSONHandler, serving
 
 _STORED_S = 5  # the server writes the states of tasks every few seconds
 SLEEPS = "time.sleep(600)\n"
@@ -283,3 +285,30 @@ def test_a_canceled_run_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
     run = FlowRun(flow_id=uuid4(), name="one")
     tell(reproduce, run, Failed(data=Cancelled("the run is ending")))
+
+
+@pytest.mark.parametrize(("is_deployed", "told_by_worker"), [(True, True), (True, False), (False, False)])
+def test_a_killed_run_is_told_by_its_worker_or_its_guardian(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_deployed: bool, told_by_worker: bool
+) -> None:
+    """The worker needs longer than the first look of the guardian."""
+    monkeypatch.setattr(killed, "_LOOK_S", 0.02)
+    monkeypatch.setattr(killed, "_WORKER_S", 0.2)
+    looks, posts = list[str](), list[str]()
+
+    class Server(JSONHandler):
+        def do_GET(self) -> None:
+            looks.append(self.path)
+            state = "CRASHED" if told_by_worker and len(looks) > 3 else "RUNNING"
+            deployment = "1" if is_deployed else None
+            self.send(200, {"name": "all stages", "state_type": state, "deployment_id": deployment, "tags": []})
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            posts.append(self.path)
+            self.send(200, [])
+
+    with serving(Server) as address:
+        report_killed(str(tmp_path), str(uuid4()), address, "PID 1", {})
+    assert posts.count("/events") == (0 if told_by_worker else 1)
+    assert len(looks) == 4 if told_by_worker else (len(looks) > 2) is is_deployed
