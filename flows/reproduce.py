@@ -127,7 +127,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         run.publish()
         if failed or run.unpushed or not run.is_published:
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
-            push = f"; not pushed: {', '.join(run.unpushed)} (run again to push)" if run.unpushed else ""
+            push = f"; not pushed: {', '.join(run.unpushed)} (run without targets to push)" if run.unpushed else ""
             log = "" if run.is_published else "; not published (run the whole pipeline again to publish)"
             raise StagesFailed(message + push + log, run.failures())
         return rows
