@@ -18,6 +18,7 @@ from typing import Any
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.params import PARAMS_FILE, load_params
+from pathfinder.core.text import printable
 
 FOLDER = Path("infra/profiles")
 BASE = "paper"
@@ -46,6 +47,9 @@ def render(root: Path, name: str) -> str:
     content = _load(root, BASE)
     for overlay in _overlays(root, name):
         _merge(content, overlay, f"{FOLDER}/{name}.yaml")
+    if content.get("profile") != name:
+        found = printable(str(content.get("profile")))[:80]
+        raise DataError(f"{FOLDER}/{name}.yaml: profile is {found}; write `profile: {name}`")
     text = dump_commented(content, _WIDTH)
     lines = [line for line in text.splitlines(keepends=True) if not line.startswith("#")]
     body = "".join(_NOTE_GAP.sub("  # ", line, count=1) for line in lines)
@@ -67,7 +71,10 @@ def write(root: Path, name: str, force: bool = False) -> bool:
             raise DataError(f"{PARAMS_FILE}: edited by hand; keep a copy and repeat with --force to replace it")
     with atomic_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        load_params(temporary)
+        try:
+            load_params(temporary)
+        except DataError as error:
+            raise DataError(f"{FOLDER}/{name}.yaml: {str(error).removeprefix(f'{temporary}: ')}") from error
     return True
 
 
@@ -96,8 +103,10 @@ def _overlays(root: Path, name: str) -> list[Any]:
         overlay = _load(root, name)
         below = overlay.pop("extends", BASE)
         overlays.insert(0, overlay)
-        if below not in names(root):
-            raise DataError(f"{FOLDER}/{name}.yaml: extends {below}, which is not a profile")
+        if below not in names(root) or below in seen - {BASE}:
+            found = printable(str(below))[:80]
+            others = ", ".join(names(root))
+            raise DataError(f"{FOLDER}/{name}.yaml: extends {found}, no other profile; expected one of {others}")
         name = below
     return overlays
 
@@ -109,7 +118,8 @@ def _load(root: Path, name: str) -> dict[str, Any]:
 def _merge(base: Any, overlay: Mapping[str, Any], where: str) -> None:
     for key, value in overlay.items():
         if key not in base:
-            raise DataError(f"{where}: {key} is not a key of {FOLDER}/{BASE}.yaml")
+            unknown = printable(str(key))[:80]
+            raise DataError(f"{where}: {unknown} is not a key of {FOLDER}/{BASE}.yaml; correct or remove it")
         if isinstance(value, dict) and isinstance(base[key], dict):
             _merge(base[key], value, where)
         elif isinstance(value, dict) and isinstance(base[key], list):

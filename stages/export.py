@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.core.io import read_json, write_json, write_text
+from pathfinder.core.io import write_json, write_text
+from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import load_params
 from pathfinder.core.progress import Progress
 from pathfinder.data.conversion import READERS
@@ -21,7 +22,6 @@ from pathfinder.data.export import FORMS, card, neutral_trees, special_texts, wr
 from pathfinder.provenance.stage import stage
 
 TRAIN = Path("artifacts/train")
-MANIFEST = Path("artifacts/raw/manifest.json")
 MODEL = Path("artifacts/raw/models/base")
 EXPORT = Path("artifacts/export")
 METRICS = Path("metrics/export.json")
@@ -31,7 +31,7 @@ SPLITS = ("train", "test")
 @stage
 def main() -> None:
     """Run the stage."""
-    profile, manifest, specials = load_params().profile, read_json(MANIFEST), special_texts(MODEL)
+    profile, manifest, specials = load_params().profile, read_manifest(MANIFEST), special_texts(MODEL)
     licences = sorted({str(manifest[name]["licence"]) for name in READERS if name in manifest})
     metrics: dict[str, dict[str, int]] = {}
     with Progress("export", len(FORMS) * len(SPLITS), "files") as progress:

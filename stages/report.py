@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
+from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
@@ -32,7 +33,6 @@ from pathfinder.reporting.origins import digest_of_source
 from pathfinder.reporting.results import load_results
 
 REPORTS, SUMMARY = Path("reports"), Path("metrics/summary.json")
-MANIFEST = Path("artifacts/raw/manifest.json")
 GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
 
 
@@ -63,7 +63,7 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     with atomic_folder(REPORTS / "plots") as folder:
         for name, rows in plots_of(evidence).items():
             write_json(folder / f"{name}.json", rows)
-    manifest = read_json(MANIFEST) if MANIFEST.exists() else {}
+    manifest = read_manifest(MANIFEST) if MANIFEST.exists() else {}
     with atomic_folder(CARDS) as folder:
         for run in results.runs:
             if run.name in results.train:

@@ -123,5 +123,5 @@ def _seconds(line: Line, column: str) -> float | None:
         return None
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if found is None or float(found[1]) == 0:
-        raise DataError(f"{FILE}: {line.stage}: {column} is {text!r}; expected for example 30m, 6h or 2d")
+        raise DataError(f"{FILE}: {line.stage}: {column} is {text!r:.80}; expected for example 30m, 6h or 2d")
     return float(found[1]) * _UNITS_S[found[2]]

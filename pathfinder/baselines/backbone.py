@@ -24,6 +24,7 @@ ADAPTER, TOKENIZER = "lora", "tokenizer"
 """The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
 files (``resolve_part``)."""
 _PREFIX = "base_model.model.model."
+_MOST = 2**31
 
 
 class Shards:
@@ -84,10 +85,15 @@ def longest(config: Any) -> int:
     return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))
 
 
-@torch.no_grad()
-def _merge(model: PreTrainedModel, folder: Path) -> None:
-    """Add a LoRA adapter's update ``alpha / r * B A`` to the weights (Hu et al. 2021, stored as PEFT does)."""
-    settings = read_json(folder / "adapter_config.json")
+def adapter_scale(folder: Path) -> float:
+    """The factor of an adapter's update, from its adapter_config.json.
+
+    Raises ``DataError`` if the file is damaged, or for an adapter of another kind.
+    """
+    path = folder / "adapter_config.json"
+    settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise DataError(f"{path}: no JSON object; fetch the adapter's files again")
     supported = {
         "peft_type": "LORA",
         "fan_in_fan_out": False,
@@ -98,11 +104,23 @@ def _merge(model: PreTrainedModel, folder: Path) -> None:
     unsupported = [name for name, value in supported.items() if settings.get(name, value) != value]
     unsupported += [name for name in ("rank_pattern", "alpha_pattern") if settings.get(name)]
     if unsupported:
+        raise DataError(f"{path}: adapters with {', '.join(unsupported)} cannot be merged; merge it with PEFT")
+    rank: Any = settings.get("r")
+    alpha: Any = settings.get("lora_alpha")
+    is_rooted = settings.get("use_rslora", False)
+    is_valid = type(rank) is int and 0 < rank < _MOST and type(alpha) in (int, float) and 0 < alpha < _MOST
+    if not is_valid or not isinstance(is_rooted, bool):
         raise DataError(
-            f"{folder}/adapter_config.json: adapters with {', '.join(unsupported)} cannot be merged; merge it with PEFT"
+            f"{path}: r {rank!a:.40}, lora_alpha {alpha!a:.40}, use_rslora {is_rooted!a:.40}; expected a positive "
+            "integer, a positive number and a truth value: fetch the adapter's files again"
         )
-    rank = settings["r"]
-    scale = settings["lora_alpha"] / (rank**0.5 if settings.get("use_rslora") else rank)
+    return float(alpha / (rank**0.5 if is_rooted else rank))
+
+
+@torch.no_grad()
+def _merge(model: PreTrainedModel, folder: Path) -> None:
+    """Add a LoRA adapter's update ``alpha / r * B A`` to the weights (Hu et al. 2021, stored as PEFT does)."""
+    scale = adapter_scale(folder)
     shards = Shards(folder)
     for name in shards.names():
         stem, found, _ = name.partition(".lora_A.")

@@ -16,6 +16,7 @@ from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import (
     CLASSES,
     SUBSETS,
+    is_answer,
     read_prmbench,
     read_processbench,
     read_search,
@@ -162,20 +163,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     problems with the same text use their rows in turn. Official: every row counts, and only rows, against its own
     ``gt_answer``, as published. Raises ``DataError`` for a malformed row.
     """
-    set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
-    rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
-    for path, at, row in _rows("search", file):
-        question, answer = row.get("question"), row.get("pred_answer")
-        names = (row["set"],) if row.get("set") else (path.stem, path.parent.name)
-        name = next(filter(None, (search_set_named(str(name)) for name in names)), None)
-        if not row.get("set"):
-            name = name or set_of.get(str(question))
-        if name is None or not isinstance(question, str) or not isinstance(answer, str | None):
-            raise DataError(
-                f"{at}: expected question, pred_answer (text or null) and a set of {', '.join(get_args(SearchSet))}. "
-                f"{_REMEDY}"
-            )
-        rows[name, question].append(row)
+    rows = predicted_answers(file, data)
     problems = read_search(data, sorted({name for name, _ in rows})).items
     keys = {(problem.set, problem.problem): problem.key for problem in problems}
     pairs: list[tuple[str, Any, str | None]] = []  # set, key, answer
@@ -207,6 +195,34 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
         "grading_failures": dict(sorted(grader.failures.items())),
     }
     return {"sets": sets, "average": sum(sets.values()) / len(sets), "details": details}
+
+
+def predicted_answers(file: Path, data: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of a search file by set and question; ``data`` names the set of a question where the file does not.
+
+    Raises ``DataError`` for a malformed row.
+    """
+    set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
+    rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for path, at, row in _rows("search", file):
+        question, given = row.get("question"), row.get("set")
+        names = (path.stem, path.parent.name) if given is None else (given,)
+        name = next(filter(None, (search_set_named(str(name)) for name in names)), None)
+        if given is None:
+            name = name or set_of.get(str(question))
+        is_valid = isinstance(question, str) and isinstance(row.get("pred_answer"), str | None)
+        if name is None or not is_valid or not _is_key(row.get("gt_answer")):
+            raise DataError(
+                f"{at}: expected question, pred_answer (text or null), gt_answer (an answer or null) and a set of "
+                f"{', '.join(get_args(SearchSet))}. {_REMEDY}"
+            )
+        rows[name, str(question)].append(row)
+    return rows
+
+
+def _is_key(value: Any) -> bool:
+    parts = value if isinstance(value, list) and value else [value]
+    return value is None or all(map(is_answer, parts))
 
 
 def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:

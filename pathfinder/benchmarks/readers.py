@@ -261,7 +261,7 @@ def _search_problem(at: str, number: int, row: Any, name: str) -> SearchProblem:
     key = ANSWER_KEYS.get(name, "answer")
     given = row.get(key) if isinstance(row, dict) else None
     parts = given if isinstance(given, list) and name != "minerva_math" else [given]
-    if not parts or not all(map(_is_answer, parts)):
+    if not parts or not all(map(is_answer, parts)):
         raise DataError(
             f"{at}: {key}, the column of {name}'s answers, is {given!r:.80}; expected a text or a number. {_REMEDY}"
         )
@@ -269,7 +269,8 @@ def _search_problem(at: str, number: int, row: Any, name: str) -> SearchProblem:
     return SearchProblem(name, _id(at, row, ("unique_id", "id", "idx")) or str(number - 1), problem, given)
 
 
-def _is_answer(value: Any) -> bool:
+def is_answer(value: Any) -> bool:
+    """Whether a value can be the answer to a problem: a text or a finite number."""
     if isinstance(value, int | float):
         return not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, str) and bool(value.strip())

@@ -8,35 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
-
-from pathfinder.core.io import DataError, digest_of, read_json
+from pathfinder.core import manifest
+from pathfinder.core.io import digest_of
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.provenance.identity import LOCKS, is_code
-from pathfinder.provenance.schema import Count, Sha256
 
 RAW = "artifacts/raw"
 
 
-class SourceFile(BaseModel):
-    """A file of a source in the manifest; other keys are allowed."""
-
-    sha256: Sha256
-    bytes: Count
-
-
-class Source(BaseModel):
-    """A source in the manifest of the download stage; other keys are allowed."""
-
-    kind: str
-    location: str
-    revision: str | None
-    licence: str
-    files: dict[str, SourceFile]
-
-
-_MANIFEST = TypeAdapter(dict[str, Source])
 _LONGEST_PARAMS = 400
 
 
@@ -83,17 +63,8 @@ def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
 
     Raises ``DataError`` if the file is not a manifest.
     """
-    file = root / RAW / "manifest.json"
-    if not file.exists():
-        return {}
-    content = read_json(file)
-    try:
-        _MANIFEST.validate_python(content)
-    except ValidationError as error:
-        raise DataError(
-            f"{file}: not a manifest of sources: {error.errors()[0]['msg']}; make it again with `dvc repro -f download`"
-        ) from error
-    return dict(content)
+    file = root / manifest.MANIFEST
+    return manifest.read_manifest(file) if file.exists() else {}
 
 
 class _Writer:

@@ -11,6 +11,7 @@ import polars as pl
 
 from pathfinder.core.io import DataError, read_json, sha256_file
 from pathfinder.core.labels import HUMAN
+from pathfinder.core.manifest import read_manifest
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k
@@ -97,7 +98,7 @@ def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | N
     if (manifest := raw / "manifest.json").exists():
         others = [
             raw / source / name
-            for source, entry in read_json(manifest).items()
+            for source, entry in read_manifest(manifest).items()
             for name, about in entry["files"].items()
             if about["sha256"].startswith(identity.sha)
         ]

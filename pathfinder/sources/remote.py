@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pathfinder.core.io import DataError, TransientError, atomic_file, exclusive_file, write_bytes
+from pathfinder.core.io import DataError, TransientError, atomic_file, exclusive_file, parse_json, write_bytes
 
 ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
@@ -299,10 +299,8 @@ def commit_manifest(store: Store, manifest: Any) -> Commit:
     store.put(f"manifests/{digest}.json", content)
     exclusive = creates_exclusively(store)
     for _ in range(_COMMIT_ATTEMPTS):
-        entries = store.keys("log/")
-        before = store.read(entries[-1]) if entries else b""
-        number = int(Path(entries[-1]).stem) if entries else 0
-        if before and json.loads(before)["manifest"] == digest:
+        number, newest, before = newest_entry(store)
+        if newest == digest:
             return Commit(number, digest, exclusive)
         previous = hashlib.sha256(before).hexdigest() if before else None
         entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})
@@ -310,6 +308,22 @@ def commit_manifest(store: Store, manifest: Any) -> Commit:
         if store.create(key, entry) and store.read(key) == entry:
             return Commit(number + 1, digest, exclusive)
     raise TransientError(f"{store.url}: {_COMMIT_ATTEMPTS} other writers came first; run the same command again")
+
+
+def newest_entry(store: Store) -> tuple[int, str, bytes]:
+    """Number, manifest and bytes of the newest entry of a store's log; 0 and nothing if it has none.
+
+    Raises ``DataError`` if the newest object of the log is no entry.
+    """
+    if not (keys := store.keys("log/")):
+        return 0, "", b""
+    content = store.read(keys[-1])
+    name = f"{store.url}/{keys[-1]}"
+    entry, stem = parse_json(content, name), Path(keys[-1]).stem
+    manifest = entry.get("manifest") if isinstance(entry, dict) else None
+    if not (stem.isdecimal() and isinstance(manifest, str)):
+        raise DataError(f"{name}: no entry of the log; remove the object, or restore it from a copy of the remote")
+    return int(stem), manifest, content
 
 
 def _canonical(value: Any) -> bytes:

@@ -251,9 +251,17 @@ def _records(checkpoint: Path) -> dict[str, Mapping[str, Any]]:
     if [file.name for file in files] != expected:
         return {}
     try:
-        return {file.name: read_json(file) for file in files}
+        records = {file.name: read_json(file) for file in files}
     except (OSError, DataError):
         return {}
+    return records if all(_is_record(name, record) for name, record in records.items()) else {}
+
+
+def _is_record(name: str, record: Any) -> bool:
+    """Whether the JSON file of a part gives the digest of the part and a state."""
+    files = record.get("files") if isinstance(record, dict) else None
+    part = name.replace(".json", ".safetensors")
+    return isinstance(files, dict) and part in files and isinstance(record.get("state"), dict)
 
 
 def _is_complete(checkpoint: Path) -> bool:
@@ -265,6 +273,5 @@ def _is_intact(checkpoint: Path, group: Group) -> bool:
     records = _records(checkpoint)
     digests = [item for record in records.values() for item in record["files"].items()]
     mine = digests[group.rank :: group.processes]
-    return bool(records) and all(
-        (checkpoint / name).is_file() and sha256_file(checkpoint / name) == digest for name, digest in mine
-    )
+    there = {path.name for path in checkpoint.iterdir() if path.is_file()}
+    return bool(records) and all(name in there and sha256_file(checkpoint / name) == digest for name, digest in mine)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import polars as pl
 
-from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
+from pathfinder.core.io import DataError, atomic_folder, write_json
+from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import Params
 from pathfinder.core.progress import Progress
 from pathfinder.reporting.index import schema
@@ -25,7 +26,7 @@ METRICS = Path("metrics/index.json")
 
 def write_index(params: Params) -> None:
     """Write the tables of ``schema`` and metrics/index.json; raises ``DataError`` if the tables do not fit together."""
-    manifest = read_json(ARTIFACTS / "raw/manifest.json")
+    manifest = read_manifest(MANIFEST)
     with Progress("index", 4, "tables") as progress, atomic_folder(schema.INDEX) as folder:
         lines = index_lines(ARTIFACTS / "steps/lines.parquet", manifest)
         schema.write_table(folder / "lines.parquet", lines, schema.LINES)

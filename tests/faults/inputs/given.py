@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.benchmarks.grade import predicted_labels, predicted_steps
+from pathfinder.benchmarks.grade import predicted_answers, predicted_labels, predicted_steps
+from pathfinder.benchmarks.readers import is_answer
 from pathfinder.policy.rerank import read_candidates
 from pathfinder.prm.score_lines import read_solutions
 from tests.faults.inputs.benchmarks import PRM_ROW, PROCESS_ROW
@@ -182,4 +185,53 @@ LABEL_PREDICTIONS = Document(
     },
     lambda path: [{keys: row[keys] for keys in row if keys != ("validity",)} for row in _labels_predicted(path)],
     together=partial(_first_of_each, keys=("idx",)),
+)
+
+
+def _is_key(value: Any) -> bool:
+    parts = value if isinstance(value, list) and value else [value]
+    return all(map(is_answer, parts))
+
+
+def _no_null(value: Any) -> Any:
+    return MISSING if value is None else value
+
+
+_ASKED = {"unique_id": "test/0", "problem": "What is 1 + 1?", "answer": "2"}
+
+
+def _searched(path: Path) -> View:
+    data = path.parent / "data"
+    data.mkdir()
+    (data / "math.jsonl").write_text(json.dumps(_ASKED) + "\n", encoding="utf-8")
+    try:
+        rows = predicted_answers(path, data)
+    finally:
+        shutil.rmtree(data)
+    return [
+        {
+            ("question",): question,
+            ("pred_answer",): row.get("pred_answer", MISSING),
+            ("gt_answer",): row.get("gt_answer", MISSING),
+            ("set",): name,
+        }
+        for (name, question), found in rows.items()
+        for row in found
+    ]
+
+
+SEARCH_PREDICTIONS = Document(
+    "predictions, search",
+    "predictions.jsonl",
+    tuple(
+        {"question": "What is 1 + 1?", "pred_answer": answer, "gt_answer": "2", "set": "math"} for answer in ("2", None)
+    ),
+    {
+        ("question",): Field(_is_str),
+        ("pred_answer",): Field(lambda value: value in (MISSING, None) or _is_str(value), _no_null),
+        ("gt_answer",): Field(lambda value: value in (MISSING, None) or _is_key(value), _no_null),
+        ("set",): Field(lambda value: value in (MISSING, None, "math"), lambda _: "math"),
+    },
+    _searched,
+    may_refuse=True,
 )

@@ -25,7 +25,7 @@ LONGEST_MESSAGE = 2_000
 """Characters of the longest message, so that no input fills a terminal or a log."""
 _REMEDY = re.compile(
     r"\b(fetch|correct|remove|restore|give|point|add|delete|split|convert|create|run|re-run|use|check|replace|set|write|make|"
-    r"fix|look|see|expected|show|restart)\b",
+    r"fix|look|see|expected|show|restart|merge)\b",
     re.IGNORECASE,
 )
 

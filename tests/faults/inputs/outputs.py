@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import read_json
+from pathfinder.core.io import DataError, read_json
+from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.reporting.contents import page_of
@@ -16,6 +19,7 @@ from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, summary_of
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
 from pathfinder.reporting.results import Results, load_results, results_table
+from pathfinder.training.checkpoints import Group, _is_intact, read_state
 from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_text, is_whole, value_at
 from tests.faults.inputs.settings import ROOT
 
@@ -56,6 +60,10 @@ def _are(accepts: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, dict) and all(map(accepts, value.values()))
 
 
+def _or_missing(accepts: Callable[[Any], bool]) -> Field:
+    return Field(lambda value: value is MISSING or accepts(value))
+
+
 _NUMBER, _FIGURE, _COUNT = Field(_is_number), Field(_is_figure), Field(_is_count)
 _COUNTS = Field(partial(_are, _is_count))
 _PAIR_FIELD = Field(lambda value: isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)))
@@ -91,7 +99,7 @@ METRICS = (
             ("kept",): _COUNT,
             ("dropped",): _COUNTS,
             ("quarantined",): _COUNTS,
-            ("lines", "read"): Field(lambda value: value is MISSING or _is_count(value)),
+            ("lines", "read"): _or_missing(_is_count),
             ("sources", "prm800k", "kept"): _COUNT,
         },
         lambda results: results.stages["prepare"],
@@ -136,7 +144,7 @@ METRICS = (
         {
             ("average", "pass@1"): _NUMBER,
             ("intervals", "pass@1"): _PAIR_FIELD,
-            ("sets", "math", "pass@1"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("sets", "math", "pass@1"): _or_missing(_is_figure),
             ("details", "samples"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
         },
         lambda results: results.sample,
@@ -157,7 +165,7 @@ METRICS = (
             ("sources",): _COUNTS,
             ("optimiser_steps",): _COUNT,
             ("test_labels", "correctness", "accuracy"): _NUMBER,
-            ("test_labels", "correctness", "auc"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("test_labels", "correctness", "auc"): _or_missing(_is_figure),
         },
         lambda results: results.train.get(_RUN),
     ),
@@ -168,7 +176,7 @@ METRICS = (
         {
             ("step",): _COUNT,
             ("loss",): _NUMBER,
-            ("held_out_loss_math",): Field(lambda value: value is MISSING or _is_number(value)),
+            ("held_out_loss_math",): _or_missing(_is_number),
         },
         lambda results: results.logs.get(_RUN),
     ),
@@ -216,8 +224,8 @@ METRICS = (
         },
         {
             ("overall",): _FIGURE,
-            ("classes", "circular"): Field(lambda value: value is MISSING or _is_figure(value)),
-            ("details", "total", "recall"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("classes", "circular"): _or_missing(_is_figure),
+            ("details", "total", "recall"): _or_missing(_is_figure),
             ("rules", "both", "overall"): _FIGURE,
         },
         lambda results: results.benchmarks[PRMBENCH].get(_RUN),
@@ -236,10 +244,10 @@ METRICS = (
         },
         {
             ("average",): _FIGURE,
-            ("sets", "math", "prm@8"): Field(lambda value: value is MISSING or _is_figure(value)),
+            ("sets", "math", "prm@8"): _or_missing(_is_figure),
             ("details", "rounds"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
             ("repaired", "average"): _FIGURE,
-            ("best_of_n", "average", "min"): Field(lambda value: value is MISSING or _is_number(value)),
+            ("best_of_n", "average", "min"): _or_missing(_is_number),
         },
         lambda results: results.benchmarks[SEARCH].get(_RUN),
     ),
@@ -286,6 +294,75 @@ RESULTS = Document(
         ),
     },
     _results,
+    "object",
+    may_refuse=True,
+)
+
+
+def _manifest(path: Path) -> View:
+    found = read_manifest(path)
+    return [{keys: value_at(found, keys) for keys in MANIFEST_FILE.fields}]
+
+
+_SOURCE = {
+    "kind": "shipped",
+    "location": "data/mistral",
+    "licence": "Apache-2.0",
+    "revision": None,
+    "files": {"a.jsonl": {"bytes": 3, "sha256": "0" * 64}},
+}
+
+
+MANIFEST_FILE = Document(
+    "manifest of the sources",
+    MANIFEST.as_posix(),
+    ({"mistral": _SOURCE},),
+    {
+        ("mistral", "kind"): _or_missing(is_text),
+        ("mistral", "location"): _or_missing(is_text),
+        ("mistral", "licence"): _or_missing(is_text),
+        ("mistral", "revision"): _or_missing(lambda value: value is None or is_text(value)),
+        ("mistral", "files"): _or_missing(lambda value: isinstance(value, dict)),
+        ("mistral", "files", "a.jsonl", "sha256"): _or_missing(
+            lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
+        ),
+        ("mistral", "files", "a.jsonl", "bytes"): _or_missing(lambda value: is_whole(value) and 0 <= value < 2**63),
+    },
+    _manifest,
+    "object",
+    may_refuse=True,
+)
+
+
+_PART, _BYTES = "part-00000-of-00001", b"weights"
+
+
+def _checkpoint(path: Path) -> View:
+    """A checkpoint that is not intact is not used: training reports and removes it."""
+    path.with_suffix(".safetensors").write_bytes(_BYTES)
+    (path.parent / "trainer_state.json").write_bytes(b"{}")
+    try:
+        if not _is_intact(path.parent, Group()):
+            raise DataError(f"{path}: torn, removed; training resumes from the previous one: look at the disk")
+        return [{("files",): _DIGESTS, ("state",): read_state(path.parent)}]
+    finally:
+        path.with_suffix(".safetensors").unlink()
+        (path.parent / "trainer_state.json").unlink()
+
+
+_DIGESTS = {
+    f"{_PART}.safetensors": hashlib.sha256(_BYTES).hexdigest(),
+    "trainer_state.json": hashlib.sha256(b"{}").hexdigest(),
+}
+CHECKPOINT = Document(
+    "part of a checkpoint",
+    f"checkpoint-2/{_PART}.json",
+    ({"files": _DIGESTS, "state": {"scheduler": {"last_epoch": 1}}},),
+    {
+        ("files",): Field(lambda value: value == _DIGESTS),
+        ("state",): Field(lambda value: isinstance(value, dict)),
+    },
+    _checkpoint,
     "object",
     may_refuse=True,
 )

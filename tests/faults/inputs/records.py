@@ -11,11 +11,13 @@ from typing import Any
 from pydantic import BaseModel
 
 from pathfinder.core.io import read_json
+from pathfinder.lineage.published import LogEntry, Manifest
 from pathfinder.lineage.stores import read_listing
 from pathfinder.provenance.ledger import LEDGER, read_ledger
 from pathfinder.provenance.schema import SCHEMA, StageRecord, parsed
 from pathfinder.provenance.signing import Envelope
-from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text, value_at
+from pathfinder.sources.remote import newest_entry, open_store
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text, is_whole, value_at
 from tests.faults.inputs.settings import like, like_or_null
 
 _FILE = {"md5": "0" * 32, "sha256": "0" * 64, "size": 3}
@@ -149,5 +151,84 @@ LISTING = Document(
     _listing,
     "list",
     may_be_empty=True,
+    may_refuse=True,
+)
+
+
+def _log_entry(path: Path) -> View:
+    """What the audit reads; the writer of the next entry reads the newest one too."""
+    content = path.read_bytes() if path.is_file() else b""
+    entry = parsed(LogEntry, content, str(path))
+    assert newest_entry(open_store(str(path.parent.parent)))[1] == entry.manifest
+    return [{(key,): getattr(entry, key) for key in ("manifest", "number", "previous")}]
+
+
+def _written_on(path: Path) -> View:
+    """What the writer of the next entry reads."""
+    number, manifest, _ = newest_entry(open_store(str(path.parent.parent)))
+    if not number:
+        read_json(path)
+    return [{("manifest",): manifest}]
+
+
+def _is_sha256(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+_LOGGED = {"manifest": "0" * 64, "number": 2, "previous": "1" * 64}
+LOG_ENTRY = Document(
+    "entry of a remote's log",
+    "log/00000002.json",
+    (_LOGGED,),
+    {
+        ("manifest",): Field(_is_sha256),
+        ("number",): Field(lambda value: is_whole(value) and value >= 0),
+        ("previous",): Field(lambda value: value is None or _is_sha256(value)),
+    },
+    _log_entry,
+    "object",
+    is_strict=True,
+    may_refuse=True,
+)
+NEWEST_ENTRY = Document(
+    "entry before the next one",
+    "log/00000002.json",
+    (_LOGGED,),
+    {("manifest",): Field(lambda value: isinstance(value, str))},
+    _written_on,
+    "object",
+    may_refuse=True,
+)
+_PUBLISHED = {
+    "schema": 4,
+    "dvc_lock": "0" * 64,
+    "outs": {"a": {"md5": "0" * 32, "size": 3, "stage": "filter", "sha256": None}},
+    "records": {"filter": "0" * 64},
+    "commit": "0" * 40,
+    "key": None,
+}
+_PUBLISHED_KEYS: list[Keys] = [
+    ("schema",),
+    ("dvc_lock",),
+    ("outs", "a", "md5"),
+    ("outs", "a", "size"),
+    ("records",),
+    ("commit",),
+]
+RUN_MANIFEST = Document(
+    "manifest of a run",
+    f"manifests/{'0' * 64}.json",
+    (_PUBLISHED,),
+    {
+        ("schema",): Field(lambda value: is_whole(value) and 1 <= value <= 4),
+        ("dvc_lock",): Field(_is_sha256),
+        ("outs", "a", "md5"): Field(lambda value: isinstance(value, str)),
+        ("outs", "a", "size"): Field(lambda value: value is None or is_whole(value)),
+        ("records",): Field(lambda value: value is MISSING or isinstance(value, dict), lambda value: value),
+        ("commit",): Field(lambda value: value is MISSING or value is None or isinstance(value, str)),
+    },
+    lambda path: _model(path, Manifest, _PUBLISHED_KEYS),
+    "object",
+    is_strict=True,
     may_refuse=True,
 )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from flows import profiles
+from flows.pools.table import FILE, needs, slots
+from flows.profiles import FOLDER
 from pathfinder.core.hub import HUB_FILE, read_hub_model
 from pathfinder.core.io import read_json
 from pathfinder.core.params import load_params
@@ -193,5 +197,140 @@ CONFIG = Document(
     {(key,): Field(lambda value: is_whole(value) and 0 < value < 2**40) for key in _SIZES},
     _config,
     "object",
+    may_refuse=True,
+)
+
+
+def _resources(path: Path) -> View:
+    found = needs(path.parents[1], ["label"])["label"]
+    if not path.exists():  # then every stage runs here
+        read_json(path)
+    values: dict[Keys, Any] = {("stages", 0, key): getattr(found, key) for key in ("pool", "parts", "gpus", "memory")}
+    values |= {("stages", 0, "time"): found.time_s, ("stages", 0, "retries", "lost"): found.retries.lost}
+    return [values | {("slots",): slots(path.parents[1])}]
+
+
+def _in_seconds(value: Any) -> Any:
+    return (
+        MISSING if value in (MISSING, None) else float(value[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[value[-1]]
+    )
+
+
+def _or_default(value: Any) -> Any:
+    return MISSING if value is None else value
+
+
+RESOURCES = Document(
+    "resources.yaml",
+    FILE.as_posix(),
+    (
+        {
+            "stages": [
+                {
+                    "stage": "*",
+                    "pool": "gpu",
+                    "parts": 2,
+                    "gpus": 1,
+                    "memory": "64Gi",
+                    "time": "2h",
+                    "retries": {"transient": 3, "lost": 1, "error": 0},
+                }
+            ],
+            "slots": {"judge": 1},
+        },
+    ),
+    {
+        ("stages", 0, "pool"): Field(lambda value: value in (MISSING, None) or is_text(value), _or_default),
+        ("stages", 0, "parts"): Field(lambda value: value in (MISSING, None) or is_whole(value), _or_default),
+        ("stages", 0, "gpus"): Field(lambda value: value in (MISSING, None) or is_whole(value), _or_default),
+        ("stages", 0, "memory"): Field(lambda value: value in (MISSING, None) or is_text(value), _or_default),
+        ("stages", 0, "time"): Field(
+            lambda value: value in (MISSING, None) or (is_text(value) and bool(re.fullmatch(r"\d+[smhd]", value))),
+            _in_seconds,
+        ),
+        ("stages", 0, "retries", "lost"): Field(lambda value: value is MISSING or is_whole(value)),
+        ("slots",): Field(lambda value: value is MISSING or isinstance(value, dict)),
+    },
+    _resources,
+    "yaml",
+    texts={
+        "key twice": b"stages: []\nstages: []\n",
+        "object of Python": b"stages: !!python/object/apply:os.system ['true']\n",
+        "aliases that multiply": (_BOMB + "stages: []\n").encode(),
+        "unknown tag": b"stages: !x []\n",
+        "tabs": b"stages:\n\t- {stage: a}\n",
+        "second document": b"stages: []\n---\na: 1\n",
+    },
+    is_strict=True,
+    may_refuse=True,
+)
+
+
+def _profile(path: Path) -> View:
+    """What ``pathfinder profile`` writes for it."""
+    root, base = path.parents[2], path.with_name("paper.yaml")
+    if not path.exists():  # there is no such profile
+        read_json(path)
+    shutil.copyfile(ROOT / FOLDER / "paper.yaml", base)
+    try:
+        profiles.write(root, path.stem)
+        content = load_params(root / "params.yaml").model_dump(by_alias=True)
+        return [{keys: value_at(content, keys) for keys in PROFILE.fields}]
+    finally:
+        base.unlink()
+        (root / "params.yaml").unlink(missing_ok=True)
+
+
+PROFILE = Document(
+    "profile",
+    f"{FOLDER.as_posix()}/mine.yaml",
+    ({"profile": "mine", "search": {"width": 4, "temperature": 0.5}},),
+    {
+        ("profile",): Field(lambda value: value == "mine"),
+        ("search", "temperature"): Field(
+            lambda value: value is MISSING or type(value) in (int, float),
+            lambda value: value if value is MISSING else float(value),
+        ),
+        ("search", "width"): Field(lambda value: value is MISSING or is_whole(value)),
+    },
+    _profile,
+    "yaml",
+    texts={
+        "extends itself": b"extends: mine\n",
+        "extends nothing": b"extends: none\n",
+        "extends a list": b"extends: [paper]\n",
+        "key twice": b"profile: mine\nprofile: mine\n",
+        "object of Python": b"profile: !!python/object/apply:os.system ['true']\n",
+        "aliases that multiply": (_BOMB + "profile: mine\n").encode(),
+    },
+    is_strict=True,
+    may_refuse=True,
+)
+
+
+def _adapter(path: Path) -> View:
+    from pathfinder.baselines.backbone import adapter_scale
+
+    return [{("scale",): adapter_scale(path.parent)}]
+
+
+ADAPTER = Document(
+    "adapter_config.json",
+    "lora/adapter_config.json",
+    ({"peft_type": "LORA", "r": 8, "lora_alpha": 32, "bias": "none", "use_dora": False, "rank_pattern": {}},),
+    {
+        ("r",): Field(lambda value: is_whole(value) and value > 0),
+        ("lora_alpha",): Field(lambda value: type(value) in (int, float) and 0 < value < 2**31),
+        ("peft_type",): Field(lambda value: value in (MISSING, "LORA")),
+        ("bias",): Field(lambda value: value in (MISSING, "none")),
+        ("use_dora",): Field(lambda value: value is MISSING or value == 0),
+        ("rank_pattern",): Field(lambda value: value is MISSING or not value),
+        ("use_rslora",): Field(lambda value: value is MISSING or isinstance(value, bool)),
+    },
+    _adapter,
+    "object",
+    together=lambda view: [
+        {("scale",): row["lora_alpha",] / row["r",] ** (0.5 if row["use_rslora",] is True else 1)} for row in view
+    ],
     may_refuse=True,
 )
