@@ -110,9 +110,9 @@ def notify(
             help="A webhook's address, or a block of the server as TYPE/NAME, for example slack-webhook/team.",
         ),
     ] = "",
-    off: Annotated[bool, typer.Option("--off", help="Tell nobody any more.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Switch notices off.")] = False,
 ) -> None:
-    """Tell someone of failed, crashed, late and stuck runs; the server keeps the address and sends.
+    """Send notices about failed, crashed, late and stuck runs; the server stores the address and sends them.
 
     Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to others. Refuses a name that
     the server does not know.
@@ -121,7 +121,7 @@ def notify(
     from flows.notices import target as targets
 
     if not (target or off):
-        raise DataError("nobody to tell: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
+        raise DataError("no receiver: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
     with _connected() as client:
         if off:
             notices.silence(client)

@@ -16,9 +16,11 @@ PAGE = ROOT / "docs/gpu.md"
 _HEAD = f"""\
 # On a GPU
 
-`make gpu-day` writes this page. On a machine with an NVIDIA card it measures, within 30 minutes, what no other machine
-can show. `python -m infra.gpu_day --rehearse` runs the same parts on a CPU at a tiny size. Its page is
-`.pathfinder/gpu_day/rehearsal/gpu.md`.
+For researchers with an NVIDIA card: the requirements, and the measurements on a card. [paper.md](paper.md) has the
+paper's experiment.
+
+    make gpu-day                         # measure on a machine with a card, within 30 minutes, and write this page
+    python -m infra.gpu_day --rehearse   # the same parts on a CPU at a tiny size; .pathfinder/gpu_day/rehearsal/gpu.md
 
 ## What the machine needs
 
@@ -34,10 +36,10 @@ stops with the same command. The wheels contain the CUDA libraries; no CUDA tool
 
 ## The parts
 
-A part that fails or exceeds its time limit is reported, and the others run. A second run of the command skips the parts
-that have succeeded on the same machine at the same commit; `--again` repeats them, and `--only` selects parts. Data
-and models come from the folder that `PATHFINDER_MIRROR` names, or from the network. Without either, the data are the
-shipped world and the models have random weights in their true shape. The page then states both.
+If a part fails or exceeds its time limit, the page reports it, and the other parts run. A second run of the command
+skips the parts that have succeeded on the same machine at the same commit; `--again` repeats them, and `--only` selects
+parts. Data and models come from the folder that `PATHFINDER_MIRROR` names, or from the network. Without either, the data are
+the shipped world and the models have random weights in their true shape. The page then states both.
 """
 
 
@@ -54,7 +56,7 @@ def render(machine: Mapping[str, str], results: Mapping[str, Mapping[str, Any]])
             sections.append(_section(part.title, results[part.name]))
     if not machine:
         sections.append(
-            "## Results\n\nNot yet run: no machine with a card was available. `make gpu-day` fills this page.\n"
+            "## Results\n\nNot yet run: no machine with a card was available. `make gpu-day` adds the results.\n"
         )
     return "\n".join(sections)
 

@@ -107,7 +107,7 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
     known = [(f"S{number}", path, *digests[path]) for number, path in enumerate(paths, start=1) if path in digests]
     rows = [(number, path, f"{size:,}", sha256) for number, path, sha256, size in known]
     text = (
-        "These files made every figure of this page. When the pointer rests on a figure, the number of its file "
+        "These files made every figure of this page. When the mouse pointer is over a figure, the number of its file "
         f"and the place in it are shown, and {tables} has them for every figure. The command pathfinder lineage up "
         f"'{tables}#/results/0/processbench' shows a figure with the stages that wrote the files."
     )

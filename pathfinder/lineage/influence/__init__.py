@@ -1,1 +1,1 @@
-"""Why a decision was made: which training records it rests on, estimated, and proved by training without them."""
+"""Why a decision was made: the training records that it depends on, estimated, and proved by training without them."""

@@ -17,7 +17,7 @@ def why(
     item: Annotated[str, typer.Argument(help="A ProcessBench item: ID or SUBSET/ID.")],
     run: Annotated[str, typer.Option(help="The run whose decision is explained.", autocompletion=runs)] = "full",
     step: Annotated[
-        int | None, typer.Option(help="A step, from 0 (default: the one that the item's verdict rests on).")
+        int | None, typer.Option(help="A step, from 0 (default: the step that decides the item's verdict).")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Records to list on each side.")] = 10,
     prove: Annotated[
@@ -25,7 +25,7 @@ def why(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show which training records a decision rests on. This repeats the training: minutes for a tiny model."""
+    """Show the training records that a decision depends on. This repeats the training: minutes for a tiny model."""
     from pathfinder.core.kernels import pin_kernels
 
     pin_kernels()  # those of the train stage, before PyTorch is imported, so that the weights are equal

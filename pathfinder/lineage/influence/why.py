@@ -30,7 +30,7 @@ REMOVED_SHARE = 0.05
 def why(name: str, run: str = "full", step: int | None = None, top: int = 10, prove: bool = False) -> dict[str, Any]:
     """The explanation of a run's decision on a ProcessBench item, a JSON value.
 
-    ``step`` counts from 0; by default it is the one that the item's verdict rests on. ``prove`` trains twice more,
+    ``step`` counts from 0; by default it is the step that decides the item's verdict. ``prove`` trains twice more,
     without the records that support the decision most and without as many others.
     Raises ``DataError`` for an unknown item or step, and if the run's training cannot be repeated here.
     """

@@ -24,7 +24,7 @@ def render(root: Path, target: str | None = None) -> str:
     """The page of the history behind ``target``, or behind everything that the pipeline makes, as HTML.
 
     A target such as ``reports/tables.json#/results/0/processbench`` is one figure: the page then holds the stages
-    that the figure rests on. Nothing is hashed again. Raises ``DataError`` as ``nodes_of`` does.
+    behind the figure. Nothing is hashed again. Raises ``DataError`` as ``nodes_of`` does.
     """
     nodes = nodes_of(root, target)
     parents = reduced({node.id: node.parents for node in nodes})
