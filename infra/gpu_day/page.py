@@ -38,8 +38,8 @@ stops with the same command. The wheels contain the CUDA libraries; no CUDA tool
 
 If a part fails or exceeds its time limit, the page reports it, and the other parts run. A second run of the command
 skips the parts that have succeeded on the same machine at the same commit; `--again` repeats them, and `--only` selects
-parts. Data and models come from the folder that `PATHFINDER_MIRROR` names, or from the network. Without either, the data are
-the shipped world and the models have random weights in their true shape. The page then states both.
+parts. Data and models come from the folder that `PATHFINDER_MIRROR` names, or from the network. Without either, the
+data are the shipped world and the models have random weights in their true shape. The page then states both.
 """
 
 
