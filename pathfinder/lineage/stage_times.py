@@ -6,6 +6,7 @@ Times differ from run to run, so the page is neither a DVC out nor part of the r
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import read_pipeline
 
 PAGE = Path(".pathfinder/stages.html")
-_HEADERS = ("stage", "seconds", "peak memory, MiB", "started", "machine")
+_HEADERS = ("stage", "seconds", "peak memory, MiB", "started (UTC)", "machine")
 _KINDS = {"inputs": "data and models", "rooms": "code and locked packages"}
 
 
@@ -28,7 +29,7 @@ def write_stage_times(root: Path = Path(".")) -> None:
     seconds = sum(run["times"]["seconds"] for run in runs.values())
     note = Text(
         f"{len(runs)} stages have run on this machine and took {seconds:,.0f} s in total, counting concurrent stages "
-        f"separately. The figures are from the records in {RECORDS}; `pathfinder lineage check` compares those with "
+        f"separately. The figures are from the records in {RECORDS}; pathfinder lineage check compares those with "
         "dvc.lock and the files."
     )
     rows = [(name, *_row(run)) for name, run in runs.items()]
@@ -41,7 +42,8 @@ def _row(run: Mapping[str, Any]) -> tuple[str, ...]:
     times, environment = run["times"], run.get("environment", {})
     devices = (environment.get("cuda") or {}).get("devices") or []
     machine = ", ".join(map(str, devices)) or str(environment.get("cpu") or "unknown")
-    return f"{times['seconds']:,.1f}", f"{int(times['peak_rss_bytes']) / 2**20:,.0f}", str(times["start"]), machine
+    started = datetime.fromisoformat(times["start"]).astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{times['seconds']:,.1f}", f"{int(times['peak_rss_bytes']) / 2**20:,.0f}", started, machine
 
 
 def _details(run: Mapping[str, Any], outs: set[str]) -> list[Block]:

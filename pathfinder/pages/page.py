@@ -29,6 +29,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
+_UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp (?:< )?(?=\d)|\d (?=%|[sK]\b)")
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 """The colours of the light and dark themes as CSS variables."""
 STYLE = PALETTE + "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "picture.css"))
@@ -205,8 +206,13 @@ def template(name: str) -> Template:
         finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
     environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of, "side_by_side": _side_by_side}
-    environment.globals |= {"shown": shown, "is_low": is_low}
+    environment.globals |= {"shown": shown, "is_low": is_low, "unbroken": _unbroken}
     return environment.get_template(name)
+
+
+def _unbroken(text: str) -> str:
+    """The text with spaces that do not break inside an interval, a p-value, or a figure and its unit."""
+    return _UNBROKEN.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
 
 
 def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:

@@ -13,6 +13,8 @@ import numpy.typing as npt
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
 
 BINS = 10
+FEWEST = 10
+"""Steps that a part needs to be drawn."""
 _POINTS = 200  # of a drawn curve
 
 

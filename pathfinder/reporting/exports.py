@@ -10,7 +10,7 @@ from typing import Any
 from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.account import curves_of, truth_lines
-from pathfinder.reporting.calibration import bins, roc, thinned
+from pathfinder.reporting.calibration import FEWEST, bins, roc, thinned
 from pathfinder.reporting.cells import printed, scale_points
 from pathfinder.reporting.claims import Finding, adjusted_findings
 from pathfinder.reporting.evidence import Evidence
@@ -118,6 +118,7 @@ def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
             {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
             for name, rewards in systems.items()
             for part in bins(rewards)
+            if part.count >= FEWEST
         ]
     found["data"] = [
         {"system": bench.title, "records": records, "score": value}

@@ -8,7 +8,7 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Figure, Table
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
-from pathfinder.reporting.calibration import Rewards, area, bins, brier, calibration_error, roc, thinned
+from pathfinder.reporting.calibration import FEWEST, Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import mean_of, scale_points
 from pathfinder.reporting.names import BENCHMARKS, name_of
 from pathfinder.reporting.origins import from_files, of_paper, said
@@ -20,7 +20,6 @@ _SAME = {
     "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
     "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
 }
-_FEWEST = 10  # steps in a drawn part of the range
 Curve = list[tuple[float, float]]
 _DIAGONAL: Curve = [(0.0, 0.0), (1.0, 1.0)]
 
@@ -133,7 +132,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         rows.append((name, *(Sourced(text, source.origin) for text in texts)))
         gaps.append(f"{name}: " + ", ".join(f"{part.correct:.2f} at {part.reward:.2f}" for part in parts))
         ranking[name] = thinned(curve)
-        calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= _FEWEST]
+        calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= FEWEST]
     roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
     axes = "mean reward of the steps", "share of correct steps"
     headers = ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score")
@@ -147,9 +146,14 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, spans={}, guide="calibrated"),
             said(f"Share of correct steps by mean reward. {'; '.join(gaps)}.", all_files),
-            f"Calibration of the reward on the steps of {benchmark} (bins of {_FEWEST} steps or more).",
+            f"Calibration of the reward on the steps of {benchmark} (bins of {FEWEST} steps or more).",
         ),
-        Table(f"Quality of the reward on the steps of {benchmark}.", headers, rows),
+        Table(
+            f"Quality of the reward on the steps of {benchmark}. An area of 1 is perfect and one of 0.5 is chance; a "
+            "calibration error or a Brier score of 0 is perfect.",
+            headers,
+            rows,
+        ),
     ]
 
 

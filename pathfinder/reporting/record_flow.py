@@ -18,6 +18,17 @@ from pathfinder.reporting.results import Metrics, Results
 
 _NAMES = {"prm800k": "PRM800K", "rlhflow_mistral": "RLHFlow-Mistral", "math_shepherd": "Math-Shepherd"}
 _SAMPLES = 2  # a record is two samples of the published training: first labels masked, then correctness
+_MEANINGS = {
+    "not_sampled": "only the judge could label it, and the profile asks the judge about a sample",
+    "unrated": "the source has no rating",
+    "disagrees": "the judge contradicted the rating on every attempt",
+    "unparsed": "no answer of the judge could be read",
+    "overlap": "a benchmark has the problem",
+    "excluded": "the list of exclusions names it",
+    "mix": "not chosen for the largest mix of sources",
+    "limit": "not chosen within the profile's limit of records",
+}
+"""The reasons that a reader meets most, in the order of the stages."""
 
 Stages = Mapping[str, Metrics | None]
 
@@ -50,6 +61,9 @@ def accounting(results: Results) -> list[Block]:
     text = said(words or "No stage has run.", numbers)
     blocks.append(Figure(flow_chart(flow), text, "Records by source, upstream to training."))
     blocks.append(_table(stages))
+    met = {reason for metrics in present.values() for reason in metrics["dropped"]}
+    if known := [f"{reason}: {meaning}" for reason, meaning in _MEANINGS.items() if reason in met]:
+        blocks.append(Text(f"Reasons. {'; '.join(known)}."))
     if (build := stages["build"]) is not None:
         blocks.append(_split(build))
     return blocks

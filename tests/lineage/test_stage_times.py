@@ -24,6 +24,7 @@ def test_the_page_has_the_time_of_each_stage_that_ran_and_no_other(made: Path, t
     (record,) = (project / ".pathfinder/lineage/train@full").glob("*.json")
     assert rows[1][1] == f"{json.loads(record.read_text())['times']['seconds']:,.1f}"
     assert "2 stages have run on this machine" in page
+    assert re.search(r'<td class="t">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d</td>', page)
 
 
 def test_an_edited_record_is_ignored(made: Path, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_the_page_begins_with_the_answer_the_verdicts_and_a_scored_solution(
     main_part = page[page.index("<h1>") :]
     sentence = re.search(r"<p[^>]*>PathFinder-PRM reaches a ProcessBench mean F1 of [\d.]+ .* on toy sets\.</p>", page)
     assert sentence
+    assert main_part.index("A process reward model (PRM) judges each step") < main_part.index("PathFinder-PRM reaches")
     places = [
         main_part.index(part) for part in ("PathFinder-PRM reaches", '<ul class="chips">', 'class="picture"', "<h2>")
     ]

@@ -23,6 +23,7 @@ def test_every_record_is_counted_from_line_to_sample(folder: Path, root: Path) -
     assert "− 6 disagrees" in page
     assert "for training: 60" in page
     assert "120 samples, 2 per record" in page
+    assert "disagrees: the judge contradicted the rating on every attempt" in page
     tables = json.loads(Path("reports/tables.json").read_text())["tables"]
     books, split = tables["Where every record went"]
     assert ["filter", "RLHFlow-Mistral", "30", "24", "6", "0", "disagrees 6"] in books["rows"]

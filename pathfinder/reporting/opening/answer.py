@@ -19,12 +19,18 @@ _RIVALS = {PROCESSBENCH: ("chance", "chance"), PRMBENCH: ("chance", "chance")}
 _RIVALS |= {SEARCH: ("search with a random pick", "a random pick")}
 _KINDS = {"yes": "yes", "perhaps": "open", "open": "open", "perhaps not": "open", "no": "no"}
 _MOST_STEPS = 6
+_INTRODUCTION = (
+    "A process reward model (PRM) judges each step of a mathematical solution. PathFinder-PRM first predicts whether a "
+    "step has a math error or a consistency error, and then whether it is correct."
+)
 Gates = Mapping[str, Mapping[str, Any] | None]
 
 
 def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
-    """The answer, the verdicts and the picture; each is left out if nothing was measured for it."""
+    """What a PRM is, the answer, the verdicts and the picture; each is left out if nothing was measured for it."""
     sentence = [*_scores(evidence), *hypothesis(found)]
+    if sentence:
+        sentence.insert(0, _INTRODUCTION)
     return [*map(Text, sentence), *_chips(found, gates), *_picture(evidence)]
 
 
