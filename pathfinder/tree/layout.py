@@ -35,6 +35,7 @@ _FULL_GROUP = 1024
 _SIMILAR = 15 / 16
 """An item shorter than this share of the longest one would be mostly padding in a full group."""
 
+_Ints = npt.NDArray[np.integer]
 _Numbers = npt.NDArray[np.int64]
 _Spans = npt.NDArray[np.int64]
 """(2, slots): ``order`` and ``end`` of some slots, see ``attention``."""
@@ -171,6 +172,7 @@ def extend_trunks(trees: Sequence[Tree], trunks: Sequence[Trunk], batch: TreeBat
 def _batch(trees: Sequence[Tree], cached: Sequence[int], backend: Backend, caches: tuple[KVCache, ...]) -> TreeBatch:
     slots: list[_Numbers] = []
     placed: list[_Numbers] = []
+    ids, positions, reads = list[_Ints](), list[_Ints](), list[_Numbers]()
     drafts: list[_Draft] = []
     count = 0
     for number, (tree, known) in enumerate(zip(trees, cached, strict=True)):
@@ -183,13 +185,13 @@ def _batch(trees: Sequence[Tree], cached: Sequence[int], backend: Backend, cache
         placed.append(np.concatenate([nodes for nodes, _ in bins]))
         slots.append(np.full(len(tree), -1, dtype=np.int64))
         slots[-1][placed[-1]] = np.arange(count, starts[-1])
+        ids.append(tree.ids[placed[-1]])
+        positions.append(tree.depth[placed[-1]])
+        reads.append(slots[-1][tree.reads])
         count = starts[-1]
-    ids = _row([tree.ids[nodes] for tree, nodes in zip(trees, placed, strict=True)])
-    positions = _row([tree.depth[nodes] for tree, nodes in zip(trees, placed, strict=True)])
-    reads = np.concatenate([own[tree.reads] for tree, own in zip(trees, slots, strict=True)])
     before = _trunk_spans(trees, cached) if caches else []
     plan = _plan(backend, np.concatenate(_spans(trees, placed), axis=1), drafts, before, caches)
-    return TreeBatch(ids, positions, torch.from_numpy(reads), plan, tuple(slots))
+    return TreeBatch(_row(ids), _row(positions), torch.from_numpy(np.concatenate(reads)), plan, tuple(slots))
 
 
 def _bins_of(tree: Tree, cached: int, whole: bool) -> Iterator[tuple[_Numbers, tuple[int, ...]]]:
@@ -220,7 +222,7 @@ def _bins_of(tree: Tree, cached: int, whole: bool) -> Iterator[tuple[_Numbers, t
             made += 1
 
 
-def _row(parts: Sequence[npt.NDArray[np.integer]]) -> torch.Tensor:
+def _row(parts: Sequence[_Ints]) -> torch.Tensor:
     return torch.from_numpy(np.concatenate(parts).astype(np.int64))[None]
 
 

@@ -160,7 +160,7 @@ class Prompter:
         out: list[Encoded] = []
         for query, ids in zip(queries, encoded, strict=True):
             slots = tuple(np.flatnonzero(self._is_label[ids]).tolist())
-            if len(slots) != len(masked) or slots[0] == 0:
+            if len(slots) != len(masked) or 0 in slots:
                 raise DataError(f"{query.name}: {len(slots)} label tokens in its prompt, expected {len(masked)}")
             out.append((ids, slots))
         return out
@@ -168,8 +168,7 @@ class Prompter:
     def prompt(self, ids: Ids, slots: Sequence[int], given: Sequence[bool], asked: Sequence[int]) -> Ids:
         """The separate prompt of a pass, up to the last label that it asks for (exclusive)."""
         cut = ids[: slots[asked[-1]]].copy()
-        for slot, positive in zip(slots, given, strict=False):
-            cut[slot] = self.ids.of(positive)
+        cut[list(slots[: len(given)])] = [self.ids.of(positive) for positive in given]
         return cut
 
     def tree(

@@ -15,6 +15,7 @@ from pathfinder.tree.layout import (
     batch_below,
     batch_onto,
     batch_trees,
+    cached_nodes,
     extend_trunks,
     pack,
 )
@@ -173,6 +174,113 @@ def test_a_batch_moves_to_a_device_whole() -> None:
         assert {(mask.device.type, mask.dtype) for mask in masks} == {(device, dtype)}
 
 
+def numbered_trunks(trees: list[Tree], shared: int) -> list[Trunk]:
+    """The first ``shared`` nodes of each trunk; their keys are the numbers of the nodes, counted over all trees."""
+    bases = np.cumsum([0, *map(len, trees)])
+    nodes = [tree.split.trunk[:shared] for tree in trees]
+    pairs = zip(bases[:-1], trees, nodes, strict=True)
+    return [Trunk(tree.ids[at], numbered(base + at)) for base, tree, at in pairs]
+
+
+def branching(*branches: tuple[int, int], length: int = 300) -> Tree:
+    """A trunk of ``length`` tokens with side branches: where each leaves the trunk, and its tokens."""
+    trunk = np.arange(length, dtype=np.int32)
+    prompts = [trunk]
+    for number, (cut, size) in enumerate(branches):
+        prompts.append(np.concatenate([trunk[:cut], np.full(size, 1000 + number, dtype=np.int32)]))
+    return whole_tree(prompts)
+
+
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
+@pytest.mark.parametrize("shared", [0, 3, 50])
+def test_each_slot_sees_every_ancestor_once_below_cached_trunks_too(shared: int, backend: Backend) -> None:
+    nested = branching((90, 150), (90, 270), (200, 60), length=400)
+    below = [nested.ids[: 90 + 1], np.full(300, 5, dtype=np.int32)]
+    trees = [whole_tree(random_prompts(3, 15)), nested, whole_tree([*below, np.concatenate([*below, below[1]])])]
+    trees += [branching((60, 270), (200, 270), (200, 20))]
+    trunks = numbered_trunks(trees, shared)
+    batch = batch_onto(trees, trunks, backend)
+    bases = np.cumsum([0, *map(len, trees)])
+    row = np.empty(batch.input_ids.shape[1])
+    expected: dict[int, list[float]] = {}
+    for tree, slots, base in zip(trees, batch.slots, bases[:-1], strict=True):
+        assert set(slots[slots < 0].tolist()) <= {-1}
+        for node in np.flatnonzero(slots >= 0).tolist():
+            row[slots[node]] = base + node
+            expected[slots[node]] = [float(base + at) for at in ancestors(tree, node)]
+    assert seen_numbers(batch.plan, row) == [sorted(expected[slot]) for slot in range(len(row))]
+    assert {part.dtype for part in (batch.input_ids, batch.position_ids, batch.reads)} == {torch.int64}
+
+
+def sizes_of(tree: Tree) -> list[int]:
+    plan = batch_trees([tree], "cascade").plan
+    assert isinstance(plan, BinPlan)
+    return [part.size for part in plan.bins]
+
+
+def test_short_branches_share_bins_of_at_most_96_slots() -> None:
+    assert sizes_of(branching((250, 60), (240, 36), (230, 1), (220, 95), (210, 2), (200, 94), length=600)) == [
+        600,
+        96,
+        96,
+        96,
+    ]
+    assert sizes_of(branching((250, 60), (240, 37), (230, 59), length=600)) == [600, 96, 60]
+
+
+def test_a_branch_of_at_most_256_nodes_is_a_bin_and_a_longer_one_a_tree() -> None:
+    assert sizes_of(branching((230, 256), (240, 1), length=600)) == [600, 256, 1]
+    assert sizes_of(branching((230, 257), (240, 1), length=600)) == [600, 1, 257]
+
+
+def test_a_tree_of_at_most_96_nodes_is_one_bin() -> None:
+    assert sizes_of(branching((10, 6), length=90)) == [96]
+    assert sizes_of(branching((10, 7), length=90)) == [90, 7]
+
+
+def test_a_path_needs_no_mask() -> None:
+    plan = batch_trees([branching(length=200)], "cascade").plan
+    assert isinstance(plan, BinPlan)
+    assert [(part.size, part.keys, part.mask) for part in plan.bins] == [(200, (), None)]
+
+
+def test_flex_is_the_choice_on_a_gpu_only() -> None:
+    plan = batch_trees([branching(length=8)], "auto").plan
+    assert isinstance(plan, FlexPlan) == torch.cuda.is_available()
+
+
+def test_a_cached_trunk_is_read_again_from_its_first_reading() -> None:
+    ids = np.arange(9, dtype=np.int32)
+    tree = build_tree([ids], [(0, 2), (0, 5), (0, 8)])
+    assert [cached_nodes(tree, ids[:size]) for size in (0, 1, 2, 3, 9)] == [0, 1, 2, 2, 2]
+    assert cached_nodes(build_tree([ids], [(0, 8)]), ids[:7]) == 7
+
+
+def test_a_suffix_may_begin_below_any_tree() -> None:
+    trees = [whole_tree(random_prompts(seed, 15)) for seed in (3, 4)]
+    batch = batch_trees(trees, "cascade")
+    suffix = Suffix(1, 0, np.arange(2, dtype=np.int32), 1, (1,))
+    row = np.concatenate([slots.argsort() + base for slots, base in zip(batch.slots, (0, 100), strict=True)])
+    below = batch_below(trees, batch, numbered(row), [suffix], (), "cascade")
+    assert seen_numbers(below.plan, np.array([1000.0, 1001.0])) == [[100, 1000], [100, 1000, 1001]]
+
+
+def test_trunks_and_batches_of_other_trees_are_refused() -> None:
+    trees = [whole_tree(random_prompts(seed, 15)) for seed in (3, 4)]
+    trunks = numbered_trunks(trees, 3)
+    batch = batch_onto(trees, trunks, "cascade")
+    cache = numbered(np.arange(batch.input_ids.shape[1]))
+    suffixes = [Suffix(0, 0, np.arange(2, dtype=np.int32), 1, (1,))]
+    with pytest.raises(ValueError, match="zip"):
+        batch_onto(trees, [*trunks, trunks[0]], "cascade")
+    with pytest.raises(ValueError, match="zip"):
+        extend_trunks(trees, trunks[:1], batch, cache)
+    with pytest.raises(ValueError, match="zip"):
+        batch_below(trees, batch_trees(trees[:1], "cascade"), cache, suffixes)
+    with pytest.raises(ValueError, match="zip"):
+        batch_below(trees, batch, cache, suffixes, trunks[:1], "flex")
+
+
 def test_packs_keep_the_budget_and_contain_everything_once() -> None:
     sizes = [5, 300, 7, 8, 100, 3, 3]
     groups = list(pack(sizes, 200))
@@ -185,3 +293,12 @@ def test_packs_keep_the_budget_and_contain_everything_once() -> None:
 def test_a_large_pack_ends_before_an_item_of_mostly_padding() -> None:
     assert list(pack([600, 500, 599], 10_000)) == [[0, 2], [1]]
     assert list(pack([300, 200, 299], 10_000)) == [[0, 2, 1]]  # too small for a pass of its own
+
+
+def test_packs_at_their_limits() -> None:
+    assert list(pack([10] * 5, 40)) == [[0, 1, 2, 3], [4]]
+    assert list(pack([10] * 5, 39)) == [[0, 1, 2], [3, 4]]
+    assert list(pack([512, 400, 512], 10_000)) == [[0, 2], [1]], "1,024 tokens are enough for a pass"
+    assert list(pack([511, 400, 511], 10_000)) == [[0, 2, 1]]
+    assert list(pack([1024, 960], 10_000)) == [[0, 1]], "15/16 are similar"
+    assert list(pack([1024, 959], 10_000)) == [[0], [1]]

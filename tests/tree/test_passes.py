@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core.io import DataError
-from pathfinder.core.prompts import SYSTEM_PRMBENCH, SYSTEM_SEARCH, SYSTEM_TRAINING, VARIANTS
+from pathfinder.core.prompts import LABEL_TOKENS, SYSTEM_PRMBENCH, SYSTEM_SEARCH, SYSTEM_TRAINING, VARIANTS
 from pathfinder.tree.passes import PRESETS, Mode, Pass, Prompter, Query, expected_reward, passes, passes_for
-from tests.support.models import plain_tokenizer, queries_of
+from tests.support.models import CHATML, plain_tokenizer, queries_of
 
 STEPS = ["Let x = 3.", "so 9"]
 
@@ -136,3 +138,18 @@ def test_a_reading_is_one_token_before_its_label() -> None:
         expected = ids[: slots[reading.mark]].copy()
         expected[list(slots[: len(reading.given)])] = [prompter.ids.of(label) for label in reading.given]
         assert tree.ids[path].tolist() == expected.tolist()
+
+
+def test_label_tokens_may_have_the_smallest_ids() -> None:
+    """As in tokenizers that were trained with their special tokens, and not in those that added them last."""
+    special = ["<|im_end|>", "<|im_start|>", *LABEL_TOKENS]
+    core = Tokenizer(models.BPE())
+    core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    core.train_from_iterator([], trainers.BpeTrainer(special_tokens=special, initial_alphabet=alphabet))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core)  # type: ignore[no-untyped-call]
+    tokenizer.chat_template = CHATML
+    prompter = Prompter(tokenizer, VARIANTS["full"])
+    assert max(prompter.ids.good, prompter.ids.bad, prompter.ids.mask) < len(special)
+    ((ids, slots),) = prompter.encode(queries_of("P", STEPS[:1]))
+    assert ids[list(slots)].tolist() == [prompter.ids.mask] * 3
