@@ -12,8 +12,8 @@ import sys
 import time
 
 from tests.mutation.chosen import CHOSEN
-from tests.mutation.trial import folder_of, run_mutmut
-from tests.mutation.verdicts import Verdicts, outdated, read_accepted, read_verdicts, table
+from tests.mutation.trial import folder_of, try_mutants
+from tests.mutation.verdicts import FILE, Verdicts, outdated, read_accepted, read_verdicts, table
 
 
 def main() -> None:
@@ -31,16 +31,16 @@ def main() -> None:
             if given.fresh:
                 shutil.rmtree(folder_of(module), ignore_errors=True)
             _try(module)
-    made = [module for module in modules if (folder_of(module) / "mutants" / f"{module}.spans").exists()]
-    sys.exit(report([read_verdicts(folder_of(module) / "mutants", module) for module in made]))
+    made = [folder for folder in map(folder_of, modules) if (folder / FILE).exists()]
+    sys.exit(report([read_verdicts(folder) for folder in made]))
 
 
 def _try(module: str) -> None:
     start = time.monotonic()
-    status = run_mutmut(module, CHOSEN[module])
+    status = try_mutants(module, CHOSEN[module])
     ended = f"{time.monotonic() - start:.0f} s"
     print(
-        f"{module}: {ended}" if status == 0 else f"{module}: mutmut failed; see {folder_of(module)}/mutmut.log",
+        f"{module}: {ended}" if status == 0 else f"{module}: failed; see {folder_of(module)}/mutation.log",
         flush=True,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +13,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.mutation import __main__ as command
 from tests.mutation.chosen import CHOSEN
-from tests.mutation.trial import forget_unkilled
-from tests.mutation.verdicts import Survivor, outdated, read_accepted, read_verdicts, table
+from tests.mutation.verdicts import FILE, Mutants, Survivor, Verdict, outdated, read_accepted, read_verdicts, table
 
 MODULE = "room/rule.py"
 _MUTATED = """\
@@ -40,14 +41,16 @@ _SPANS = {
 SURVIVOR = Survivor(MODULE, "rule", "b = a + 1", "b = a + 2")
 
 
+_HASHES = {"x_rule": "1", "xǁRuleǁof": "2"}
+
+
 @pytest.fixture
-def mutants(tmp_path: Path) -> Path:
-    """The folder of mutmut after a run with three mutants: killed, survived, refused by mypy."""
+def folder(tmp_path: Path) -> Path:
+    """A copy of the tree after a run with three mutants: killed, survived, refused by mypy."""
     (tmp_path / "room").mkdir()
     (tmp_path / MODULE).write_text(_MUTATED, encoding="utf-8")
-    (tmp_path / f"{MODULE}.spans").write_text(json.dumps({"version": 1, "spans": _SPANS}))
-    codes = {"room.rule.x_rule__mutmut_1": 1, "room.rule.x_rule__mutmut_2": 0, "room.rule.xǁRuleǁof__mutmut_1": 37}
-    (tmp_path / f"{MODULE}.meta").write_text(json.dumps({"exit_code_by_key": codes}))
+    verdicts: dict[str, Verdict | None] = {"x_rule__mutmut_1": "killed", "x_rule__mutmut_2": "survived"}
+    Mutants(MODULE, verdicts | {"xǁRuleǁof__mutmut_1": "refused"}, _HASHES, _SPANS).write(tmp_path)
     return tmp_path
 
 
@@ -63,17 +66,17 @@ def test_accepted_survivors_name_code_that_exists() -> None:
     assert [one for one in accepted if " ".join(one.was.split()) not in sources[one.module]] == []
 
 
-def test_a_survivor_is_named_by_its_lines(mutants: Path) -> None:
-    verdicts = read_verdicts(mutants, MODULE)
+def test_a_survivor_is_named_by_its_lines(folder: Path) -> None:
+    verdicts = read_verdicts(folder)
     assert (verdicts.refused, verdicts.killed, verdicts.timed_out, verdicts.untried) == (1, 1, 0, 0)
     assert verdicts.survivors == (SURVIVOR,)
     assert "| `room/rule.py` | 1 | 2 | 1 | 0 | 1 | 1 | 50.0 % |" in table([verdicts], [SURVIVOR])
 
 
 def test_new_and_outdated_survivors_fail_the_command(
-    mutants: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    verdicts = read_verdicts(mutants, MODULE)
+    verdicts = read_verdicts(folder)
     gone = replace(SURVIVOR, becomes="b = a + 3")
     for accepted, status, said in (
         ({SURVIVOR: "why"}, 0, None),
@@ -85,9 +88,44 @@ def test_new_and_outdated_survivors_fail_the_command(
         assert said is None or said in capsys.readouterr().out
 
 
-def test_an_unfinished_module_has_no_outdated_survivors(mutants: Path) -> None:
-    forget_unkilled(mutants, MODULE)
-    verdicts = read_verdicts(mutants, MODULE)
-    assert (verdicts.killed, verdicts.untried) == (1, 2)
+def test_killed_mutants_of_functions_that_did_not_change_are_not_tried_again(folder: Path) -> None:
+    for hashes, killed in ((_HASHES, 1), (_HASHES | {"x_rule": "3"}, 0)):
+        mutants = Mutants(MODULE, dict.fromkeys(["x_rule__mutmut_1", "x_rule__mutmut_2"]), hashes, _SPANS)
+        mutants.keep_killed(Mutants.read(folder))
+        assert list(mutants.verdicts.values()) == [*["killed"] * killed, *[None] * (2 - killed)]
+
+
+def test_an_unfinished_module_has_no_outdated_survivors(folder: Path) -> None:
+    Mutants(MODULE, {"x_rule__mutmut_1": "killed", "x_rule__mutmut_2": None}, _HASHES, _SPANS).write(folder)
+    verdicts = read_verdicts(folder)
+    assert (verdicts.killed, verdicts.untried) == (1, 1)
     assert outdated([SURVIVOR], [verdicts]) == []
-    assert "(2 not tried)" in table([verdicts], [])
+    assert "(1 not tried)" in table([verdicts], [])
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_verdicts_starts_again(folder: Path) -> None:
+    (folder / FILE).write_text("{", encoding="utf-8")
+    assert Mutants.read(folder) is None
+
+
+_TEST = """
+import os, signal
+
+def test_the_rule(tmp_path):
+    mutant = os.environ.get("MUTANT_UNDER_TEST", "")
+    if mutant == "room.rule.x_rule__mutmut_3":
+        os.kill(os.getpid(), signal.SIGALRM)  # as after the time limit
+    assert mutant != "room.rule.x_rule__mutmut_1"
+"""
+
+
+def test_each_mutant_has_a_fork_that_runs_the_tests(tmp_path: Path) -> None:
+    (tmp_path / "test_rule.py").write_text(_TEST)
+    names = [f"x_rule__mutmut_{number}" for number in (1, 2, 3)]
+    Mutants(MODULE, dict.fromkeys(names), _HASHES, _SPANS).write(tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutation.forks", "test_rule.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    mutants = Mutants.read(tmp_path)
+    assert mutants is not None
+    assert mutants.verdicts == dict(zip(names, ["killed", "survived", "timed out"], strict=True))

@@ -1,12 +1,11 @@
-"""Run mutmut on one module in a folder of its own, with the tests that own the module.
+"""Try the mutants of one module in a copy of the tree, with the tests that own the module.
 
-mutmut writes every mutant of a module into one file and forks a process per mutant. Its fork server has imported the
-tests and has run none, so no thread of a library is lost in a fork. It keeps each verdict on disk and resumes.
+mutmut writes every mutant of a module into one file. One process then collects the tests and forks for each mutant.
+Each verdict is on disk at once, so an interrupted run resumes.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,76 +13,43 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import _pytest.config
-
 from tests.conftest import ROOT
 from tests.support.isolated import layered
 
 LOCK = ROOT / "infra/requirements-mutation.lock"
 WORK = ROOT / ".pathfinder/mutation"
-"""One folder per module, with a copy of the tree and mutmut's folder ``mutants``."""
-UNKILLED = frozenset({0, 5, 33})
-"""Exit codes of mutants that no test noticed: the tests passed, or there was no test."""
+"""One copy of the tree per module."""
 _CONFIG = """
 [tool.mutmut]
 source_paths = ["pathfinder", "stages"]
-only_mutate = [{module}]
 do_not_mutate_patterns = ['raise \\w+']
-type_check_command = ["mypy", "--output", "json", "--cache-dir", {cache}, "--disable-error-code", "unused-ignore",
-  "--disable-error-code", "unreachable", "--disable-error-code", "no-redef", {module}]
-also_copy = {others}
-pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = ["-p", "tests.mutation.order", "-p", "no:cacheprovider", "-m", "not benchmarks and not campaign"]
-process_isolation = "forkserver"
-forkserver_warmup = "import"
-preload_modules_file = "preload.txt"
-use_git_change_detection = false
-on_dependency_change = "ignore"
-timeout_constant = 5.0
-timeout_multiplier = 4.0
 """
-_PYTEST = [f"_pytest.{name}" for name in sorted(_pytest.config.builtin_plugins)]
-_SOURCES = ("pathfinder", "stages", "tests")
+_PYTEST = ["-q", "-p", "tests.mutation.forks", "-p", "no:cacheprovider", "-o", "tmp_path_retention_policy=none"]
+_PYTEST += ["-m", "not benchmarks and not campaign"]
 
 
 def folder_of(module: str) -> Path:
     """The folder in which a module is mutated."""
-    return WORK / _dotted(module)
+    return WORK / module.removesuffix(".py").replace("/", ".")
 
 
-def run_mutmut(module: str, tests: Sequence[str]) -> int:
-    """Try the mutants of ``module`` that no test has killed yet; returns mutmut's exit status."""
+def try_mutants(module: str, tests: Sequence[str]) -> int:
+    """Try the mutants of ``module`` that no test has killed yet; returns the exit status, 0 if all were tried."""
     folder = folder_of(module)
     _copy_tree(folder)
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (*_SOURCES, ".git", "mutants"))
-    config = _CONFIG.format(
-        module=json.dumps(module),
-        cache=json.dumps(str(WORK / "types")),
-        others=json.dumps(others),
-        tests=json.dumps(list(tests)),
+    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8") + _CONFIG, "utf-8")
+    commands = (
+        ["python", "-m", "tests.mutation.mutants", module, str(WORK / "types")],
+        ["python", "-m", "pytest", *_PYTEST, *tests],
     )
-    (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8") + config, "utf-8")
-    # Not by collecting: pytest escapes ids that are not ASCII once more in the second collection, and finds none.
-    (folder / "preload.txt").write_text("\n".join([*_PYTEST, *map(_dotted, tests)]), encoding="utf-8")
-    forget_unkilled(folder / "mutants", module)
-    command = layered(LOCK, ["mutmut", "run", "--max-children", "1"])
-    with (folder / "mutmut.log").open("w") as log:
-        return subprocess.run(command, cwd=folder, env=_environment(), stdout=log, stderr=log, check=False).returncode
-
-
-def forget_unkilled(mutants: Path, module: str) -> None:
-    """Have mutmut try the mutants again that were not killed, with the tests as they are now."""
-    meta = mutants / f"{module}.meta"
-    (mutants / "mutmut-stats.json").unlink(missing_ok=True)  # durations, and which test calls which function
-    if meta.exists():
-        try:
-            content = json.loads(meta.read_text(encoding="utf-8"))
-        except json.JSONDecodeError:  # mutmut was killed while it wrote the file
-            shutil.rmtree(mutants)
-            return
-        codes = content["exit_code_by_key"]
-        content["exit_code_by_key"] = {key: 1 if code == 1 else None for key, code in codes.items()}
-        meta.write_text(json.dumps(content), encoding="utf-8")
+    with (folder / "mutation.log").open("w") as log:
+        for command in commands:
+            done = subprocess.run(
+                layered(LOCK, command), cwd=folder, env=_environment(), stdout=log, stderr=log, check=False
+            )
+            if done.returncode:
+                return done.returncode
+    return 0
 
 
 def _copy_tree(folder: Path) -> None:
@@ -101,10 +67,6 @@ def _copy_tree(folder: Path) -> None:
         if not target.exists() or target.read_bytes() != source.read_bytes():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-
-
-def _dotted(file: str) -> str:
-    return file.removesuffix(".py").replace("/", ".")
 
 
 def _environment() -> dict[str, str]:

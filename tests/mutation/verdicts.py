@@ -7,13 +7,47 @@ import json
 import tomllib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal
 
 ACCEPTED = Path(__file__).with_name("accepted.toml")
-_KILLED = frozenset({1, 3})
-_TIMED_OUT = frozenset({-24, -9, 24, 36, 152})  # not 255, mutmut's code for an error of its own
-_REFUSED_BY_MYPY = 37
+FILE = Path("mutants.json")
+Verdict = Literal["refused", "killed", "timed out", "survived"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutants:
+    """All mutants of a module; ``FILE`` in the copy of the tree holds them."""
+
+    module: str
+    verdicts: dict[str, Verdict | None]
+    """What became of each mutant; ``None`` if it was not tried."""
+    hashes: dict[str, str]
+    """The hash of the source of each function, by the name that its mutants begin with"""
+    spans: dict[str, tuple[int, int]]
+    """The first and the last line of each mutant, and of each function without a change, in the mutated file"""
+
+    @classmethod
+    def read(cls, folder: Path = Path()) -> Mutants | None:
+        """The mutants of an earlier run; ``None`` if there was none or if it was killed while it wrote the file."""
+        try:
+            return cls(**json.loads((folder / FILE).read_text(encoding="utf-8")))
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
+
+    def write(self, folder: Path = Path()) -> None:
+        """Write ``FILE``."""
+        (folder / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+    def keep_killed(self, before: Mutants | None) -> None:
+        """Take over the verdict about killed mutants of functions that did not change."""
+        if before is None:
+            return
+        for name in self.verdicts:
+            function = name.partition("__mutmut_")[0]
+            if before.verdicts.get(name) == "killed" and before.hashes[function] == self.hashes[function]:
+                self.verdicts[name] = "killed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +83,25 @@ class Verdicts:
         return self.killed + self.timed_out + len(self.survivors)
 
 
-def read_verdicts(mutants: Path, module: str) -> Verdicts:
-    """Read what mutmut wrote into its folder ``mutants``."""
-    codes = json.loads((mutants / f"{module}.meta").read_text(encoding="utf-8"))["exit_code_by_key"]
-    spans = json.loads((mutants / f"{module}.spans").read_text(encoding="utf-8"))["spans"]
-    lines = (mutants / module).read_text(encoding="utf-8").splitlines()
+def read_verdicts(folder: Path) -> Verdicts:
+    """Read what became of the mutants in a copy of the tree. Raises ``FileNotFoundError`` if there are none."""
+    mutants = Mutants.read(folder)
+    if mutants is None:
+        raise FileNotFoundError(folder / FILE)
+    lines = (folder / mutants.module).read_text(encoding="utf-8").splitlines()
     survivors = []
-    for key, code in codes.items():
-        if code is not None and code not in _KILLED | _TIMED_OUT | {_REFUSED_BY_MYPY}:
-            name = key.rpartition(".")[2]
-            function = name.partition("__mutmut_")[0]
-            original = f"{function}__mutmut_orig"
-            before = _source(lines, spans[original], original)
-            was, becomes = _changed(before, _source(lines, spans[name], name))
-            survivors.append(Survivor(module, _plain(function), was, becomes))
-    counted = Counter(codes.values())
+    for name in [name for name, verdict in mutants.verdicts.items() if verdict == "survived"]:
+        function = name.partition("__mutmut_")[0]
+        original = f"{function}__mutmut_orig"
+        before = _source(lines, mutants.spans[original], original)
+        was, becomes = _changed(before, _source(lines, mutants.spans[name], name))
+        survivors.append(Survivor(mutants.module, _plain(function), was, becomes))
+    counted = Counter(mutants.verdicts.values())
     return Verdicts(
-        module=module,
-        refused=counted[_REFUSED_BY_MYPY],
-        killed=sum(counted[code] for code in _KILLED),
-        timed_out=sum(counted[code] for code in _TIMED_OUT),
+        module=mutants.module,
+        refused=counted["refused"],
+        killed=counted["killed"],
+        timed_out=counted["timed out"],
         untried=counted[None],
         survivors=tuple(survivors),
     )
