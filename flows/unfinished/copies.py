@@ -18,7 +18,7 @@ from typing import Annotated
 from pydantic import Field
 
 from flows.storage import opened, read_verified
-from pathfinder.core.io import DataError, parse_json
+from pathfinder.core.io import DataError, make_folder, parse_json, sync
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.provenance.schema import Form, validated
 from pathfinder.provenance.signing import Envelope, sign, verify
@@ -126,7 +126,7 @@ class Copies:
         has = target.stat().st_size if target.is_file() else None
         if has is not None and (target.suffix != ".jsonl" or has >= file.size):
             return False
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(target.parent)
         temporary = target.with_name(f".{target.name}.part")
         try:
             with temporary.open("wb") as handle:
@@ -134,7 +134,9 @@ class Copies:
                     handle.write(read_verified(self.store, f"{name}/pieces/{piece}", piece))
             if has is not None and not _continues(temporary, target):
                 return False
+            sync(temporary)
             temporary.replace(target)
+            sync(target.parent)
         finally:
             temporary.unlink(missing_ok=True)
         return True

@@ -1,6 +1,7 @@
 """Files: atomic writers, and readers whose errors name the file and the row.
 
-A file appears by one rename after an fsync, so no reader sees half of it. Equal rows give equal bytes. Names that
+A file or folder appears by one rename, so no reader sees half of it. Its content is on disk before the rename, and its
+name when the writer returns, so a loss of power leaves no half of it either. Equal rows give equal bytes. Names that
 end in ``.gz`` are read and written compressed, without a time stamp.
 """
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     import polars as pl  # imported by the functions that need it, so that a command starts quickly
 
 _NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""How a file system says that it cannot sync a folder."""
 LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -78,6 +81,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         yield temporary
         _finish(temporary)
         temporary.replace(path)
+        sync(path.parent)
 
 
 @contextmanager
@@ -88,13 +92,42 @@ def exclusive_file(path: Path) -> Iterator[Path]:
         _finish(temporary)
         if not _renamed(temporary, path, _RENAME_NOREPLACE):
             os.link(temporary, path)  # a writer that is killed here leaves the temporary name
+        sync(path.parent)
 
 
 def _finish(temporary: Path) -> None:
-    """Wait until a file is on disk, and let others read it."""
-    with temporary.open("rb+") as handle:
-        os.fsync(handle.fileno())
+    """Let others read a file, and wait until it is on disk."""
     temporary.chmod(0o644)
+    sync(temporary)
+
+
+def sync(path: Path) -> None:
+    """Wait until the content of a file, or the names in a folder, are on disk; raises ``OSError`` with the path."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each of which survives a loss of power."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync(folder.parent)
+
+
+def _sync_tree(folder: Path) -> None:
+    """``sync`` every file and folder below a folder, and itself."""
+    for base, _, names in os.walk(folder):
+        for name in names:
+            if not (file := Path(base, name)).is_symlink():
+                sync(file)
+        sync(Path(base))
 
 
 @contextmanager
@@ -107,18 +140,20 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     with _temporary(path, tempfile.mkdtemp) as temporary:
         yield temporary
         temporary.chmod(0o755)
+        _sync_tree(temporary)
         if not path.exists():
             temporary.replace(path)
         elif not _renamed(temporary, path, _RENAME_EXCHANGE):
             with _temporary(path, tempfile.mkdtemp) as former:
                 path.replace(former)
                 temporary.replace(path)
+        sync(path.parent)
 
 
 @contextmanager
 def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
     """Make a locked file or folder in the folder of ``path``, and remove it in the end unless it was renamed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     _sweep(path)
     temporary, descriptor = _locked(path, make)
     try:

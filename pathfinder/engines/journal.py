@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, make_folder, sync
 from pathfinder.provenance.materials import joined, journal_used
 
 _KEY = re.compile(r"[A-Za-z0-9:._/-]+")
@@ -43,12 +43,12 @@ class Journal:
         self._end = 0
         self._unsynced = 0
         self._synced = time.monotonic()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         if path.is_dir():
             raise DataError(f"{path}: a folder, expected a journal; remove it")
         if not path.exists():
             path.touch()
-            _sync_folder(path.parent)
+        sync(path.parent)
         self._file: IO[bytes] = path.open("a+b")
         try:
             fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -159,11 +159,3 @@ def _line(key: str, value: Any) -> bytes:
 
 def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest()[:16].encode()
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ import json
 import os
 from pathlib import Path
 
-from pathfinder.core.io import DataError, open_bytes
+from pathfinder.core.io import DataError, make_folder, open_bytes, sync
 from pathfinder.provenance.schema import Count, Form, Sha256, parsed
 
 RECORDS = Path(".pathfinder/lineage")
@@ -35,7 +35,7 @@ def enter(stage: str, record: str, statement: str | None = None, root: Path = Pa
     A new ledger begins with the records that exist already, because older versions kept no ledger.
     """
     path = root / LEDGER
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with path.open("a+b") as handle:
         fcntl.flock(handle.fileno(), fcntl.LOCK_EX)  # ends with the file
         handle.seek(0)
@@ -55,6 +55,8 @@ def enter(stage: str, record: str, statement: str | None = None, root: Path = Pa
             handle.write(lines[-1])
         handle.flush()
         os.fsync(handle.fileno())
+        if len(lines) == 1 + len(added):  # the ledger is new
+            sync(path.parent)
 
 
 def read_ledger(root: Path) -> list[Entry] | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from pathfinder.core.io import DataError, TransientError, read_json, write_json
+from pathfinder.core.io import DataError, TransientError, make_folder, read_json, sync, write_json
 from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
 
@@ -48,8 +48,10 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
         except (httpx.RequestError, OSError) as error:
             failure = str(error) or type(error).__name__
         else:
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(target.parent)
+            sync(part)
             part.replace(target)
+            sync(target.parent)
             part.with_suffix(".json").unlink()
             return
         if attempt < settings.retries:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pathfinder.core.io import DataError, read_json, sha256_file, write_json
+from pathfinder.core.io import DataError, make_folder, read_json, sha256_file, sync, write_json
 from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
 from pathfinder.training.examples import balance
 
@@ -164,10 +164,11 @@ class Writer:
         self, checkpoint: Path, tensors: dict[str, torch.Tensor], firsts: dict[str, int], state: dict[str, Any]
     ) -> None:
         try:
-            checkpoint.mkdir(parents=True, exist_ok=True)
+            make_folder(checkpoint)
             part = checkpoint / _part_name(self._group.rank, self._group.processes)
             digests = {part.name: write_tensors(part, tensors, firsts)}
             if self._group.rank == 0:
+                sync(checkpoint / STATE)
                 digests[STATE] = sha256_file(checkpoint / STATE)
             write_json(part.with_suffix(".json"), {"files": digests, "state": state})
             if self._group.rank == 0:

@@ -232,8 +232,14 @@ static long answer(const struct rule *rule, const long *a) {
   int64_t number = __atomic_add_fetch(&state->count, 1, __ATOMIC_SEQ_CST);
   const char *name = path + strlen(state->root) + (path[strlen(state->root)] == '/');
   if (state->log) {
-    char line[4200];
-    int size = snprintf(line, sizeof line, "%s %s\n", rule->name, name);
+    char line[8400], from[4096] = "";
+    if (!strcmp(rule->name, "rename") || !strcmp(rule->name, "link")) {
+      struct rule other = *rule;
+      other.path = rule->at;
+      named(&other, a, from, sizeof from);
+    }
+    const char *old = is_below(from) ? from + strlen(state->root) + 1 : "";
+    int size = snprintf(line, sizeof line, "%s %s%s%s\n", rule->name, name, *old ? "\t" : "", old);
     call3(SYS_write, log_file, (long)line, size);
   }
   if (number == state->at) {
