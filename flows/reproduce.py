@@ -8,31 +8,24 @@ keeps their logs. Independent stages run concurrently, and a failed stage stops 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
-from uuid import UUID
 
 from prefect import Task, flow, get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import State
 from prefect.events.worker import EventsWorker
-from prefect.exceptions import ObjectNotFound
 from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
-from prefect.states import Crashed
+from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, PREFECT_HOME, temporary_settings
 
 from flows import server, storage
 from flows.assets.events import Assets
@@ -42,6 +35,7 @@ from flows.deployment.parameters import Jobs, Targets
 from flows.dvc import Cancelled, Dvc, OnLine, require_project
 from flows.dvc import State as DvcState
 from flows.graph import Graph, load_graph
+from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.guard.remote import describe, preflight
 from flows.notices.hooks import tell
@@ -62,7 +56,7 @@ from pathfinder.models import cards
 from pathfinder.provenance.environment import FLOW_RUN
 from pathfinder.sources.remote import Commit
 
-_SETTLE_S = 20.0
+_SERVER_RETRIES = 2  # nobody restarts a server that this run has started
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
 
 
@@ -117,6 +111,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         except BaseException:
             run.dvc.stop()  # the run was cancelled or crashed: end its stages
             run.away.stop()
+            Terminal.outcomes = list(run.outcomes.values())
             raise
         rows = [outcome.as_row() for outcome in run.outcomes.values()]
         create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
@@ -160,7 +155,7 @@ class Run:
 
     def report(self, hold: Hold) -> None:
         """Say where results go and what a run that was killed had left; check that the remote accepts results."""
-        for line in [describe(self.root, self.address), *_left_behind(hold)]:
+        for line in [describe(self.root, self.address), *left_behind(hold)]:
             self.terminal.print("pathfinder", line)
             get_run_logger().info("%s", line)
         preflight(self.root, self.address)
@@ -265,24 +260,6 @@ class Run:
         return Outcome(name, "failed", 0.0, (), str(error))
 
 
-def _left_behind(hold: Hold) -> Iterator[str]:
-    """What is known about a run that was killed; its flow run gets a final state."""
-    if (previous := hold.previous) is not None:
-        yield f"the last run here did not end in order ({previous})"
-        if previous.flow_run and previous.flow_run != hold.holder.flow_run:
-            end_flow_run(previous.flow_run, f"its process was killed: {previous}")
-    for command in hold.ended:
-        yield f"ended what it had left running: {command}"
-
-
-def end_flow_run(flow_run_id: str, reason: str) -> None:
-    """Set a flow run to Crashed unless it has a final state or the server does not know it."""
-    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):
-        found = client.read_flow_run(UUID(flow_run_id))
-        if found.state is not None and not found.state.is_final():
-            client.set_flow_run_state(found.id, Crashed(message=reason), force=True)
-
-
 def _stage_task(
     root: Path,
     graph: Graph,
@@ -321,11 +298,15 @@ def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: 
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
-        if status := start(targets, force, pull, jobs):
-            sys.exit(status)
+        status = start(targets, force, pull, jobs)
     except (KeyboardInterrupt, Cancelled):
+        status = 128 + signal.SIGINT
+    except SystemExit as ended:  # raised by the handler above
+        status = int(ended.code or 0)
+    if status > 128:
         print("interrupted; repeat the command to resume", file=sys.stderr)
-        sys.exit(128 + signal.SIGINT)
+    if status:
+        sys.exit(status)
 
 
 def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> int:
@@ -355,16 +336,18 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         terminal.where(root)
         return 0
     preflight(root, address)
-    with server.local_server(root) as url:
+    is_own = not (server.named() or server.recorded(root, "server"))
+    with server.local_server(root) as url, server_needed(url, hold):
         terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
+        own = {PREFECT_CLIENT_MAX_RETRIES: _SERVER_RETRIES} if is_own else {}
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root), **own}):
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
             finally:
                 # While the server still runs: at exit, Prefect would try for minutes to reach it.
-                APILogWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
-                EventsWorker.drain_all(timeout=_SETTLE_S, at_exit=False)
-            _settle(state)
+                APILogWorker.drain_all(timeout=SETTLE_S, at_exit=False)
+                EventsWorker.drain_all(timeout=SETTLE_S, at_exit=False)
+            settle(state)
     if not state.is_completed():
         error = state.result(raise_on_failure=False)
         if (message := plain_message(error)) is None and isinstance(error, Exception):
@@ -374,18 +357,6 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
     write_stage_times(root)
     terminal.where(root)
     return 0
-
-
-def _settle(state: State[Any]) -> None:
-    """Wait until the server has stored the final state of every task, which it does asynchronously."""
-    flow_run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
-    deadline = time.monotonic() + _SETTLE_S
-    with get_client(sync_client=True) as client:
-        while time.monotonic() < deadline:
-            tasks = client.read_task_runs(flow_run_filter=flow_run)
-            if all(run.state is not None and run.state.is_final() for run in tasks):
-                return
-            time.sleep(0.5)
 
 
 if __name__ == "__main__":

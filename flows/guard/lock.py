@@ -44,7 +44,8 @@ class Holder:
 class Hold:
     """The lock while this process has it.
 
-    ``previous`` is a run that did not end in order, ``ended`` are the commands that it had left running.
+    ``previous`` is a run that did not end in order, ``ended`` are the commands that it had left running. Unless this
+    run ``is_reported``, its flow run has no final state, and the guardian and the next run regard it as killed.
     """
 
     holder: Holder
@@ -53,6 +54,7 @@ class Hold:
     _root: Path
     _handle: IO[str]
     _guardian: subprocess.Popen[bytes]
+    is_reported: bool = True
 
     def name_flow_run(self, flow_run: str, api: str = "", headers: Mapping[str, str] | None = None) -> None:
         """Remember the flow run, so that its end is reported if this process is killed.
@@ -101,11 +103,13 @@ def held(root: Path) -> Iterator[Hold]:
             yield hold
         finally:
             del _held[folder]
-            guardian.write(watcher, {})
+            if hold.is_reported:
+                guardian.write(watcher, {})
             if watcher.stdin is not None:
                 watcher.stdin.close()
             watcher.wait()
-            _write(handle, "")
+            if hold.is_reported:
+                _write(handle, "")
 
 
 def _present(handle: IO[str]) -> Holder | str:

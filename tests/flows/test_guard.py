@@ -9,10 +9,12 @@ import sys
 import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
+from flows.guard.endings import server_needed
 from flows.guard.lock import DVC_LOCKS, LOCK, held
 from pathfinder.core.io import DataError
 from tests.conftest import FullDisk
@@ -54,6 +56,18 @@ def guardian_of(pid: int) -> int:
 def test_a_lock_that_a_full_disk_refuses_is_named_and_released(tmp_path: Path, full_disk: FullDisk) -> None:
     with pytest.raises(OSError, match=rf"File too large: '{tmp_path}/{LOCK}'"), held(tmp_path) as hold, full_disk():
         hold.name_flow_run("run-1")
+    with held(tmp_path) as hold:
+        assert hold.previous is None
+
+
+def test_a_run_whose_server_has_ended_is_left_to_the_next_run(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the Prefect server has ended .*run again"), held(tmp_path) as hold:
+        hold.name_flow_run("run-1")
+        with server_needed("http://127.0.0.1:9/api", hold):
+            httpx.get("http://127.0.0.1:9/api/health")
+    with held(tmp_path) as hold:
+        assert hold.previous is not None
+        assert hold.previous.flow_run == "run-1"
     with held(tmp_path) as hold:
         assert hold.previous is None
 

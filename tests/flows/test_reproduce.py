@@ -206,11 +206,16 @@ def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project
         "child = subprocess.Popen(['sleep', '900'])\n"
         "pathlib.Path('pids.txt').write_text(f'{os.getpid()} {os.getppid()} {child.pid}\\n')\ntime.sleep(900)\n",
     )
-    process = served.start("-m", "flows.reproduce", "--jobs", "2")
+    process = served.start("-m", "flows.reproduce", "--jobs", "2", "--json")
     pids = [int(pid) for pid in wait_for(served.root / "pids.txt", 200).split()]
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode != 0, output
+    assert process.returncode == 128 + signal.SIGTERM, output
+    notes, _, document = output.rpartition("\n{\n")
+    assert notes.endswith("interrupted; repeat the command to resume")
+    assert {"numbers", "square@odd"} - {stage["name"] for stage in json.loads("{" + document)["stages"]} == {
+        "square@odd"
+    }
     assert not [pid for pid in pids if alive(pid)]
     assert soon(lambda: working_in(served.root) <= before, 5)
     clear(served)

@@ -1,0 +1,63 @@
+"""The ends of flow runs on the Prefect server: of runs that were killed, and of runs whose server is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import State
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
+
+from flows.guard.lock import Hold
+from pathfinder.core.io import DataError
+
+SETTLE_S = 20.0
+
+
+def left_behind(hold: Hold) -> Iterator[str]:
+    """What is known about a run that did not end in order; its flow run gets a final state."""
+    if (previous := hold.previous) is not None:
+        yield f"the last run here did not end in order ({previous})"
+        if previous.flow_run and previous.flow_run != hold.holder.flow_run:
+            _end_flow_run(previous.flow_run, f"it did not end in order: {previous}")
+    for command in hold.ended:
+        yield f"ended what it had left running: {command}"
+
+
+def _end_flow_run(flow_run_id: str, reason: str) -> None:
+    """Set a flow run to Crashed unless it has a final state or the server does not know it."""
+    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):
+        found = client.read_flow_run(UUID(flow_run_id))
+        if found.state is not None and not found.state.is_final():
+            client.set_flow_run_state(found.id, Crashed(message=reason), force=True)
+
+
+@contextlib.contextmanager
+def server_needed(url: str, hold: Hold) -> Iterator[None]:
+    """Raise ``DataError`` if the Prefect server ends during the block; the next run then ends the flow run."""
+    try:
+        yield
+    except httpx.TransportError as error:
+        hold.is_reported = False
+        raise DataError(
+            f"{url}: the Prefect server has ended ({error}); run again: finished stages are not repeated"
+        ) from error
+
+
+def settle(state: State[Any]) -> None:
+    """Wait until the server has stored the final state of every task, which it does asynchronously."""
+    flow_run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
+    deadline = time.monotonic() + SETTLE_S
+    with get_client(sync_client=True) as client:
+        while time.monotonic() < deadline:
+            tasks = client.read_task_runs(flow_run_filter=flow_run)
+            if all(run.state is not None and run.state.is_final() for run in tasks):
+                return
+            time.sleep(0.5)
