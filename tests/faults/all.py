@@ -46,7 +46,7 @@ class Part:
 
 
 PARTS = (
-    Part("kills", ("-m", "tests.faults.kills", "--runs", "100"), 2700),
+    Part("kills", ("-m", "tests.faults.kills", "--runs", "100", "--minutes", "50"), 2700),
     Part("planted", ("-m", "tests.faults", "--lanes", "1"), 1500, is_seeded=False),
     Part("gameday", ("-m", "tests.faults.gameday", "--faults", "1000"), 1200),
     Part("calls", ("-m", "tests.faults.syscalls"), 160),

@@ -28,6 +28,7 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
     parser.add_argument("--runs", type=int, default=24, help="trials (default: 24, three of each kind on average)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="start no trial after this time")
     parser.add_argument("--seed", type=int, default=random.randrange(10**6), help="decides kinds and moments")
     parser.add_argument("--first", type=int, default=1, help="number of the first trial (default: 1)")
     parser.add_argument("--only", type=int, help="repeat this trial of the seed only")
@@ -43,14 +44,21 @@ def main() -> None:
         return
     numbers = [given.only] if given.only else range(given.first, given.first + given.runs)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the server ends with this process
-    trials = campaign(given.seed, numbers, (given.kind,) if given.kind else KINDS, given.log)
+    kinds = (given.kind,) if given.kind else KINDS
+    trials = campaign(given.seed, numbers, kinds, given.log, given.minutes)
     found = ledger.result({(given.seed, trial.number): trial for trial in trials})
     results.keep(given.result, found)
     sys.exit(int(bool(found.wrong)))
 
 
-def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, log: Path | None = None) -> list[Trial]:
-    """Run the trials, append each to ``log``, and show what happened."""
+def campaign(
+    seed: int,
+    numbers: Sequence[int],
+    kinds: tuple[str, ...] = KINDS,
+    log: Path | None = None,
+    minutes: float = float("inf"),
+) -> list[Trial]:
+    """Run the trials, append each to ``log``, and show what happened; none starts after ``minutes``."""
     start = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="kills-"))
     trials: list[Trial] = []
@@ -59,6 +67,9 @@ def campaign(seed: int, numbers: Sequence[int], kinds: tuple[str, ...] = KINDS, 
             world = undisturbed(World(folder, server.start_server(folder, owned=True).url, store, variables))
             print(f"seed {seed}; an undisturbed run takes {world.usual_s:.0f} s here", flush=True)
             for number in numbers:
+                if time.monotonic() - start > 60 * minutes:
+                    print(f"{minutes:.0f} minutes are over after {len(trials)} of {len(numbers)} runs", flush=True)
+                    break
                 trials.append(run(world, seed, number, kinds))
                 if log is not None:
                     ledger.append(log, seed, trials[-1])
