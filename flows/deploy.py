@@ -97,7 +97,7 @@ def automations() -> None:
     wanted = slots(Path.cwd())
     with _connected() as client:
         _equip(client, wanted)
-    print("runs without a sign of life end after 90 s, canceled ones too: the automations `pathfinder runs: …`")
+    print("runs without a heartbeat end after 90 s, also canceled ones: the automations `pathfinder runs: …`")
     print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
 
 

@@ -57,7 +57,7 @@ def require_remote() -> None:
     """Raise ``DataError`` if the run of a deployment was not told where results go."""
     if not os.environ.get(REMOTE):
         raise DataError(
-            f"the deployment does not say where results go: its job variables lack {REMOTE}; repeat "
+            f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
             "`python -m flows.deploy up`, or set it on the deployment's page"
         )
 

@@ -87,5 +87,5 @@ def findings() -> list[Finding]:
     """The checks of a machine with a card; one line without a remedy for a machine without a card."""
     found = cards()
     if not found:
-        return [Finding("card", "no NVIDIA card, so the profiles for the CPU run here")]
+        return [Finding("card", "no NVIDIA card; only the profiles for the CPU run on this machine")]
     return [*card_findings(found), torch_finding(), compiler_finding(), vllm_finding()]

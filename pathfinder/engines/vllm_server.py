@@ -65,12 +65,12 @@ def vllm_servers(
     if mine and len(mine) < gpus_of(settings):
         raise DataError(
             f"{settings.replicas} servers with tensor_parallel {settings.tensor_parallel} need {gpus_of(settings)} "
-            f"GPUs, {len(mine)} are there; lower vllm.replicas or vllm.tensor_parallel in params.yaml"
+            f"GPUs, {len(mine)} are visible; lower vllm.replicas or vllm.tensor_parallel in params.yaml"
         )
     if shutil.which(settings.command[0]) is None:
         raise DataError(
-            f"{settings.command[0]}: command not found; create vLLM's environment (README.md), correct vllm.command in "
-            "params.yaml, or use engine openai with your own servers"
+            f"{settings.command[0]}: command not found; create vLLM's environment (`make vllm`), correct "
+            "vllm.command in params.yaml, or use engine openai with your own servers"
         )
     logs.mkdir(parents=True, exist_ok=True)
     flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)

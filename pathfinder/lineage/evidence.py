@@ -146,7 +146,7 @@ def tampered_records(root: Path) -> Iterator[Finding]:
         return
     if ledger is None:
         if newer := [name for (name, _), record in found.items() if record.content.get("schema", 1) > 1]:
-            yield Finding(LEDGER.as_posix(), "is missing although records of its time are here", stages=tuple(newer))
+            yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(newer))
         return
     for entry in ledger:
         path = root / RECORDS / entry.stage / f"{entry.record}.json"

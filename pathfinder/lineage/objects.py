@@ -30,7 +30,7 @@ class Objects:
         """The objects of ``path`` that are not here although the store should have them."""
         file = object_file(self.folder, md5)
         if not file.is_file():
-            yield Finding(self.name(file), f"is missing; it is of {path}, which {why} names; push it again")
+            yield Finding(self.name(file), f"is missing; it belongs to {path}, which {why} names; push it again")
         elif md5.endswith(".dir") and not self.damaged(md5, path):
             for name, inner in read_listing(file).items():
                 yield from self.missing(inner, f"{path}/{name}", why)
@@ -59,11 +59,12 @@ class Objects:
         if not file.is_file():
             return ()
         if (found := digest_path(file).md5) != md5.removesuffix(".dir"):
-            return (Finding(self.name(file), f"md5 is {found}, not the one in its name; it is of {path}. Delete it"),)
+            message = f"md5 is {found}, not the one in its name; it belongs to {path}. Delete it"
+            return (Finding(self.name(file), message),)
         try:
             listed = read_listing(file) if md5.endswith(".dir") else {}
         except DataError as error:
-            return (Finding(self.name(file), f"{str(error).removeprefix(f'{file}: ')}; it is of {path}"),)
+            return (Finding(self.name(file), f"{str(error).removeprefix(f'{file}: ')}; it belongs to {path}"),)
         return tuple(finding for name, inner in listed.items() for finding in self.damaged(inner, f"{path}/{name}"))
 
     def name(self, file: Path) -> str:

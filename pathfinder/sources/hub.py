@@ -136,7 +136,9 @@ def fetch_model(source: Source, listing: Listing, settings: Download) -> HubMode
         for path in sorted(listing.sizes):
             file = cached_file(listing.as_model(), path)
             if file is None:
-                raise DataError(f"source {source.name}: {path} left the Hub cache while it was fetched; run it again")
+                raise DataError(
+                    f"source {source.name}: {path} vanished from the Hub cache during the fetch; run it again"
+                )
             digest = sha256_file(file)
             for expected in (listing.sha256.get(path), source.sha256_of(path)):
                 if expected not in (None, digest):
@@ -272,7 +274,7 @@ def _refuse(error: Exception, where: str) -> None:
 
     origin = _origin(error)
     if isinstance(origin, OfflineModeIsEnabled):
-        raise DataError(f"{where}: HF_HUB_OFFLINE forbids to ask the Hub; unset it for the download") from error
+        raise DataError(f"{where}: HF_HUB_OFFLINE forbids access to the Hub; unset it for the download") from error
     if isinstance(origin, GatedRepoError):
         raise DataError(
             f"{where}: access is restricted; accept the terms on the repository's page and set HF_TOKEN to a token of "

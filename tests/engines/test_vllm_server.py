@@ -128,7 +128,7 @@ def test_each_server_has_cards_of_its_own_and_plain_sampling(
     assert all(" --generation-config vllm " in text for text in found)
     too_many = settings(replicas=3, tensor_parallel=2)
     with (
-        pytest.raises(DataError, match="need 6 GPUs, 5 are there"),
+        pytest.raises(DataError, match="need 6 GPUs, 5 are visible"),
         vllm_servers(folder, "policy", 100, too_many, tmp_path / "logs"),
     ):
         pass

@@ -239,7 +239,7 @@ def test_a_run_of_a_deployment_without_a_remote_is_refused(deployed: Deployed) -
     httpx.patch(url, json={"job_variables": {"env": {}}}, timeout=60).raise_for_status()
     run = deployed.ended(deployed.start_run(deployed.deployment("reproduce")))
     assert run["state_type"] == "FAILED"
-    assert "does not say where results go: its job variables lack PATHFINDER_REMOTE" in run["state"]["message"]
+    assert "does not say where results go: its job variables have no PATHFINDER_REMOTE" in run["state"]["message"]
     httpx.patch(url, json={"job_variables": found["job_variables"]}, timeout=60).raise_for_status()
 
 

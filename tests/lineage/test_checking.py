@@ -219,7 +219,7 @@ def test_objects_of_an_out_that_names_its_remote_must_be_there(root: Path) -> No
     edit_lock(root, "train", lambda stage: stage["outs"][0].update(remote="storage"))
     (text,) = found(root)
     assert text.startswith("error: storage/files/md5/")
-    assert text.endswith(f": is missing; it is of {MODEL}, which dvc.lock names; push it again")
+    assert text.endswith(f": is missing; it belongs to {MODEL}, which dvc.lock names; push it again")
     store(root, MODEL, "storage")
     assert found(root) == []
 

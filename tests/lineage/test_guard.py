@@ -84,7 +84,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
 def test_dvc_installs_other_weights_where_the_guard_refuses(clone: Path, project: Path, published: Path) -> None:
     good, bad = ((project / "models" / name / "weights.txt").read_text() for name in ("full", "plain"))
     listing_of_the_other_model(project, published)
-    with pytest.raises(DataError, match=r"md5 is .* it is of models/full\. It was changed in the remote and is not"):
+    with pytest.raises(DataError, match=r"md5 is .* belongs to models/full\. It was changed in the remote and is not"):
         restore.pull(clone)
     assert not (clone / WEIGHTS).exists()
     dvc(clone, "pull", "-q", "train@full")
@@ -143,7 +143,7 @@ def remove_everything_published(project: Path, remote: Path) -> None:
 
 
 HARMS: list[tuple[Callable[[Path, Path], None], str]] = [
-    (flip_weights, "md5 is .* it is of models/full/weights.txt"),
+    (flip_weights, "md5 is .* it belongs to models/full/weights.txt"),
     (delete_weights, "no such file"),
     (edit_the_log, "the chain is broken"),
     (edit_a_record, "edited"),

@@ -39,7 +39,7 @@ class Fetcher:
         for md5, path in folders.items():
             content = object_file(self.cache, md5).read_bytes()
             if digest_chunks([content]).md5 != md5.removesuffix(".dir"):
-                raise DataError(f"{object_file(self.cache, md5)}: was edited; it is of {path}. Delete it")
+                raise DataError(f"{object_file(self.cache, md5)}: was edited; it belongs to {path}. Delete it")
             listing = parse_listing(content, f"the listing of {path}")
             for name, inner in listing.items():
                 if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
@@ -66,8 +66,8 @@ class Fetcher:
             ):
                 if is_now != should_be:
                     raise DataError(
-                        f"{self.store.url}/{key}: {kind} is {is_now}, expected {should_be}; it is of {path}. It was "
-                        "changed in the remote and is not installed"
+                        f"{self.store.url}/{key}: {kind} is {is_now}, expected {should_be}; it belongs to {path}. It "
+                        "was changed in the remote and is not installed"
                     )
         target.chmod(_READ_ONLY)
 

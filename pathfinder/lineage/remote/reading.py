@@ -50,7 +50,8 @@ class FarObjects:
             item = self._items.get(expected.md5)
             if item is None:
                 if expected.required:
-                    yield self._finding(expected, f"is missing; it is of {expected.path}, which {expected.why} names")
+                    message = f"is missing; it belongs to {expected.path}, which {expected.why} names"
+                    yield self._finding(expected, message)
                 elif expected.why == "dvc.lock":
                     unpushed.append(expected.path)
             elif expected.size is not None and item.size != expected.size:
@@ -83,7 +84,7 @@ class FarObjects:
     def _compare(self, expected: Expected, item: Listed) -> Finding | None:
         found = digest_chunks(self.store.chunks(item.key))
         if found.md5 != expected.md5.removesuffix(".dir"):
-            message = f"md5 is {found.md5}, not the one in its name; it is of {expected.path}. Push it again"
+            message = f"md5 is {found.md5}, not the one in its name; it belongs to {expected.path}. Push it again"
             return self._finding(expected, message)
         if expected.sha256 is not None and found.sha256 != expected.sha256:
             message = f"sha256 is {found.sha256}, the record of {expected.path} has {expected.sha256}"

@@ -88,7 +88,7 @@ def stored() -> Iterator[Far]:
 
         def delete(bucket: Bucket, path: str = path) -> str:
             bucket.delete(bucket.object(path))
-            return f"{bucket.object(path)}: is missing; it is of {path}, which the newest entry of the log names"
+            return f"{bucket.object(path)}: is missing; it belongs to {path}, which the newest entry of the log names"
 
         yield Far(f"delete {path}", delete)
 
@@ -102,7 +102,7 @@ def stored() -> Iterator[Far]:
 
         def delete_file(bucket: Bucket, path: str = path) -> str:
             bucket.delete(bucket.object(path, 1))
-            return f"{bucket.object(path, 1)}: is missing; it is of {path}/"
+            return f"{bucket.object(path, 1)}: is missing; it belongs to {path}/"
 
         yield Far(f"delete a file of {path}", delete_file)
 

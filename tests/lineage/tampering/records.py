@@ -113,7 +113,7 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
 
     def delete(project: Path) -> str:
         (project / LEDGER).unlink()
-        return f"{LEDGER}: is missing although records of its time are here"
+        return f"{LEDGER}: is missing, but records of its time exist"
 
     yield "delete the ledger", delete
 
