@@ -134,7 +134,7 @@ test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.rehearsal
 
-faults: $(DEV_STAMP)  ## put every fixed fault back and see its test fail, then run under random faults
+faults: $(DEV_STAMP) data  ## put every fixed fault back and see its test fail, then run under random faults
 	@python -m tests.faults.all
 
 mutate: $(DEV_STAMP)  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
