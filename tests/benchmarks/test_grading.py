@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -77,6 +79,19 @@ def test_per_cent_is_read_as_antlr_4_9_reads_it(grader: Grader, answer: str, rig
 def test_no_answer_is_never_right(grader: Grader) -> None:
     assert not grader.is_right(("5",), None)
     assert not grader.is_right(("5",), "")
+
+
+def test_several_keys_are_all_compared(grader: Grader) -> None:
+    assert grader.is_right(("5", "x^2"), "x^2, 5")
+    assert not grader.is_right(("5", "x^2"), "5")
+
+
+def test_the_worker_is_silent_and_its_memory_bounded(grader: Grader) -> None:
+    limits = grader._pool.schedule(resource.getrlimit, args=(resource.RLIMIT_AS,)).result()
+    assert limits == (4 << 30, 4 << 30)
+    speaks = grader._pool.schedule(logging.getLogger("math_verify").isEnabledFor, args=(logging.WARNING,)).result()
+    assert not speaks, "math-verify would warn at each comparison that its time limits are off"
+    assert grader._pool.schedule(logging.getLogger("math_verify").isEnabledFor, args=(logging.ERROR,)).result()
 
 
 ENDLESS = ("\\int_0^1 \\sin(x^x \\cos(x^9)) e^{x^5} dx",), "\\sum_{n=1}^{99999999} \\sin(n!)/n^n"
