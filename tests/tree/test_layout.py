@@ -257,15 +257,6 @@ def test_a_cached_trunk_is_read_again_from_its_first_reading() -> None:
     assert cached_nodes(build_tree([ids], [(0, 8)]), ids[:7]) == 7
 
 
-def test_a_trunk_that_is_cached_whole_needs_no_bin() -> None:
-    trunk = np.arange(9, dtype=np.int32)
-    tree = build_tree([trunk, np.array([0, 1, 50, 51], dtype=np.int32)], [(1, 3)])
-    batch = batch_onto([tree], [Trunk(trunk, numbered(tree.split.trunk))], "cascade")
-    assert batch.input_ids.tolist() == [[50, 51]]
-    first, second = (float(node) for node in np.flatnonzero(batch.slots[0] >= 0))
-    assert seen_numbers(batch.plan, np.array([first, second])) == [[0, 1, first], [0, 1, first, second]]
-
-
 def test_ranges_of_keys_span_gaps_of_at_most_fifteen_keys() -> None:
     assert _ranges(np.array([0, 1, 17, 34])) == [(0, 18), (34, 35)]
 
