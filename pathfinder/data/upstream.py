@@ -157,7 +157,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
                 yield from enumerate(_JsonStream(path, handle).items(), start=1)
             else:
                 yield from lines_of(handle, str(path))
-    except (EOFError, zlib.error, OSError, UnicodeDecodeError, pyarrow.ArrowInvalid) as error:
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
         raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
 
 

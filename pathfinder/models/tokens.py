@@ -137,10 +137,20 @@ class ChatFrame:
         self._parts = parts
 
     def encode(self, turns: Sequence[tuple[str, str]]) -> list[Ids]:
-        """Ids of each (user, answer) prompt, int32 (tokens,): those of ``apply_chat_template(tokenize=True)``."""
+        """Ids of each (user, answer) prompt, int32 (tokens,): those of ``apply_chat_template(tokenize=True)``.
+
+        Raises ``DataError`` if the tokenizer's own pattern gives up on a text.
+        """
         before, between, after = self._parts
         texts = [f"{before}{user}{between}{answer}{after}" for user, answer in turns]
-        encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        try:
+            encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of the Rust part, which derives from BaseException
+                raise
+            raise DataError(
+                f"the tokenizer cannot read a prompt ({error!s:.200}); fetch the model's files again"
+            ) from error
         return [np.asarray(item.ids, dtype=np.int32) for item in encoded]
 
 
