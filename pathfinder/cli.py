@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -125,8 +126,8 @@ def score(
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward.
 
-    math and consistency are the probabilities that the step has no error of that kind; the reward is the probability
-    that it is correct. Higher is better.
+    math and consistency are the probabilities that the step has no error of
+    that kind; the reward is the probability that it is correct. Higher is better.
     """
     from pathfinder.baselines.named import open_named
     from pathfinder.core.progress import Progress
@@ -282,6 +283,8 @@ def _needs_clone(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """The console command."""
+    """The console command. Where standard output is not UTF-8, it shows other characters as escapes."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app.add_typer(pipeline_verbs(Path.cwd()))
     app()

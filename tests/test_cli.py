@@ -241,6 +241,17 @@ def command_in(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def test_an_old_locale_shows_other_characters_as_escapes(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathfinder import cli\n"
+        "cli.app.command('say')(lambda: cli.typer.echo('a \u2192 \xfc'))\n"
+        "sys.argv = ['pathfinder', 'say']; cli.main()"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "a \\u2192 \xfc\n".encode("latin-1")), done.stderr
+
+
 @pytest.mark.parametrize("in_clone", [True, False])
 def test_help_lists_every_verb_and_loads_nothing_heavy(tmp_path: Path, in_clone: bool) -> None:
     done = command_in(ROOT if in_clone else tmp_path, "--help")

@@ -113,8 +113,9 @@ def bench(
 ) -> None:
     """Evaluate a PRM, or a chat model as judge, on the benchmarks: a row per decision rule, in percent.
 
-    A row has the 95 % interval and the paper's figure, or why there is none. The same command resumes after an
-    interruption. The key of a server is read from OPENAI_API_KEY.
+    A row has the 95 % interval and the paper's figure, or why there is none.
+    The same command resumes after an interruption.
+    The key of a server is read from OPENAI_API_KEY.
     """
     from pathfinder.bench import evaluate
     from pathfinder.bench.rows import printed

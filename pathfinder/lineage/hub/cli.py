@@ -23,7 +23,8 @@ def publish(
 ) -> None:
     """Publish a trained model, and its training data if --data is given, on the Hub (docs/publishing.md).
 
-    Builds the folders below .pathfinder/publish and checks them. Refuses a model whose history does not pass the audit.
+    Builds the folders below .pathfinder/publish and checks them.
+    Refuses a model whose history does not pass the audit.
     A repository that does not exist is made private. The token comes from HF_TOKEN.
     """
     from pathfinder.lineage.hub import client

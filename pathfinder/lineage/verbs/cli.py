@@ -78,6 +78,7 @@ def find(
     found = find(target, Path())
     show(found, as_json, [*(f"digest {one}" for one in found["digests"]), *table(found["places"])])
     if not found["places"]:
+        typer.echo("no stage, record, commit or store has these bytes", err=True)
         raise typer.Exit(1)
 
 

@@ -120,7 +120,8 @@ def test_a_tracked_file_is_found_in_git_and_unknown_bytes_nowhere(
     unknown.write_text("unknown")
     assert find(str(unknown), twice)["places"] == []
     monkeypatch.chdir(twice)
-    assert cli.invoke(app, ["find", str(unknown)]).exit_code == 1
+    unseen = cli.invoke(app, ["find", str(unknown)])
+    assert (unseen.exit_code, unseen.stderr) == (1, "no stage, record, commit or store has these bytes\n")
     with pytest.raises(DataError, match="not the beginning of a digest"):
         find("xyz", twice)
 
