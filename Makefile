@@ -99,10 +99,10 @@ $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 	@$(call install,$(VLLM),$<)
 	@touch $@
 
-doctor: $(STAMP)  ## say what is wrong with this machine, the Prefect server, the remote and the card
+doctor: $(STAMP)  ## check this machine, the Prefect server, the remote and the card, and name the remedies
 	@python -m infra.doctor
 
-gpu-day:  ## on a machine with a card: measure what no other can show, within 30 minutes, and write docs/gpu.md
+gpu-day:  ## measure on an NVIDIA card, within 30 minutes, and write docs/gpu.md
 	@$(MAKE) --no-print-directory BUILD=cuda $(DEV_STAMP) data
 	@python -m infra.doctor
 	-@$(MAKE) --no-print-directory BUILD=cuda vllm

@@ -1,4 +1,4 @@
-"""Measure on a card what no other machine can show, and write docs/gpu.md.
+"""Measure on an NVIDIA card, and write docs/gpu.md.
 
 Run     python -m infra.gpu_day              on a machine with a card, within 30 minutes; or `make gpu-day`
         python -m infra.gpu_day --rehearse   the same parts on a CPU at a tiny size, within three minutes
