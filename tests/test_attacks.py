@@ -8,18 +8,24 @@ import json
 import re
 import resource
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from pathfinder.core import io
 from pathfinder.core.io import DataError, read_json, read_jsonl
 from pathfinder.core.params import Source, load_params
+from pathfinder.core.prompts import VARIANTS
 from pathfinder.lineage.stores import parse_listing
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import ChatFrame, load_tokenizer, neutralise
 from pathfinder.sources.catalogue import _visible
+from pathfinder.tree.passes import Prompter, Query
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "pathfinder/demo_model"
@@ -135,3 +141,62 @@ def test_nested_special_texts_take_little_time_to_neutralise() -> None:
     found = neutralise(hostile, specials)
     assert time.process_time() - start < 1
     assert not any(special in found for special in specials)
+
+
+def test_a_pattern_of_a_tokenizer_that_backtracks_without_end_is_refused(model: Path) -> None:
+    """Its library gives up after ten million attempts at one place; that error is no ``Exception``."""
+    pattern = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    edit_json(model / "tokenizer.json", pre_tokenizer=pattern)
+    frame = ChatFrame(load_tokenizer(model))
+    start = time.process_time()
+    with pytest.raises(DataError, match="the tokenizer cannot read a prompt"):
+        frame.encode([("a" * 40 + "b", "c")])
+    assert time.process_time() - start < 10
+
+
+def test_a_tokenizer_that_reads_words_as_label_tokens_is_refused(model: Path) -> None:
+    path = model / "tokenizer.json"
+    added = [token | {"normalized": True} for token in read_json(path)["added_tokens"]]
+    replaced = {"type": "Replace", "pattern": {"String": "seven"}, "content": "<extra>"}
+    edit_json(path, added_tokens=added, normalizer=replaced)
+    prompter = Prompter(load_tokenizer(model), VARIANTS["full"])
+    assert prompter.encode([Query("first", "Ann has eight dogs.", (), "It is eight.")])
+    with pytest.raises(DataError, match="second: 5 label tokens in its prompt, expected 3"):
+        prompter.encode([Query("second", "Ann has seven dogs.", (), "It is seven.")])
+
+
+def test_label_tokens_that_a_tokenizer_names_twice_or_with_other_ids_stay_apart(model: Path) -> None:
+    path = model / "tokenizer.json"
+    added = read_json(path)["added_tokens"]
+    again = [token | {"id": number} for number, token in enumerate(added, start=2**31 - 20)]
+    good, bad = (next(token for token in added if token["content"] == text) for text in ("<+>", "<->"))
+    for tokens in (
+        [*added, *again],
+        [*added, good | {"id": bad["id"]}],
+        [token | {"id": bad["id"]} for token in added],
+    ):
+        edit_json(path, added_tokens=tokens)
+        prompter = Prompter(load_tokenizer(model), VARIANTS["full"])
+        assert len({prompter.ids.good, prompter.ids.bad, prompter.ids.mask}) == 3
+        ((ids, slots),) = prompter.encode([Query("one", "1 + 1?", (), "2 <+> <->")])
+        assert {int(ids[slot]) for slot in slots} == {prompter.ids.mask}
+        assert len(ids) < 100
+
+
+def test_a_parquet_file_that_fills_the_memory_is_refused(tmp_path: Path) -> None:
+    """A dictionary of one long text, used by every row; the limit stands for a machine's memory."""
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.DictionaryArray.from_arrays(
+        pyarrow.array([0] * 1024, pyarrow.int32()), pyarrow.array(["x" * 2**21])
+    )
+    pyarrow.parquet.write_table(pyarrow.table({"a": texts}), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 4_000
+    code = (
+        "import resource, sys; from pathlib import Path; from pathfinder.data.upstream import read_lines\n"
+        "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (now + 2**29,) * 2)\n"
+        "try: list(read_lines(Path(sys.argv[1])))\n"
+        "except Exception as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert done.stdout.startswith(f"DataError {path}: cannot be read to its end ("), done.stdout + done.stderr
