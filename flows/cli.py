@@ -158,6 +158,7 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.table import Table
 
     table = Table(*header)
+    table.columns[0].no_wrap = True  # names that a reader types stay whole
     for row in rows:
         table.add_row(*row)
     Console(markup=False, emoji=False).print(table)

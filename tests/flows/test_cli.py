@@ -69,3 +69,6 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     assert "machine needs" not in one.output  # a single GPU was asked about
     assert cli.invoke(app, ["plan", "--gpu", "--profile", "one-gpu-24"]).exit_code == 0
     assert "--gpus needs --memory" in cli.invoke(app, ["plan", "--gpu", "--gpus", "8"]).output
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = cli.invoke(app, ["plan", "--gpu", "--all"]).output
+    assert "│ evaluate-published │" in narrow, "a name that is typed is not cut"

@@ -57,7 +57,8 @@ class Guard:
         whole = [each for each in self.entries[::-1] if not each.manifest.partial]
         if not whole:
             raise DataError(
-                f"remote {self.remote.name} ({self.remote.address}): no run of the whole pipeline was published there"
+                f"remote {self.remote.name} ({self.remote.address}): no run of the whole pipeline was published there; "
+                "name another remote (PATHFINDER_REMOTE), or make the results with `make run`"
             )
         return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
