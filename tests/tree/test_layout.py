@@ -195,10 +195,11 @@ def branching(*branches: tuple[int, int], length: int = 300) -> Tree:
 @pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
 @pytest.mark.parametrize("shared", [0, 3, 50])
 def test_each_slot_sees_every_ancestor_once_below_cached_trunks_too(shared: int, backend: Backend) -> None:
-    nested = branching((90, 150), (90, 270), (200, 60), length=400)
-    below = [nested.ids[: 90 + 1], np.full(300, 5, dtype=np.int32)]
-    trees = [whole_tree(random_prompts(3, 15)), nested, whole_tree([*below, np.concatenate([*below, below[1]])])]
-    trees += [branching((60, 270), (200, 270), (200, 20))]
+    trunk = np.arange(400, dtype=np.int32)
+    side = np.concatenate([trunk[:90], np.full(270, 1000, dtype=np.int32)])
+    below = np.concatenate([side[:200], np.full(20, 2000, dtype=np.int32)])
+    short = np.concatenate([trunk[:200], np.full(60, 3000, dtype=np.int32)])
+    trees = [whole_tree(random_prompts(3, 15)), whole_tree([trunk, side, below, short])]
     trunks = numbered_trunks(trees, shared)
     batch = batch_onto(trees, trunks, backend)
     bases = np.cumsum([0, *map(len, trees)])
