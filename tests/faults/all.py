@@ -46,12 +46,12 @@ class Part:
 
 
 PARTS = (
-    Part("kills", ("-m", "tests.faults.kills", "--runs", "100", "--minutes", "50"), 2700),
+    Part("kills", ("-m", "tests.faults.kills", "--runs", "100", "--minutes", "45"), 2700),
     Part("planted", ("-m", "tests.faults", "--lanes", "1"), 1500, is_seeded=False),
     Part("gameday", ("-m", "tests.faults.gameday", "--faults", "1000"), 1200),
     Part("calls", ("-m", "tests.faults.syscalls"), 160),
     Part("answers", ("-m", "tests.faults.inputs", "--answers", "100000"), 120),
-    Part("inputs", ("-m", "tests.faults.inputs"), 60),
+    Part("inputs", ("-m", "tests.faults.inputs"), 60, is_seeded=False),
     Part(
         "store",
         ("-m", "pytest", "-q", "-m", "faults", "tests/faults/test_store.py"),

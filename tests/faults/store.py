@@ -25,11 +25,13 @@ an answer after half a second, or an entity tag that belongs to no object."""
 class FaultyStore:
     """The server. Its objects stay when it is killed.
 
-    ``refuses`` is the share of requests that get status 503, ``disturbs`` that of requests with one of ``TROUBLES``.
+    ``refuses`` is the share of requests that get status 503, ``disturbs`` that of requests with one of ``TROUBLES``;
+    ``disturbed`` counts the latter.
     """
 
     def __init__(self, seed: int) -> None:
         self.refuses = self.disturbs = 0.0
+        self.disturbed = 0
         self._random = random.Random(seed)
         self._application = DomainDispatcherApplication(create_backend_app)
         self._server: BaseWSGIServer | None = None
@@ -60,6 +62,7 @@ class FaultyStore:
         if self._random.random() < self.refuses:
             return _refused(respond)
         if self._random.random() < self.disturbs:
+            self.disturbed += 1
             return self._disturbed(self._random.choice(TROUBLES), environ, respond)
         answer: Iterable[bytes] = self._application(environ, respond)
         return answer
