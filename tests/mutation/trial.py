@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,12 +39,12 @@ def try_mutants(module: str, tests: Sequence[str]) -> int:
     folder = folder_of(module)
     _copy_tree(folder)
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text(encoding="utf-8") + _CONFIG, "utf-8")
-    commands = (
-        ["python", "-m", "tests.mutation.mutants", module, str(WORK / "types")],
-        ["python", "-m", "pytest", *_PYTEST, *tests],
-    )
-    with (folder / "mutation.log").open("w") as log:
-        for command in commands:
+    with (folder / "mutation.log").open("w") as log, tempfile.TemporaryDirectory() as own:
+        # A folder of its own, because pytest removes the folders of older sessions while other sessions start.
+        for command in (
+            ["python", "-m", "tests.mutation.mutants", module, str(WORK / "types")],
+            ["python", "-m", "pytest", *_PYTEST, f"--basetemp={own}/tests", *tests],
+        ):
             done = subprocess.run(
                 layered(LOCK, command), cwd=folder, env=_environment(), stdout=log, stderr=log, check=False
             )

@@ -195,11 +195,10 @@ def branching(*branches: tuple[int, int], length: int = 300) -> Tree:
 @pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
 @pytest.mark.parametrize("shared", [0, 3, 50])
 def test_each_slot_sees_every_ancestor_once_below_cached_trunks_too(shared: int, backend: Backend) -> None:
-    trunk = np.arange(400, dtype=np.int32)
-    side = np.concatenate([trunk[:90], np.full(270, 1000, dtype=np.int32)])
-    below = np.concatenate([side[:200], np.full(20, 2000, dtype=np.int32)])
-    short = np.concatenate([trunk[:200], np.full(60, 3000, dtype=np.int32)])
-    trees = [whole_tree(random_prompts(3, 15)), whole_tree([trunk, side, below, short])]
+    nested = branching((90, 150), (90, 270), (200, 60), length=400)
+    below = [nested.ids[: 90 + 1], np.full(300, 5, dtype=np.int32)]
+    trees = [whole_tree(random_prompts(3, 15)), nested, whole_tree([*below, np.concatenate([*below, below[1]])])]
+    trees += [branching((60, 270), (200, 270), (200, 20))]
     trunks = numbered_trunks(trees, shared)
     batch = batch_onto(trees, trunks, backend)
     bases = np.cumsum([0, *map(len, trees)])
@@ -256,6 +255,15 @@ def test_a_cached_trunk_is_read_again_from_its_first_reading() -> None:
     tree = build_tree([ids], [(0, 2), (0, 5), (0, 8)])
     assert [cached_nodes(tree, ids[:size]) for size in (0, 1, 2, 3, 9)] == [0, 1, 2, 2, 2]
     assert cached_nodes(build_tree([ids], [(0, 8)]), ids[:7]) == 7
+
+
+def test_the_nodes_below_a_cached_trunk_are_laid_out_alone() -> None:
+    trunk = np.arange(9, dtype=np.int32)
+    tree = build_tree([trunk, np.array([0, 1, 50, 51], dtype=np.int32)], [(1, 3)])
+    batch = batch_onto([tree], [Trunk(trunk, numbered(tree.split.trunk))], "cascade")
+    assert batch.input_ids.tolist() == [[50, 51]]
+    first, second = (float(node) for node in np.flatnonzero(batch.slots[0] >= 0))
+    assert seen_numbers(batch.plan, np.array([first, second])) == [[0, 1, first], [0, 1, first, second]]
 
 
 def test_ranges_of_keys_span_gaps_of_at_most_fifteen_keys() -> None:
