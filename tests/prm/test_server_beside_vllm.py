@@ -52,7 +52,7 @@ class Shape(NamedTuple):
     solutions: int
 
 
-SMALL, MEDIUM = Shape(256, 704, 4, 4, 2, 32), Shape(768, 2048, 12, 12, 2, 8)
+SMALL, MEDIUM = Shape(256, 704, 4, 4, 2, 16), Shape(768, 2048, 12, 12, 2, 4)
 
 
 def solution(number: int) -> Solution:
