@@ -61,6 +61,7 @@ def _are(accepts: Callable[[Any], bool], value: Any) -> bool:
 
 
 def _or_missing(accepts: Callable[[Any], bool]) -> Field:
+    """A field that may be left out, because it is optional or below a map, whose keys are free names."""
     return Field(lambda value: value is MISSING or accepts(value))
 
 
@@ -100,7 +101,7 @@ METRICS = (
             ("dropped",): _COUNTS,
             ("quarantined",): _COUNTS,
             ("lines", "read"): _or_missing(_is_count),
-            ("sources", "prm800k", "kept"): _COUNT,
+            ("sources", "prm800k", "kept"): _or_missing(_is_count),
         },
         lambda results: results.stages["prepare"],
     ),
@@ -112,9 +113,9 @@ METRICS = (
         | {"train": _SIDE, "test": _SIDE, "removed": {"gsm8k": {"problems": 1, "records": 1}}},
         {
             ("kept",): _COUNT,
-            ("overlap", "gsm8k", "steps"): _COUNT,
-            ("overlap", "gsm8k", "sources", "prm800k", "near_steps"): _COUNT,
-            ("removed", "gsm8k", "records"): _COUNT,
+            ("overlap", "gsm8k", "steps"): _or_missing(_is_count),
+            ("overlap", "gsm8k", "sources", "prm800k", "near_steps"): _or_missing(_is_count),
+            ("removed", "gsm8k", "records"): _or_missing(_is_count),
             ("train", "records"): _COUNT,
             ("train", "sources"): _COUNTS,
         },
@@ -128,7 +129,7 @@ METRICS = (
             ("all", "steps"): _COUNT,
             ("all", "wrong", "value"): _FIGURE,
             ("all", "wrong", "interval"): Field(lambda value: value is None or _PAIR_FIELD.accepts(value)),
-            ("groups", "prm800k:-1", "error_recall", "value"): _FIGURE,
+            ("groups", "prm800k:-1", "error_recall", "value"): _or_missing(_is_figure),
         },
         lambda results: results.truth,
     ),
@@ -142,8 +143,8 @@ METRICS = (
             "details": {"samples": 8},
         },
         {
-            ("average", "pass@1"): _NUMBER,
-            ("intervals", "pass@1"): _PAIR_FIELD,
+            ("average", "pass@1"): _or_missing(_is_number),
+            ("intervals", "pass@1"): _or_missing(_PAIR_FIELD.accepts),
             ("sets", "math", "pass@1"): _or_missing(_is_figure),
             ("details", "samples"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
         },
@@ -164,7 +165,7 @@ METRICS = (
             ("final_loss",): _NUMBER,
             ("sources",): _COUNTS,
             ("optimiser_steps",): _COUNT,
-            ("test_labels", "correctness", "accuracy"): _NUMBER,
+            ("test_labels", "correctness", "accuracy"): _or_missing(_is_number),
             ("test_labels", "correctness", "auc"): _or_missing(_is_figure),
         },
         lambda results: results.train.get(_RUN),
@@ -200,13 +201,13 @@ METRICS = (
             ("mean_f1",): _FIGURE,
             ("interval",): Field(lambda value: value in (MISSING, None) or _PAIR_FIELD.accepts(value)),
             ("kept",): Field(lambda value: value in (MISSING, None) or _is_count(value)),
-            ("subsets", "gsm8k", "f1"): _FIGURE,
-            ("generators", "a", "n"): _COUNT,
-            ("official", "mean_f1"): _FIGURE,
+            ("subsets", "gsm8k", "f1"): _or_missing(_is_figure),
+            ("generators", "a", "n"): _or_missing(_is_count),
+            ("official", "mean_f1"): _or_missing(_is_figure),
             ("thresholds", "curve"): Field(
                 lambda value: value is MISSING or (isinstance(value, list) and all(map(_PAIR_FIELD.accepts, value)))
             ),
-            ("thresholds", "fixed", "threshold"): _FIGURE,
+            ("thresholds", "fixed", "threshold"): _or_missing(_is_figure),
         },
         lambda results: results.benchmarks[PROCESSBENCH].get(_RUN),
     ),
@@ -226,7 +227,7 @@ METRICS = (
             ("overall",): _FIGURE,
             ("classes", "circular"): _or_missing(_is_figure),
             ("details", "total", "recall"): _or_missing(_is_figure),
-            ("rules", "both", "overall"): _FIGURE,
+            ("rules", "both", "overall"): _or_missing(_is_figure),
         },
         lambda results: results.benchmarks[PRMBENCH].get(_RUN),
     ),
@@ -246,7 +247,7 @@ METRICS = (
             ("average",): _FIGURE,
             ("sets", "math", "prm@8"): _or_missing(_is_figure),
             ("details", "rounds"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
-            ("repaired", "average"): _FIGURE,
+            ("repaired", "average"): _or_missing(_is_figure),
             ("best_of_n", "average", "min"): _or_missing(_is_number),
         },
         lambda results: results.benchmarks[SEARCH].get(_RUN),
