@@ -57,7 +57,7 @@ def test_a_model_that_was_not_fetched_is_known_or_refused(tmp_path: Path) -> Non
     with pytest.raises(DataError, match=r"some/model: its size is unknown .* `pathfinder run download`"):
         planned_shape("base", source("some/model"), tmp_path)
     raw = tmp_path / "artifacts/raw"
-    entry = {"kind": "hub", "revision": None, "licence": "x", "files": {}}
+    entry: dict[str, object] = {"kind": "hub", "revision": None, "licence": "x", "files": {}}
     small_model(plain_tokenizer()).config.save_pretrained(raw / "models/base")
     (raw / "manifest.json").write_text(json.dumps({"models/base": entry | {"location": "another/model"}}))
     with pytest.raises(DataError, match="some/model"):  # an earlier profile fetched another model

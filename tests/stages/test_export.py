@@ -27,7 +27,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokens = [{"content": "<|im_end|>", "special": True}, {"content": "plain", "special": False}]
     write_json(Path("artifacts/raw/models/base/tokenizer.json"), {"added_tokens": tokens})
     licences = {"prm800k": "MIT", "mistral": "unknown", "math_shepherd": "Apache-2.0", "models/base": "other"}
-    source = {"kind": "shipped", "location": "data", "revision": None, "files": {}}
+    source: dict[str, object] = {"kind": "shipped", "location": "data", "revision": None, "files": {}}
     manifest = {name: source | {"licence": text} for name, text in licences.items()}
     write_json(Path("artifacts/raw/manifest.json"), manifest)
     return tmp_path
