@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import resource
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import combinations
@@ -78,6 +79,15 @@ def test_no_answer_is_never_right(grader: Grader) -> None:
 def test_several_keys_are_all_compared(grader: Grader) -> None:
     assert grader.is_right(("5", "x^2"), "x^2, 5")
     assert not grader.is_right(("5", "x^2"), "5")
+
+
+def test_comparisons_without_a_verdict_are_counted_once_per_pair() -> None:
+    main = sys.modules["__main__"]
+    with Grader() as grader:
+        for answer in ("5", "6", "5"):
+            assert not grader.is_right(("\\text{}",), answer)
+        assert grader.failures == {"unread": 2}
+    assert sys.modules["__main__"] is main, "a worker starts without it and gives it back"
 
 
 def test_the_worker_is_silent_and_its_memory_bounded(grader: Grader) -> None:

@@ -1,6 +1,6 @@
 """The process that compares answers: it is killed when it hangs, replaced when it dies, and ends with its parent.
 
-These tests depend on times, so a busy machine can fail them; `make mutate` runs the others.
+These tests depend on times, so a very busy machine can fail them.
 """
 
 from __future__ import annotations

@@ -27,7 +27,11 @@ CHOSEN: dict[str, tuple[str, ...]] = {
         "tests/benchmarks/test_grade_files.py",
     ),
     "pathfinder/benchmarks/readers.py": ("tests/benchmarks/test_readers.py",),
-    "pathfinder/benchmarks/grading.py": ("tests/benchmarks/test_comparing.py", "tests/benchmarks/test_grading.py"),
+    "pathfinder/benchmarks/grading.py": (
+        "tests/benchmarks/test_comparing.py",
+        "tests/benchmarks/test_grading.py",
+        "tests/benchmarks/test_grading_process.py",
+    ),
     "pathfinder/benchmarks/grade.py": ("tests/benchmarks/test_grade.py", "tests/benchmarks/test_grade_files.py"),
     "pathfinder/tree/layout.py": ("tests/tree/test_layout.py", "tests/tree/test_tree.py"),
     "pathfinder/lineage/check.py": ("tests/lineage/test_checking.py",),
