@@ -50,6 +50,7 @@ NOTHING = "\\text{}"
         ("repaired", ("(3,0)", "(-3,1)"), "(-3,1), (3,1)", WRONG),
         ("repaired", ("(3,0)", "(-3,1)"), "(3,0)", WRONG),
         ("repaired", ("(3,0)", f"{NOTHING}x"), f"{NOTHING}x, (3,0)", RIGHT),
+        ("repaired", ("0.5", "\\text{yes}"), "\\text{yes}, 1/2", RIGHT),
         ("repaired", (NOTHING, "5"), "6, 7", WRONG),
         ("repaired", (NOTHING, NOTHING), "6", WRONG),
     ],
