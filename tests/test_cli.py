@@ -128,6 +128,11 @@ def _rename_label(folder: Path) -> None:
         (folder / file).write_text(text.replace("<extra>", "<extro>"))
 
 
+def _drop_rows(folder: Path) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"vocab_size": 8}))
+
+
 @pytest.mark.parametrize(
     ("break_it", "error"),
     [
@@ -140,8 +145,9 @@ def _rename_label(folder: Path) -> None:
         (_edit_weights, "the model's output is not a number"),
         (_drop_weights, "the weights have no model.norm.weight"),
         (_rename_label, "its tokenizer lacks <extra>"),
+        (_drop_rows, "but config.json gives the model 8 rows"),
     ],
-    ids=["cut", "config", "config-list", "tokenizer", "settings", "description", "nan", "missing", "label"],
+    ids=["cut", "config", "config-list", "tokenizer", "settings", "description", "nan", "missing", "label", "rows"],
 )
 def test_a_broken_model_folder_is_one_line(rows: str, break_it: Callable[[Path], object], error: str) -> None:
     save_prm(Path("model"))

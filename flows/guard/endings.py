@@ -22,11 +22,11 @@ SETTLE_S = 20.0
 
 
 def left_behind(hold: Hold) -> Iterator[str]:
-    """What is known about a run that did not end in order; its flow run gets a final state."""
+    """What is known about a run that did not end properly; its flow run gets a final state."""
     if (previous := hold.previous) is not None:
-        yield f"the last run here did not end in order ({previous})"
+        yield f"the last run here did not end properly ({previous})"
         if previous.flow_run and previous.flow_run != hold.holder.flow_run:
-            _end_flow_run(previous.flow_run, f"it did not end in order: {previous}")
+            _end_flow_run(previous.flow_run, f"it did not end properly: {previous}")
     for command in hold.ended:
         yield f"ended what it had left running: {command}"
 

@@ -44,7 +44,7 @@ class Holder:
 class Hold:
     """The lock while this process has it.
 
-    ``previous`` is a run that did not end in order, ``ended`` are the commands that it had left running. Unless this
+    ``previous`` is a run that did not end properly, ``ended`` are the commands that it had left running. Unless this
     run ``is_reported``, its flow run has no final state, and the guardian and the next run regard it as killed.
     """
 
@@ -123,7 +123,7 @@ def _present(handle: IO[str]) -> Holder | str:
 
 
 def left_by(root: Path) -> Holder | None:
-    """The last run in the folder if it did not end in order; ``None`` if it did or still runs."""
+    """The last run in the folder if it did not end properly; ``None`` if it did or still runs."""
     path = root / LOCK
     if not path.exists():
         return None

@@ -376,7 +376,7 @@ def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFra
 
     try:
         frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise DataError(
             f"{path}: not a readable Parquet file ({reason}); run the stage that writes it again"

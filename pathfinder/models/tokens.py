@@ -112,6 +112,21 @@ def refuse_without_labels(tokenizer: PreTrainedTokenizerFast, folder: Path) -> N
         raise DataError(f"{folder}: not a PathFinder-PRM, its tokenizer lacks {' and '.join(missing)}; train it first")
 
 
+def refuse_without_rows(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Raise ``DataError`` if the tokenizer has ids for which the model in ``folder`` has no row.
+
+    A broken config.json is left to the loader of the model.
+    """
+    config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
+    rows = config.get("vocab_size") if isinstance(config, dict) else None
+    largest = max(tokenizer.get_vocab().values())
+    if type(rows) is int and largest >= rows:
+        raise DataError(
+            f"{folder}: the tokenizer has the id {largest}, but config.json gives the model {rows} rows; "
+            "use the tokenizer that the model was trained with"
+        )
+
+
 def label_ids(tokenizer: PreTrainedTokenizerFast) -> LabelIds:
     """Ids of the label tokens; missing ones are added. Raises ``DataError`` if the tokenizer splits a label token."""
     add_label_tokens(tokenizer)

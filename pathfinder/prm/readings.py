@@ -13,7 +13,7 @@ from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import variant_of
 from pathfinder.models.folders import resolve
-from pathfinder.models.tokens import load_tokenizer, refuse_without_labels
+from pathfinder.models.tokens import load_tokenizer, refuse_without_labels, refuse_without_rows
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
 
 WAVE = 2
@@ -31,13 +31,14 @@ def preset_of(benchmark: str, preset: BenchmarkPreset) -> str:
 def open_prompter(folder: Path, preset: str) -> Prompter:
     """The prompter of the PRM in ``folder``, whose ``pathfinder.json`` names the variant.
 
-    Raises ``DataError`` if the preset or the variant is unknown, or the tokenizer lacks a label token.
+    Raises ``DataError`` if the preset or the variant is unknown, the tokenizer lacks a label token, or the model a row.
     """
     if preset not in PRESETS:
         raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
     path = resolve(folder)
     tokenizer = load_tokenizer(path)
     refuse_without_labels(tokenizer, folder)
+    refuse_without_rows(tokenizer, path)
     return Prompter(tokenizer, variant_of(path), PRESETS[preset])
 
 

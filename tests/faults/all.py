@@ -51,7 +51,7 @@ PARTS = (
     Part("gameday", ("-m", "tests.faults.gameday", "--faults", "1000"), 1200),
     Part("calls", ("-m", "tests.faults.syscalls"), 160),
     Part("answers", ("-m", "tests.faults.inputs", "--answers", "100000"), 120),
-    Part("inputs", ("-m", "tests.faults.inputs"), 60, is_seeded=False),
+    Part("inputs", ("-m", "tests.faults.inputs"), 150),
     Part(
         "store",
         ("-m", "pytest", "-q", "-m", "faults", "tests/faults/test_store.py"),

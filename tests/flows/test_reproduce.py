@@ -249,7 +249,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     (skipped,) = materialized(served, since)
     assert (skipped["path"], skipped["state"]) == ("out/numbers.txt", "up to date")
     assert skipped["md5"] == md5(served.root / "out/numbers.txt")
-    assert f"the last run here did not end in order (PID {process.pid}, since " in output
+    assert f"the last run here did not end properly (PID {process.pid}, since " in output
     assert query(served, crashed) == [*before, ("all stages",)]
     assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
 
