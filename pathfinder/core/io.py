@@ -115,10 +115,14 @@ def sync(path: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, each of which survives a loss of power."""
-    if not folder.is_dir():
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileNotFoundError:
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)
-        sync(folder.parent)
+    sync(folder.parent)
 
 
 def _sync_tree(folder: Path) -> None:
