@@ -116,7 +116,7 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
     )
     source = Text(
         f"Profile {profile}, {len(rows)} files, sha256 of their list {digest_of([row[1:] for row in known])[:16]}. "
-        f"pathfinder lineage up {tables} names commit, time and device of every stage behind them."
+        f"The command pathfinder lineage up {tables} shows the commit, time and device of every stage behind them."
     )
     return replace(
         page, blocks=[*page.blocks, source], sections=[*page.sections, Section(ORIGINS, [Text(text), table])]
