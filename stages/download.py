@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pathfinder.core.hub import HUB_FILE, read_hub_model
-from pathfinder.core.io import atomic_folder, digest_of, write_json
+from pathfinder.core.io import atomic_folder, digest_of, remove, write_json
 from pathfinder.core.params import PARAMS_FILE, Download, Params, Source, load_params
 from pathfinder.provenance.stage import stage
 from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
@@ -101,7 +101,7 @@ def _pin(settings: Download, fetched: dict[str, Fetched]) -> None:
     old = {source.name: _work_folder(source) for source in settings.sources}
     for source in load_params().download.sources:
         if old.get(source.name, _work_folder(source)) != _work_folder(source):
-            shutil.rmtree(_work_folder(source), ignore_errors=True)
+            remove(_work_folder(source))
             old[source.name].replace(_work_folder(source))
     print(f"download: {PARAMS_FILE} now pins {', '.join(changed) or 'nothing more'}; run the pipeline next")
 

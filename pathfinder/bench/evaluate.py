@@ -11,7 +11,6 @@ after an interruption. The answers of chat models are kept for good, because the
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,7 +22,7 @@ from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
-from pathfinder.core.io import DataError, digest_of, write_jsonl
+from pathfinder.core.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Job, chunk_folder
@@ -102,7 +101,7 @@ def bench_prm(
         elif task is not None:
             rows += bench_search(model, scoring, task, f"{kept}/{name}", selection.subsets)
     for name in names:  # another command may evaluate the same model on another benchmark
-        shutil.rmtree(STATE / kept / name, ignore_errors=True)
+        remove(STATE / kept / name)
     return rows
 
 

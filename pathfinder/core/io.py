@@ -168,7 +168,7 @@ def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
         raise named from error
     finally:
         os.close(descriptor)
-        _remove(temporary)
+        remove(temporary)
 
 
 def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
@@ -204,7 +204,7 @@ def _sweep(path: Path) -> None:
             descriptor = os.open(left, os.O_RDONLY)
             try:
                 if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    _remove(left)
+                    remove(left)
             finally:
                 os.close(descriptor)
 
@@ -222,13 +222,17 @@ def _lock(descriptor: int, how: int) -> bool:
     return True
 
 
-def _remove(path: Path) -> None:
-    if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    # What one interrupted call has left goes with the second attempt, otherwise with the next writer.
-    shutil.rmtree(path, ignore_errors=True)
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, if it exists.
+
+    What one failing call leaves goes with the second attempt. What an unwritable disk keeps is no error.
+    """
+    for _ in range(2):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _renamed(one: Path, other: Path, how: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -11,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import digest_of
+from pathfinder.core.io import digest_of, remove
 from pathfinder.core.params import Params, Score
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder
@@ -75,7 +74,7 @@ def run_scores(
 
 def forget(benchmark: str, name: str) -> None:
     """Delete the kept chunks of a system on a benchmark, once its results are written."""
-    shutil.rmtree(STATE / benchmark / name, ignore_errors=True)
+    remove(STATE / benchmark / name)
 
 
 def score_chunks(

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pathfinder.core.io import DataError, make_folder, read_json, sha256_file, sync, write_json
+from pathfinder.core.io import DataError, make_folder, read_json, remove, sha256_file, sync, write_json
 from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
 from pathfinder.training.examples import balance
 
@@ -108,9 +108,9 @@ def remove_progress(folder: Path) -> None:
     The folder loses its name in one step: a run that starts after a kill finds all of it or nothing.
     """
     finished = folder.with_name(f"{folder.name}.finished")
-    shutil.rmtree(finished, ignore_errors=True)  # what a killed run left
+    remove(finished)  # what a killed run left
     folder.replace(finished)
-    shutil.rmtree(finished, ignore_errors=True)
+    remove(finished)
 
 
 def step_of(checkpoint: Path) -> int:

@@ -229,9 +229,7 @@ def test_without_an_exchange_the_former_folder_is_moved_away_first(
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["model", "model/b"]
 
 
-def test_an_interrupted_call_leaves_nothing_of_the_former_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_call_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unlink = os.unlink
     interrupted: list[Any] = []
 
@@ -247,3 +245,8 @@ def test_an_interrupted_call_leaves_nothing_of_the_former_folder(
         monkeypatch.setattr(os, "unlink", once)
     assert interrupted
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    interrupted.clear()
+    (tmp_path / ".rows.killed.part").touch()
+    io.write_text(tmp_path / "rows", "")
+    assert interrupted
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "rows"]

@@ -42,9 +42,9 @@ TRACEBACKS = (
     Fault(
         "config",
         "a config.json that is no object",
-        "pathfinder/models/model.py",
-        "except (OSError, ValueError, KeyError, RuntimeError, SafetensorError)",
-        "except (SafetensorError,)",
+        "pathfinder/models/folders.py",
+        "if not isinstance(content, dict)",
+        "if content is None",
         f"{MODEL}[config-list]",
     ),
     Fault(

@@ -42,18 +42,17 @@ CALLS = (
         "half-removed",
         "a training that is killed while it removes its progress leaves half of it, and every later run is refused",
         "pathfinder/training/checkpoints.py",
-        "    folder.replace(finished)\n    shutil.rmtree(finished, ignore_errors=True)\n",
-        "    shutil.rmtree(folder, ignore_errors=True)\n",
+        "    folder.replace(finished)\n    remove(finished)\n",
+        "    remove(folder)\n",
         "tests/training/test_checkpoints.py::test_progress_is_never_half_removed",
     ),
     Fault(
         "interrupted-removal",
         "an interrupted call leaves a part of the former folder for ever",
         "pathfinder/core/io.py",
-        "    # What one interrupted call has left goes with the second attempt, otherwise with the next writer.\n"
-        "    shutil.rmtree(path, ignore_errors=True)\n",
-        "",
-        "tests/core/test_io.py::test_an_interrupted_call_leaves_nothing_of_the_former_folder",
+        "    for _ in range(2):\n        if path.is_dir()",
+        "    for _ in range(1):\n        if path.is_dir()",
+        "tests/core/test_io.py::test_an_interrupted_call_leaves_nothing_behind",
     ),
     Fault(
         "arrow-close",
