@@ -54,10 +54,10 @@ def summary(trials: dict[tuple[int, int], Trial]) -> str:
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(seed for seed, _ in trials))
     days = " and ".join(sorted({trial.date for trial in trials.values()} - {""}))
     hours = sum(trial.seconds for trial in trials.values()) / 3600
-    usual = sorted(trial.usual_s for trial in trials.values())
+    usual = sorted({round(trial.usual_s) for trial in trials.values()})
     lines = [
         f"{len(trials)} runs with seed {seeds}{f' on {days}' if days else ''} took {hours:.1f} hours. "
-        f"An undisturbed run took {usual[0]:.0f} to {usual[-1]:.0f} s on the machine.",
+        f"An undisturbed run took {' to '.join(map(str, dict.fromkeys((usual[0], usual[-1]))))} s on the machine.",
         "",
         table(trials.values()),
     ]
