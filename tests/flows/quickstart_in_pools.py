@@ -59,6 +59,8 @@ def _compare(here: Site, targets: list[str]) -> int:
     wrong = []
     print(f"{'stage':<32}{'pool':<8}{'seconds there':>14}{'in one folder':>14}")
     for stage in read_stages(one / "dvc.lock", "dvc.lock"):
+        if not (one / ".pathfinder/lineage" / stage).is_dir():
+            continue  # not among the targets
         pool = next((pool for pattern, pool in _PLACES.items() if fnmatch(stage, pattern)), "here")
         # A worker that runs several stages at once has several clones.
         clones = [many] if pool == "here" else workers[pool].iterdir()
