@@ -38,7 +38,6 @@ def main() -> None:
     targets: list[str] = parser.parse_args().stages
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # the S3 server prints every request
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers and workers end with this process
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` ignores it; a worker needs it to end
     with tempfile.TemporaryDirectory(prefix="pools-") as name:
         folder = Path(name)
         with site(folder, _project(folder), _PATIENCE_S) as here:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.pools import Site, project, site
 
-CARD_S = (30, 120)
+CARD_S = (30, 150)
 """Seconds that a training occupies its card. Nothing else costs time here, so the processor's cores do not decide."""
 POOLS = {"train@full": "gpu", "train@plain": "judge"}
 TABLE = "stages:\n" + "".join(f"- {{stage: '{stage}', pool: {pool}}}\n" for stage, pool in POOLS.items())
