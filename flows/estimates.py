@@ -41,7 +41,7 @@ ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
 """Assumed rounds of a search, tokens of a step, of its label prompts, and of a whole solution."""
 CRITIC_READS, CRITIC_WRITES = 1500, 1000
 """Assumed tokens per answer of an LLM critic."""
-ITEMS = {"processbench": 3400, "prmbench": 6216}
+ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench")}
 
 
 @dataclass(frozen=True, slots=True)
