@@ -34,7 +34,7 @@ def stale(root: Path) -> list[Finding]:
     found = []
     if dead := lock.left_by(root):
         found.append(
-            Finding("run lock", f"a run did not end cleanly ({dead})", "the next run cleans up: pathfinder run")
+            Finding("run lock", f"a run did not end properly ({dead})", "the next run cleans up: pathfinder run")
         )
     found += [
         Finding("process", f"PID {left.pid} of an ended run: {processes.command_of(left.pid)}", f"kill {left.pid}")
