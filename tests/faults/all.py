@@ -45,6 +45,12 @@ class Part:
     has_result: bool = True
 
 
+def _tests(name: str, usual_s: float) -> Part:
+    """The tests with the marker faults in ``tests/faults/test_NAME.py``."""
+    arguments = ("-m", "pytest", "-q", "-m", "faults", f"tests/faults/test_{name}.py")
+    return Part(name, arguments, usual_s, is_seeded=False, has_result=False)
+
+
 PARTS = (
     Part("kills", ("-m", "tests.faults.kills", "--runs", "100", "--minutes", "45"), 2700),
     Part("planted", ("-m", "tests.faults", "--lanes", "1"), 1500, is_seeded=False),
@@ -52,13 +58,8 @@ PARTS = (
     Part("calls", ("-m", "tests.faults.syscalls"), 160),
     Part("answers", ("-m", "tests.faults.inputs", "--answers", "100000"), 120),
     Part("inputs", ("-m", "tests.faults.inputs"), 150),
-    Part(
-        "store",
-        ("-m", "pytest", "-q", "-m", "faults", "tests/faults/test_store.py"),
-        60,
-        is_seeded=False,
-        has_result=False,
-    ),
+    _tests("store", 60),
+    _tests("power", 10),
 )
 """The longest first: a lane takes the next part as soon as it is free."""
 
@@ -229,7 +230,7 @@ def _progress(running: Sequence[Running], waiting: Sequence[Part], lanes: int) -
     """One line: what each running part has done, and the minutes that are left."""
     left = [one.left_s() for one in running]
     total = sum(left) + sum(part.usual_s for part in waiting)
-    seconds = max(total / lanes, *left, 0.0) if left else 0.0
+    seconds = max(total / lanes, *left, 0.0)
     done = ", ".join(f"{one.part.name} {'/'.join(map(str, one.progress()))}" for one in running)
     return f"{done}, {len(waiting)} parts wait; about {seconds / 60:.0f} min left"
 

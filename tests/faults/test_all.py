@@ -23,7 +23,7 @@ result = {"part": "calls", "faults": 1234, "wrong": 0, "seconds": 1.0, "text": "
 open(sys.argv[sys.argv.index("--result") + 1], "w").write(json.dumps(result))
 """
 _ENDLESS = """
-import sys, time
+import sys
 from pathlib import Path
 from tests.faults.all import Part, campaign
 
@@ -44,15 +44,13 @@ def test_a_failing_part_stops_no_other_and_its_last_lines_are_shown(
     printed = capsys.readouterr().out
     assert "broken ended with status 1" in printed
     assert "nothing to see" in printed
-    assert printed.splitlines()[-7:-2] == [
-        "| part | faults | wrong | seconds |",
-        "| --- | --- | --- | --- |",
-        *(
-            line
-            for line in printed.splitlines()
-            if line.startswith(("| broken | – | unknown", "| calls | 1,234 | 0 |"))
-        ),
-        next(line for line in printed.splitlines() if line.startswith("| tests | – | 0 |")),
+    without_seconds = [line.rpartition(" | ")[0] for line in printed.splitlines()[-7:-2]]
+    assert without_seconds == [
+        "| part | faults | wrong",
+        "| --- | --- | ---",
+        "| broken | – | unknown",
+        "| calls | 1,234 | 0",
+        "| tests | – | 0",
     ]
     assert "--seed 7" in printed
     assert campaign(parts[1:], tmp_path / "out", seed=7) == 0
@@ -73,6 +71,7 @@ def test_a_signal_ends_the_parts(tmp_path: Path) -> None:
         assert gone(part)
     finally:
         process.kill()
+        process.wait()
 
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:

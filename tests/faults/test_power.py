@@ -12,7 +12,9 @@ from tests.faults.syscalls import TASKS
 from tests.faults.test_syscalls import needs_shim
 
 THREADS = ("log", "checkpoints")
+"""The writers with several threads: calls of another thread can come between a name and the sync of its folder."""
 SLOW = ("checkpoints",)
+"""The writers that only ``make faults`` tries."""
 
 
 @needs_shim
@@ -22,7 +24,7 @@ def test_every_writer_waits_for_the_disk_before_and_after_a_name_appears(name: s
         assert forks.run(f"{TASKS[name]}:{name}_before", tmp_path, armed=False).status == 0
         run = forks.run(f"{TASKS[name]}:{name}", tmp_path, listed=True)
     assert run.status == 0
-    assert sum(call.startswith(("rename", "link")) for call in run.calls) >= 1
+    assert any(call.startswith(("rename", "link")) for call in run.calls)
     calls = [call for call in run.calls if "/probe/" not in call]  # all but one of a race rename nothing
     assert losses(calls, name in THREADS) == []
 
