@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +36,21 @@ def is_texts(value: Any) -> bool:
 def is_whole(value: Any) -> bool:
     """Whether a value is an integer; a truth value is not."""
     return type(value) is int
+
+
+def is_sha256(value: Any) -> bool:
+    """Whether a value is a SHA-256 digest in lower-case hexadecimal digits."""
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+
+
+def or_nothing(accepts: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Accept also null and a key that the row does not have."""
+    return lambda value: value in (MISSING, None) or accepts(value)
+
+
+def null_as_missing(value: Any) -> Any:
+    """Read null as a key that the row does not have."""
+    return MISSING if value is None else value
 
 
 @dataclass(frozen=True, slots=True)

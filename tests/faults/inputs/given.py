@@ -13,7 +13,7 @@ from pathfinder.benchmarks.readers import is_answer
 from pathfinder.policy.rerank import read_candidates
 from pathfinder.prm.score_lines import read_solutions
 from tests.faults.inputs.benchmarks import PRM_ROW, PROCESS_ROW
-from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_whole
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_whole, null_as_missing, or_nothing
 
 
 def _is_str(value: Any) -> bool:
@@ -150,8 +150,8 @@ STEP_PREDICTIONS = Document(
     tuple({"subset": "gsm8k", "id": f"gsm8k-{number}", "prediction": number - 1} for number in range(2)),
     {
         ("subset",): Field(
-            lambda value: value in (MISSING, None) or _is_str(value),
-            lambda value: MISSING if value is None else value,  # the published runner's ids contain it
+            or_nothing(_is_str),
+            null_as_missing,  # the published runner's ids contain it
         ),
         ("id",): Field(lambda value: is_whole(value) or _is_str(value), str),
         ("prediction",): Field(_is_prediction, lambda value: None if value is None else int(value)),
@@ -193,10 +193,6 @@ def _is_key(value: Any) -> bool:
     return all(map(is_answer, parts))
 
 
-def _no_null(value: Any) -> Any:
-    return MISSING if value is None else value
-
-
 _ASKED = {"unique_id": "test/0", "problem": "What is 1 + 1?", "answer": "2"}
 
 
@@ -228,8 +224,8 @@ SEARCH_PREDICTIONS = Document(
     ),
     {
         ("question",): Field(_is_str),
-        ("pred_answer",): Field(lambda value: value in (MISSING, None) or _is_str(value), _no_null),
-        ("gt_answer",): Field(lambda value: value in (MISSING, None) or _is_key(value), _no_null),
+        ("pred_answer",): Field(or_nothing(_is_str), null_as_missing),
+        ("gt_answer",): Field(or_nothing(_is_key), null_as_missing),
         ("set",): Field(lambda value: value in (MISSING, None, "math"), lambda _: "math"),
     },
     _searched,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,19 @@ from pathfinder.reporting.exports import plots_of, summary_of
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
 from pathfinder.reporting.results import Results, load_results, results_table
 from pathfinder.training.checkpoints import Group, _is_intact, read_state
-from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_text, is_whole, value_at
+from tests.faults.inputs.documents import (
+    MISSING,
+    Document,
+    Field,
+    Keys,
+    View,
+    is_sha256,
+    is_some_text,
+    is_text,
+    is_whole,
+    or_nothing,
+    value_at,
+)
 from tests.faults.inputs.settings import ROOT
 
 _PARAMS = load_params(ROOT / "params.yaml")
@@ -146,7 +157,7 @@ METRICS = (
             ("average", "pass@1"): _or_missing(_is_number),
             ("intervals", "pass@1"): _or_missing(_PAIR_FIELD.accepts),
             ("sets", "math", "pass@1"): _or_missing(_is_figure),
-            ("details", "samples"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+            ("details", "samples"): Field(or_nothing(_is_count)),
         },
         lambda results: results.sample,
     ),
@@ -199,8 +210,8 @@ METRICS = (
         },
         {
             ("mean_f1",): _FIGURE,
-            ("interval",): Field(lambda value: value in (MISSING, None) or _PAIR_FIELD.accepts(value)),
-            ("kept",): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+            ("interval",): Field(or_nothing(_PAIR_FIELD.accepts)),
+            ("kept",): Field(or_nothing(_is_count)),
             ("subsets", "gsm8k", "f1"): _or_missing(_is_figure),
             ("generators", "a", "n"): _or_missing(_is_count),
             ("official", "mean_f1"): _or_missing(_is_figure),
@@ -246,7 +257,7 @@ METRICS = (
         {
             ("average",): _FIGURE,
             ("sets", "math", "prm@8"): _or_missing(_is_figure),
-            ("details", "rounds"): Field(lambda value: value in (MISSING, None) or _is_count(value)),
+            ("details", "rounds"): Field(or_nothing(_is_count)),
             ("repaired", "average"): _or_missing(_is_figure),
             ("best_of_n", "average", "min"): _or_missing(_is_number),
         },
@@ -268,6 +279,7 @@ def _results(path: Path) -> View:
     ]
 
 
+_CELL = Field(lambda value: is_some_text(value) and value.isprintable(), str.strip)
 RESULTS = Document(
     "results of the report",
     "reports/tables.json",
@@ -287,12 +299,8 @@ RESULTS = Document(
         },
     ),
     {
-        ("results", 0, "system"): Field(
-            lambda value: is_text(value) and bool(value.strip()) and value.isprintable(), str.strip
-        ),
-        ("results", 0, "search"): Field(
-            lambda value: is_text(value) and bool(value.strip()) and value.isprintable(), str.strip
-        ),
+        ("results", 0, "system"): _CELL,
+        ("results", 0, "search"): _CELL,
     },
     _results,
     "object",
@@ -324,9 +332,7 @@ MANIFEST_FILE = Document(
         ("mistral", "licence"): _or_missing(is_text),
         ("mistral", "revision"): _or_missing(lambda value: value is None or is_text(value)),
         ("mistral", "files"): _or_missing(lambda value: isinstance(value, dict)),
-        ("mistral", "files", "a.jsonl", "sha256"): _or_missing(
-            lambda value: isinstance(value, str) and bool(re.fullmatch("[0-9a-f]{64}", value))
-        ),
+        ("mistral", "files", "a.jsonl", "sha256"): _or_missing(is_sha256),
         ("mistral", "files", "a.jsonl", "bytes"): _or_missing(lambda value: is_whole(value) and 0 <= value < 2**63),
     },
     _manifest,

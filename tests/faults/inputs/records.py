@@ -17,7 +17,18 @@ from pathfinder.provenance.ledger import LEDGER, read_ledger
 from pathfinder.provenance.schema import SCHEMA, StageRecord, parsed
 from pathfinder.provenance.signing import Envelope
 from pathfinder.sources.remote import newest_entry, open_store
-from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text, is_whole, value_at
+from tests.faults.inputs.documents import (
+    MISSING,
+    Document,
+    Field,
+    Keys,
+    View,
+    is_sha256,
+    is_some_text,
+    is_whole,
+    or_nothing,
+    value_at,
+)
 from tests.faults.inputs.settings import like, like_or_null
 
 _FILE = {"md5": "0" * 32, "sha256": "0" * 64, "size": 3}
@@ -117,7 +128,7 @@ def _ledger(path: Path) -> View:
 
 _ENTRY_FIELDS: dict[Keys, Field] = {
     **{(key,): like_or_null(value) for key, value in _entries()[1].items()},
-    ("statement",): Field(lambda value: value is MISSING or value is None or isinstance(value, str)),
+    ("statement",): Field(or_nothing(lambda value: isinstance(value, str))),
 }
 LEDGER_FILE = Document(
     "ledger of records",
@@ -171,19 +182,15 @@ def _written_on(path: Path) -> View:
     return [{("manifest",): manifest}]
 
 
-def _is_sha256(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
-
-
 _LOGGED = {"manifest": "0" * 64, "number": 2, "previous": "1" * 64}
 LOG_ENTRY = Document(
     "entry of a remote's log",
     "log/00000002.json",
     (_LOGGED,),
     {
-        ("manifest",): Field(_is_sha256),
+        ("manifest",): Field(is_sha256),
         ("number",): Field(lambda value: is_whole(value) and value >= 0),
-        ("previous",): Field(lambda value: value is None or _is_sha256(value)),
+        ("previous",): Field(lambda value: value is None or is_sha256(value)),
     },
     _log_entry,
     "object",
@@ -221,11 +228,11 @@ RUN_MANIFEST = Document(
     (_PUBLISHED,),
     {
         ("schema",): Field(lambda value: is_whole(value) and 1 <= value <= 4),
-        ("dvc_lock",): Field(_is_sha256),
+        ("dvc_lock",): Field(is_sha256),
         ("outs", "a", "md5"): Field(lambda value: isinstance(value, str)),
         ("outs", "a", "size"): Field(lambda value: value is None or is_whole(value)),
-        ("records",): Field(lambda value: value is MISSING or isinstance(value, dict), lambda value: value),
-        ("commit",): Field(lambda value: value is MISSING or value is None or isinstance(value, str)),
+        ("records",): Field(lambda value: value is MISSING or isinstance(value, dict)),
+        ("commit",): Field(or_nothing(lambda value: isinstance(value, str))),
     },
     lambda path: _model(path, Manifest, _PUBLISHED_KEYS),
     "object",

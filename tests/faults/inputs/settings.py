@@ -29,6 +29,8 @@ from tests.faults.inputs.documents import (
     is_some_text,
     is_text,
     is_whole,
+    null_as_missing,
+    or_nothing,
     value_at,
 )
 
@@ -216,10 +218,6 @@ def _in_seconds(value: Any) -> Any:
     )
 
 
-def _or_default(value: Any) -> Any:
-    return MISSING if value is None else value
-
-
 RESOURCES = Document(
     "resources.yaml",
     FILE.as_posix(),
@@ -240,12 +238,12 @@ RESOURCES = Document(
         },
     ),
     {
-        ("stages", 0, "pool"): Field(lambda value: value in (MISSING, None) or is_text(value), _or_default),
-        ("stages", 0, "parts"): Field(lambda value: value in (MISSING, None) or is_whole(value), _or_default),
-        ("stages", 0, "gpus"): Field(lambda value: value in (MISSING, None) or is_whole(value), _or_default),
-        ("stages", 0, "memory"): Field(lambda value: value in (MISSING, None) or is_text(value), _or_default),
+        ("stages", 0, "pool"): Field(or_nothing(is_text), null_as_missing),
+        ("stages", 0, "parts"): Field(or_nothing(is_whole), null_as_missing),
+        ("stages", 0, "gpus"): Field(or_nothing(is_whole), null_as_missing),
+        ("stages", 0, "memory"): Field(or_nothing(is_text), null_as_missing),
         ("stages", 0, "time"): Field(
-            lambda value: value in (MISSING, None) or (is_text(value) and bool(re.fullmatch(r"\d+[smhd]", value))),
+            or_nothing(lambda value: is_text(value) and bool(re.fullmatch(r"\d+[smhd]", value))),
             _in_seconds,
         ),
         ("stages", 0, "retries", "lost"): Field(lambda value: value is MISSING or is_whole(value)),
