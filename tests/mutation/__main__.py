@@ -13,7 +13,7 @@ import time
 
 from tests.mutation.chosen import CHOSEN
 from tests.mutation.trial import folder_of, try_mutants
-from tests.mutation.verdicts import FILE, Verdicts, outdated, read_accepted, read_verdicts, table
+from tests.mutation.verdicts import Mutants, Verdicts, outdated, read_accepted, read_verdicts, table
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
             if given.fresh:
                 shutil.rmtree(folder_of(module), ignore_errors=True)
             _try(module)
-    made = [folder for folder in map(folder_of, modules) if (folder / FILE).exists()]
+    made = [folder for folder in map(folder_of, modules) if Mutants.read(folder)]
     sys.exit(report([read_verdicts(folder) for folder in made]))
 
 
