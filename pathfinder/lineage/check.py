@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
+from pathfinder.core.manifest import MANIFEST
 from pathfinder.lineage import expected, history
 from pathfinder.lineage.claims import Claims
 from pathfinder.lineage.evidence import (
@@ -217,13 +218,14 @@ class _Checker:
 
     def _sources(self) -> Iterator[Finding]:
         """Compare every source file, and the origin of shipped ones, with the manifest."""
+        where = MANIFEST.as_posix()
         try:
             manifest = read_manifest(self.root)
         except DataError as error:
-            yield Finding(f"{RAW}/manifest.json", str(error))
+            yield Finding(where, str(error).removeprefix(f"{self.root / MANIFEST}: "))
             return
         if not manifest:
-            yield Finding(f"{RAW}/manifest.json", "is missing; get it with `dvc pull` or `dvc repro`", cause="missing")
+            yield Finding(where, "is missing; get it with `dvc pull` or `dvc repro`", cause="missing")
         for name, source in manifest.items():
             folders = [f"{RAW}/{name}", *([source["location"]] if source["kind"] == "shipped" else [])]
             for path, entry in ((f"{folder}/{file}", e) for folder in folders for file, e in source["files"].items()):

@@ -331,7 +331,7 @@ def test_a_manifest_that_is_missing_or_broken_is_named(root: Path) -> None:
     file.unlink()
     assert f"error: {RAW}/manifest.json: is missing; get it with `dvc pull` or `dvc repro`" in found(root)
     write_json(file, [])
-    assert any(line.startswith(f"error: {RAW}/manifest.json: ") and "not a manifest" in line for line in found(root))
+    assert any(line.startswith(f"error: {RAW}/manifest.json: not a manifest of sources: ") for line in found(root))
     assert not any("manifest" in line for line in found(root, DATA)), "this part has no sources"
 
 

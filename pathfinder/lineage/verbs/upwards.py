@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
-from pathfinder.lineage.graph import RAW, Node, trees
+from pathfinder.core.manifest import MANIFEST
+from pathfinder.lineage.graph import Node, trees
 from pathfinder.lineage.verbs.figure import Figure, figures_at, lines_of
 from pathfinder.lineage.verbs.revision import at
 from pathfinder.lineage.verbs.targets import Files, Target, target_of
@@ -55,7 +56,7 @@ def text_of(found: WayBack) -> Iterator[str]:
 
 def _add_manifest(files: Files, folder: Path) -> None:
     """Write the manifest of sources of a revision into its folder, if this machine has it."""
-    name = f"{RAW}/manifest.json"
+    name = MANIFEST.as_posix()
     with suppress(DataError):
         content = files.read(name)
         (folder / name).parent.mkdir(parents=True)
