@@ -1,6 +1,6 @@
 """A small project as after a run, written by hand in milliseconds: two stages, shipped data, a cache and records.
 
-``tests/support/miniature.py`` makes a project with DVC. That takes seconds, too long for tests that run once per mutant.
+``tests/support/miniature.py`` makes a project with DVC. That takes seconds, too long for tests that run per mutant.
 """
 
 from __future__ import annotations
