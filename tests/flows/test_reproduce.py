@@ -213,9 +213,9 @@ def test_ending_a_run_leaves_no_process_and_the_next_run_resumes(served: Project
     assert process.returncode == 128 + signal.SIGTERM, output
     notes, _, document = output.rpartition("\n{\n")
     assert notes.endswith("interrupted; repeat the command to resume")
-    assert {"numbers", "square@odd"} - {stage["name"] for stage in json.loads("{" + document)["stages"]} == {
-        "square@odd"
-    }
+    named = {stage["name"] for stage in json.loads("{" + document)["stages"]}
+    assert "numbers" in named
+    assert "square@odd" not in named
     assert not [pid for pid in pids if alive(pid)]
     assert soon(lambda: working_in(served.root) <= before, 5)
     clear(served)
