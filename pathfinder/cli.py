@@ -283,7 +283,7 @@ def _needs_clone(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """The console command. Where standard output is not UTF-8, it shows other characters as escapes."""
+    """The console command. A character that standard output cannot encode is shown as an escape."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app.add_typer(pipeline_verbs(Path.cwd()))

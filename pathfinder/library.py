@@ -78,7 +78,9 @@ def _usable(device: str) -> str:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         found = str(error).partition("\n")[0]
-        raise DataError(f"device {device!r} cannot be used: {found}; use 'cpu', or 'auto' for a GPU if any") from error
+        raise DataError(
+            f"device {device!r} cannot be used: {found}; use 'cpu', or 'auto' for a GPU if there is one"
+        ) from error
     return device
 
 

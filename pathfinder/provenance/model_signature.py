@@ -112,7 +112,7 @@ def verify_model(content: bytes, path: str, files: Mapping[str, str], keys: Mapp
 
 
 def _statement(path: str, files: Mapping[str, str]) -> dict[str, Any]:
-    """The statement about a folder: every file but the card, and the sha256 over the digests of them in order."""
+    """The statement about a folder: every file but the card, and the sha256 over their digests in order."""
     signed = {name: files[name] for name in sorted(files) if name != CARD}
     whole = hashlib.sha256(b"".join(map(bytes.fromhex, signed.values())))
     ignored = [CARD] if CARD in files else []
