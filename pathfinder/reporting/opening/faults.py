@@ -58,8 +58,8 @@ def caught(evidence: Evidence) -> list[Block]:
             rows.append((name, kind, *(Sourced(text, source.origin) for text in texts)))
     caption = (
         f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. A "
-        "step with several faults counts in each of their rows. The colour of a cell grows with the share. A step that is "
-        "not optimal has no error: it should get no flag, and a low reward."
+        "step with several faults counts in each of their rows. The colour of a cell grows with the share. A step that "
+        "is not optimal has no error: it should get no flag, and a low reward."
     )
     headers = ("true fault", "kind", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
