@@ -25,7 +25,7 @@ from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
-from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows import server, storage
 from flows.assets.events import Assets
@@ -56,7 +56,6 @@ from pathfinder.models import cards
 from pathfinder.provenance.environment import FLOW_RUN
 from pathfinder.sources.remote import Commit
 
-_SERVER_RETRIES = 2  # nobody restarts a server that this run has started
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
 
 
@@ -336,11 +335,9 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         terminal.where(root)
         return 0
     preflight(root, address)
-    is_own = not (server.named() or server.recorded(root, "server"))
     with server.local_server(root) as url, server_needed(url, hold):
         terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
-        own = {PREFECT_CLIENT_MAX_RETRIES: _SERVER_RETRIES} if is_own else {}
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root), **own}):
+        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
             finally:

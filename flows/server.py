@@ -28,6 +28,7 @@ from pathfinder.sources.remote import ENDPOINT
 HOME = Path(".pathfinder/prefect")
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
+_RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 HEARTBEAT_S = 30
@@ -87,18 +88,22 @@ def access() -> tuple[str, dict[str, str]]:
 def local_server(root: Path) -> Iterator[str]:
     """Yield the address of ``PREFECT_API_URL``, of a server already running here, or of a new one.
 
-    Only a new server is stopped at the end. Child processes find the address in ``os.environ``. Raises ``DataError`` if
-    the server does not start. The caller holds the folder's lock (flows/guard).
+    Only a new server is stopped at the end, and calls to it are repeated less often. Child processes find the address
+    in ``os.environ``. Raises ``DataError`` if the server does not start. The caller holds the folder's lock
+    (flows/guard).
     """
     if address := named():
         yield address
         return
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
     running = recorded(root, "server")
     service = running or start_server(root, owned=True)
     before = dict(os.environ)
     os.environ.update(environment(root, service.url))
     try:
-        yield service.url
+        with temporary_settings({} if running else {PREFECT_CLIENT_MAX_RETRIES: _RETRIES}):
+            yield service.url
     finally:
         os.environ.clear()
         os.environ.update(before)
