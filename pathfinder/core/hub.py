@@ -14,6 +14,8 @@ from typing import Any
 from pathfinder.core.io import DataError, read_json, write_json
 
 HUB_FILE = "hub.json"
+CARD = "README.md"
+"""The card in the folder of a model."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
 

@@ -158,7 +158,8 @@ def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
             else:
                 yield from lines_of(handle, str(path))
     except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path}: cannot be read to its end ({error}); fetch the file again") from error
+        remedy = "it needs more memory" if isinstance(error, MemoryError) else "fetch the file again"
+        raise DataError(f"{path}: cannot be read to its end ({error}); {remedy}") from error
 
 
 class _JsonStream:

@@ -39,8 +39,9 @@ def threads_for(prm: PRM) -> int:
     from pathfinder.models.model import device
     from pathfinder.prm.scoring import Scorer
 
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     is_on_one_core = isinstance(prm, Scorer) and device() == "cpu" and torch.get_num_threads() == 1
-    return 2 if is_on_one_core and (os.cpu_count() or 1) > 1 else 1
+    return 2 if is_on_one_core and cores > 1 else 1
 
 
 class FullError(Exception):

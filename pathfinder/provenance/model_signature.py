@@ -16,6 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
+from pathfinder.core.hub import CARD
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.provenance.schema import Form, parsed
 from pathfinder.provenance.signing import (
@@ -29,8 +30,6 @@ from pathfinder.provenance.statement import PAYLOAD_TYPE, STATEMENT
 
 MODELS = "models/"
 """The folder of the outs that are models."""
-CARD = "README.md"
-"""The card in the folder of a model."""
 MODEL_SIGNATURE = ".sig"
 """Ending of the signature; the rest of its name is that of the record."""
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"

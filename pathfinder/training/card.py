@@ -46,8 +46,8 @@ work."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
 DUTY = "Whoever uses the model must respect the licence of every source that went into it."
 _TOY = """\
-**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems, as those of \
-the quickstart. Its scores of real problems mean nothing."""
+**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems such as those of \
+the quickstart. Its scores on real problems mean nothing."""
 _RESULTS = """\
 The card of a published model has its results. In the project that trained it, they are in `reports/cards/{run}.md` \
 once the stage `report` has run."""

@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 from transformers import PreTrainedTokenizerFast
 
+from pathfinder.core.hub import CARD
 from pathfinder.core.io import atomic_folder, write_json, write_text
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
-from pathfinder.provenance.model_signature import CARD
 from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.card import Learnt, card_of
 from pathfinder.training.examples import Example

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from pathfinder.core.hub import CARD
 from pathfinder.core.io import DataError, read_json
 from pathfinder.lineage.hub.client import card_figures, read_card
 from pathfinder.lineage.hub.folder import Repository
 from pathfinder.lineage.verbs.pointers import value_at
 from pathfinder.lineage.verbs.show import counted
-from pathfinder.provenance.model_signature import CARD
 
 WEIGHTS = ".safetensors"
 ALLOWED = {

@@ -11,12 +11,13 @@ from typing import Any
 
 import yaml
 
+from pathfinder.core.hub import CARD
 from pathfinder.core.io import DataError, atomic_folder, sha256_file, write_bytes, write_text
 from pathfinder.lineage.check import check
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.lineage.formats.descriptions import DESCRIPTION, card, lineage_section
 from pathfinder.lineage.formats.lineage import Lineage, read_lineage
-from pathfinder.provenance.model_signature import CARD, MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model
+from pathfinder.provenance.model_signature import MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model
 from pathfinder.provenance.schema import parsed
 
 SIGNATURE, KEY = "model.sig", "model.pem"
