@@ -8,12 +8,11 @@ Run     python -m infra.picture           prints the SVG
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from pathfinder.core.io import read_json, write_text
+from pathfinder.core.io import write_text
 from pathfinder.core.text import errors_without_traceback
 from pathfinder.demo import MODEL
 from pathfinder.library import PRM
@@ -22,11 +21,14 @@ from pathfinder.pages.picture import as_svg, picture_of
 
 LEGEND = "Probabilities of a tiny trained model; a value below one half is red."
 PICTURE, TRAINED = Path("docs/step-scores.svg"), Path("models/full")
-_COPIED = ("chat_template.jinja", "pathfinder.json", "tokenizer.json", "tokenizer_config.json")
+_COPIED = ("chat_template.jinja", "config.json", "pathfinder.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def rounded(source: Path, target: Path) -> None:
-    """Copy a trained model's folder with weights rounded to bfloat16, which halves its size."""
+    """Copy a trained model's folder with weights rounded to bfloat16, which halves its size.
+
+    Its config.json names the dtype of the original, so every command scores in that.
+    """
     import torch
     from safetensors.torch import load_file, save_file
 
@@ -34,8 +36,6 @@ def rounded(source: Path, target: Path) -> None:
     halved = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in weights.items()}
     save_file(halved, target / "model.safetensors", metadata={"format": "pt"})
     (target / "model.safetensors").chmod(0o644)
-    config = read_json(source / "config.json") | {"dtype": "bfloat16"}
-    write_text(target / "config.json", json.dumps(config, indent=2, sort_keys=True) + "\n")
     for name in _COPIED:
         shutil.copyfile(source / name, target / name)
 

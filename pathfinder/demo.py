@@ -26,7 +26,7 @@ This tiny model knows only such stories. What to try next:
 
 def scored() -> ScoredSolution:
     """The solution with its scores."""
-    return PRM.load(MODEL, dtype="float32", device="cpu").score(PROBLEM, STEPS)
+    return PRM.load(MODEL, device="cpu").score(PROBLEM, STEPS)
 
 
 def as_row(solution: ScoredSolution) -> dict[str, Any]:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
+from pathfinder import PRM
 from pathfinder.cli import app
 from pathfinder.demo import MODEL, scored
+from pathfinder.pages.example import PROBLEM, STEPS
 
 
 def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
@@ -19,6 +22,9 @@ def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
     solution = scored()
     assert [step.findings for step in solution.steps] == [(), ("math error",), ("consistency error",), ()]
     assert solution.first_error == 1
+    named = PRM.load(MODEL).score(PROBLEM, STEPS)
+    for shown, other in zip(solution.steps, named.steps, strict=True):
+        assert shown.reward == pytest.approx(other.reward, abs=1e-6), "`score` of the same model prints the same"
 
 
 def test_it_runs_in_an_empty_folder_and_says_what_to_try_next(tmp_path: Path) -> None:
