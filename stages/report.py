@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
-from pathfinder.core.manifest import MANIFEST, read_manifest
+from pathfinder.core.manifest import downloaded_sources
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
@@ -63,11 +63,11 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     with atomic_folder(REPORTS / "plots") as folder:
         for name, rows in plots_of(evidence).items():
             write_json(folder / f"{name}.json", rows)
-    manifest = read_manifest(MANIFEST) if MANIFEST.exists() else {}
+    sources = downloaded_sources()
     with atomic_folder(CARDS) as folder:
         for run in results.runs:
             if run.name in results.train:
-                write_text(folder / f"{run.name}.md", card_of(run, results, manifest, evidence.is_toy))
+                write_text(folder / f"{run.name}.md", card_of(run, results, sources, evidence.is_toy))
 
 
 if __name__ == "__main__":

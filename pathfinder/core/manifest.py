@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from pathfinder.core.io import DataError, read_json
-from pathfinder.core.text import printable
+from pathfinder.core.text import first_problem
 
 MANIFEST = Path("artifacts/raw/manifest.json")
 
@@ -45,9 +45,12 @@ def read_manifest(path: Path) -> dict[str, dict[str, Any]]:
     try:
         _FORM.validate_python(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = printable(".".join(map(str, first["loc"])))[:80] or "the whole file"
         raise DataError(
-            f"{path}: not a manifest of sources: {key}: {first['msg']}; make it again with `dvc repro -f download`"
+            f"{path}: not a manifest of sources: {first_problem(error)}; make it again with `dvc repro -f download`"
         ) from error
     return dict(content)
+
+
+def downloaded_sources(root: Path = Path()) -> dict[str, dict[str, Any]]:
+    """What ``read_manifest`` returns for the project in ``root``; empty if nothing has been downloaded."""
+    return read_manifest(root / MANIFEST) if (root / MANIFEST).exists() else {}

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pathfinder.core.io import DataError
-from pathfinder.core.text import printable
+from pathfinder.core.text import dotted
 
 RESTORE = "restore it with `git checkout`"
 
@@ -71,9 +71,5 @@ def read_settings(model: type[Settings], path: Path, remedy: str = RESTORE) -> S
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        problems = "\n".join(f"  {_dotted(item['loc'])}: {item['msg']}" for item in error.errors())
+        problems = "\n".join(f"  {dotted(item['loc']) or '(the whole file)'}: {item['msg']}" for item in error.errors())
         raise DataError(f"{path}: wrong parameters:\n{problems}\nCorrect these keys, or {remedy}.") from error
-
-
-def _dotted(location: tuple[int | str, ...]) -> str:
-    return printable(".".join(map(str, location)))[:80] or "(the whole file)"

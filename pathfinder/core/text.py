@@ -1,4 +1,4 @@
-"""Text on a terminal: text from outside made safe, errors without a traceback, and whether to use colour."""
+"""Text on a terminal: text from outside made safe, errors in one line, and whether to use colour."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import errno
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from pathfinder.core.io import PathfinderError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
 _REMEDIES = {
@@ -31,6 +34,22 @@ _REMEDIES = {
 def printable(text: str) -> str:
     """``text`` with every control character and invisible character, except newlines, written as an escape."""
     return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def dotted(location: Sequence[int | str]) -> str:
+    """The place of a value in a file, for a message: its keys joined by dots, in at most 80 characters.
+
+    Rows of a list are counted from 1. The place of the whole file is empty.
+    """
+    first, *others = location or ("",)
+    named = f"row {first + 1}" if isinstance(first, int) else first
+    return printable(".".join(map(str, (named, *others))))[:80]
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first wrong key of a document and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{dotted(first['loc']) or 'the whole file'}: {first['msg']}"
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
-from pathfinder.core.manifest import MANIFEST
+from pathfinder.core.manifest import MANIFEST, downloaded_sources
 from pathfinder.lineage import expected, history
 from pathfinder.lineage.claims import Claims
 from pathfinder.lineage.evidence import (
@@ -22,7 +22,7 @@ from pathfinder.lineage.evidence import (
     witness,
 )
 from pathfinder.lineage.findings import Finding, Level, merged
-from pathfinder.lineage.graph import RAW, read_manifest
+from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
 from pathfinder.lineage.published import Published
@@ -220,7 +220,7 @@ class _Checker:
         """Compare every source file, and the origin of shipped ones, with the manifest."""
         where = MANIFEST.as_posix()
         try:
-            manifest = read_manifest(self.root)
+            manifest = downloaded_sources(self.root)
         except DataError as error:
             yield Finding(where, str(error).removeprefix(f"{self.root / MANIFEST}: "))
             return

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core import manifest
 from pathfinder.core.io import digest_of
+from pathfinder.core.manifest import downloaded_sources
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.provenance.identity import LOCKS, is_code
@@ -58,21 +58,12 @@ def trees(paths: Iterable[str], root: Path) -> list[Node]:
     return found
 
 
-def read_manifest(root: Path) -> dict[str, dict[str, Any]]:
-    """Kind, location, revision, licence and files by source name; empty if nothing has been downloaded.
-
-    Raises ``DataError`` if the file is not a manifest.
-    """
-    file = root / manifest.MANIFEST
-    return manifest.read_manifest(file) if file.exists() else {}
-
-
 class _Writer:
     """Builds the nodes; a repeated stage is written once and referred to afterwards."""
 
     def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
         self.root, self.stages = root, stages
-        self.manifest = read_manifest(root)
+        self.manifest = downloaded_sources(root)
         self.written: set[str] = set()
         self.named: set[tuple[str, str]] = set()  # code paths and digests that were written already
 

@@ -11,11 +11,11 @@ import polars as pl
 
 from pathfinder.core.io import DataError, read_json, sha256_file
 from pathfinder.core.labels import HUMAN
+from pathfinder.core.manifest import downloaded_sources
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k
 from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_lines
-from pathfinder.lineage.graph import read_manifest
 
 NOT_YET = "not yet"
 ARTIFACTS = Path("artifacts")
@@ -95,7 +95,7 @@ def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | N
     """The raw file with the digest in the id: the one that the tables name if it matches, else any other."""
     raw = ARTIFACTS / "raw"
     named = [raw / trajectory["file"]] if trajectory else []
-    if manifest := read_manifest(Path()):
+    if manifest := downloaded_sources():
         others = [
             raw / source / name
             for source, entry in manifest.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError, read_json
-from pathfinder.core.manifest import MANIFEST, read_manifest
+from pathfinder.core.manifest import MANIFEST, downloaded_sources
 from pathfinder.core.params import Lora, Source
 from pathfinder.models.folders import resolve
 
@@ -136,7 +136,6 @@ def planned_shape(name: str, sources: list[Source], root: Path = Path(".")) -> S
         return shape_of(read_json(root / location / "config.json"), location)
     if location in KNOWN:
         return KNOWN[location]
-    manifest = read_manifest(root / MANIFEST) if (root / MANIFEST).is_file() else {}
-    if manifest.get(f"models/{name}", {}).get("location") == location:
+    if downloaded_sources(root).get(f"models/{name}", {}).get("location") == location:
         return replace(fetched_shape(root / MANIFEST.parent / "models" / name), name=location)
     raise DataError(f"{location}: its size is unknown until it is fetched; run `pathfinder run download` first")

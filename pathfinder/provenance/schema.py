@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from pathfinder.core.io import DataError, parse_json
-from pathfinder.core.text import printable
+from pathfinder.core.text import first_problem
 
 SCHEMA = 3
 Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
@@ -129,9 +129,7 @@ def validated(model: type[Document], value: Any, name: str) -> Document:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = printable(".".join(map(str, first["loc"])))[:80] or "the whole file"
-        raise DataError(f"{name}: {key}: {first['msg']}; not the expected form") from error
+        raise DataError(f"{name}: {first_problem(error)}; not the expected form") from error
 
 
 def parsed(model: type[Document], content: bytes, name: str) -> Document:

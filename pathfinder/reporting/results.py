@@ -134,17 +134,17 @@ def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = (
         return {name: found for name in files if (found := _read(root / folder / f"{name}.json", form)) is not None}
 
     logs = {name: _read(root / "train" / f"{name}_log.json", forms.LOG) for name in run_names}
-    stages = ("prepare", "label", "filter", "validate", "build", "validate_train")
-    stage = {name: _read(root / f"{name}.json", form) for name, form in forms.STAGES.items()}
+    stages = {name: _read(root / f"{name}.json", form) for name, form in forms.STAGES.items()}
+    sample, truth = stages.pop("sample"), stages.pop("truth")
     return Results(
         runs=runs,
-        stages={name: stage[name] for name in stages},
+        stages=stages,
         train=read("train", run_names),
         logs={name: rows for name, rows in logs.items() if rows is not None},
         benchmarks={bench: read(bench.key, [*run_names, *[names.CONTROL] * (bench is SEARCH)]) for bench in BENCHMARKS},
         published={bench: read(bench.key, published) for bench in BENCHMARKS},
-        sample=stage["sample"],
-        truth=stage["truth"],
+        sample=sample,
+        truth=truth,
     )
 
 

@@ -8,9 +8,10 @@ import os
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter, ValidationError
 
 from pathfinder.core.io import DataError, TransientError, atomic_file, write_text
-from pathfinder.core.text import errors_without_traceback, has_colour, printable
+from pathfinder.core.text import errors_without_traceback, first_problem, has_colour, printable
 from tests.conftest import FullDisk
 
 
@@ -26,6 +27,21 @@ def test_hidden_characters_are_written_as_escapes(hidden: str) -> None:
     shown = printable(f"a{hidden}b")
     assert shown.isprintable()
     assert shown != f"a{hidden}b"
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        (None, "the whole file: "),
+        ([{"a": [1]}, {"a": [1, "x"]}], "row 2.a.1: "),
+        ([{"\x1b": [None]}], "row 1.\\x1b.0: "),
+        ([{"k" * 99: [None]}], f"row 1.{'k' * 74}: "),
+    ],
+)
+def test_the_first_wrong_key_of_a_document_is_named(value: object, place: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(list[dict[str, list[int]]]).validate_python(value, strict=True)
+    assert first_problem(caught.value).startswith(f"{place}Input should be a valid ")
 
 
 def test_visible_text_and_newlines_stay() -> None:

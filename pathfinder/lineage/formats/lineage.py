@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pathfinder.core.io import DataError, parse_json
+from pathfinder.core.manifest import downloaded_sources
 from pathfinder.lineage import history
 from pathfinder.lineage.formats.artefacts import Artefact, artefacts, on_disk
-from pathfinder.lineage.graph import RAW, read_manifest
+from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked, Record, known_records
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.record import SIGNED
@@ -195,7 +196,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
             f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
             "the records of a published run with `pathfinder lineage fetch`"
         )
-    sources = read_manifest(root) if any(RAW in run.outputs for run in runs) else {}
+    sources = downloaded_sources(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
 
 

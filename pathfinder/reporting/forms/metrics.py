@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from pathfinder.core.io import DataError
-from pathfinder.core.text import printable
+from pathfinder.core.text import first_problem
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Figure = Number | None
@@ -316,9 +316,5 @@ def checked(content: Any, form: TypeAdapter[Any], path: Path) -> Any:
     try:
         form.validate_python(content)
     except ValidationError as error:
-        first = error.errors()[0]
-        row, *rest = first["loc"] or ("the whole file",)
-        named = f"row {row + 1}" if isinstance(row, int) else str(row)
-        key = printable(".".join(map(str, (named, *rest))))[:80]
-        raise DataError(f"{path}: {key}: {first['msg']}; run the stage that writes it again") from error
+        raise DataError(f"{path}: {first_problem(error)}; run the stage that writes it again") from error
     return content
