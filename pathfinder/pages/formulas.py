@@ -1,10 +1,12 @@
 """Formulas of untrusted texts as MathML, which browsers draw without a script.
 
-Only what is delimited as mathematics is converted: ``$…$``, ``$$…$$``, ``\\(…\\)`` and ``\\[…\\]``. As in Pandoc, a
-dollar opens a formula only before a character that is no space. It closes one only after such a character, and not
-before a digit, so prices stay prices. The converter's own text is not safe: it does not escape its input, and it takes
-addresses and styles from it. This module writes the converter's elements itself: known names and attributes, every text
-escaped.
+Two things are converted. The first is what is delimited as mathematics: ``$…$``, ``$$…$$``, ``\\(…\\)`` and
+``\\[…\\]``. As in Pandoc, a dollar opens a formula only before a character that is no space. It closes one only after
+such a character, and not before a digit, so prices stay prices. The second is a known command outside delimiters with
+its arguments and exponents, because solutions often end with a bare ``\\boxed{…}``.
+
+The converter's own text is not safe: it does not escape its input, and it takes addresses and styles from it. This
+module writes the converter's elements itself: known names and attributes, every text escaped.
 """
 
 from __future__ import annotations
@@ -20,9 +22,18 @@ from markupsafe import Markup
 LONGEST, MOST_BYTES, BUDGET = 300, 6_000, 60_000
 """Characters of a formula, and bytes of MathML for one formula and for a page. Beyond them the text is shown."""
 _DEEPEST = 24
+_GROUP = r"\{[^{}$\n]*+\}"  # possessive: the search never returns to an earlier brace, so it takes linear time
+for _ in range(3):  # braces nested four deep
+    _GROUP = rf"\{{(?:[^{{}}$\n]++|{_GROUP})*+\}}"
+_SYMBOLS = (
+    "times|cdot|div|pm|leq?|geq?|neq?|approx|equiv|infty|pi|theta|alpha|beta|gamma|lambda|ldots|cdots|dots|therefore"
+    "|implies|Rightarrow|rightarrow|to"
+)
 _FORMULA = re.compile(
     r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)"
     r"|\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
+    rf"|(?<!\\)(?P<bare>\\(?:(?:boxed|fbox|sqrt(?:\[\d\])?|overline){_GROUP}|(?:[dt]?frac|binom){_GROUP}{_GROUP}"
+    rf"|(?:{_SYMBOLS})(?![A-Za-z]))(?:[_^](?:{_GROUP}|\w))*+)"
 )
 """No delimiter occurs twice before the other one, so the search takes linear time."""
 _ELEMENTS = re.compile(

@@ -40,6 +40,10 @@ def drawn(text: str) -> str:
         ("$$a\n< b$$", "<mo>&lt;</mo>"),
         (r"$\begin{pmatrix}1&2\\3&4\end{pmatrix}$", "<mtable>"),
         (r"$\text{if } x \ne 0$", "<mtext>if"),
+        (r"is \boxed{7}.", '<menclose notation="box"><mrow><mn>7</mn></mrow></menclose></mrow></math>.'),
+        (r"\boxed{\frac{\sqrt{2}}{\text{n}}}", "<msqrt><mrow><mn>2</mn></mrow></msqrt>"),
+        (r"so \frac{1}{2}^2 of it", "</mfrac><mn>2</mn></msup></mrow></math> of it"),
+        (r"3 \times 4 = 12", "3 <math"),
     ],
 )
 def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
@@ -51,8 +55,13 @@ def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
     [
         "It costs $5 and then $7.",
         "$5-$7",
-        r"The answer is \boxed{7}.",
-        r"\frac{1}{2} without delimiters",
+        r"an escaped \\boxed{7}",
+        r"\boxed{7 without an end",
+        r"\frac{1} with one argument",
+        r"\boxed{{{{{5}}}}}",
+        r"\boxed{$5}",
+        r"\href{javascript:alert(1)}{x} and \style{color:red}{y} without delimiters",
+        r"C:\temp\new \timestamp",
         r"a broken $\frac$ one",
         r"$\left($",
         "$" + "x" * (LONGEST + 1) + "$",
@@ -84,11 +93,13 @@ def test_everything_else_stays_as_it_is_written(text: str) -> None:
         r"</math><script>alert(1)</script>",
     ],
 )
-def test_a_hostile_formula_gives_only_harmless_elements(formula: str) -> None:
-    found = Markup(drawn(f"${formula}$"))
-    assert found.tags <= {"math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mstyle"}
-    assert {name for name, _ in found.attributes} <= {"display", "stretchy", "fence", "form"}
-    assert not any(character in drawn(f"${formula}$") for character in "\ud800\u202e\x00")
+@pytest.mark.parametrize("form", ["$%s$", r"\boxed{%s}", r"\sqrt[3]{%s}^{%s}"])
+def test_a_hostile_formula_gives_only_harmless_elements(formula: str, form: str) -> None:
+    text = drawn(form.replace("%s", formula))
+    found = Markup(text)
+    assert found.tags <= {"math", "mrow", "mi", "mo", "mn", "mtext", "mspace", "mstyle", "menclose", "mroot", "msup"}
+    assert {name for name, _ in found.attributes} <= {"display", "stretchy", "fence", "form", "notation"}
+    assert not any(character in text for character in "\ud800\u202e\x00")
 
 
 def test_random_formulas_are_fast_and_harmless() -> None:
@@ -97,7 +108,8 @@ def test_random_formulas_are_fast_and_harmless() -> None:
     parts += [r"\text{", r"\over", r"\hline", r"\limits", r"\href", r"\color{red}", r"\binom", "<b>", "&amp;", "\\"]
     slowest = 0.0
     for _ in range(400):
-        text = "$" + "".join(draw.choice(parts) for _ in range(draw.randrange(60)))[:LONGEST] + "$"
+        inner = "".join(draw.choice(parts) for _ in range(draw.randrange(60)))[:LONGEST]
+        text = draw.choice(["$%s$", r"\boxed{%s}"]) % inner
         start = time.process_time()
         found = Markup(drawn(text))
         slowest = max(slowest, time.process_time() - start)
@@ -106,7 +118,9 @@ def test_random_formulas_are_fast_and_harmless() -> None:
     assert slowest < 0.5
 
 
-@pytest.mark.parametrize("part", [r"\(", r"\[", r"\\\\", "$$a", "$x$ ", r"$\frac$ ", r"\(\\"])
+@pytest.mark.parametrize(
+    "part", [r"\(", r"\[", r"\\\\", "$$a", "$x$ ", r"$\frac$ ", r"\(\\", r"\boxed{", r"\boxed{a}{", r"\pi^{a}"]
+)
 def test_a_long_text_takes_little_time(part: str) -> None:
     text = "\\[" + part * (100_000 // len(part))
     start = time.process_time()
