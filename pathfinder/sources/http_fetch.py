@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import shutil
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import httpx
 from pathfinder.core.io import DataError, TransientError, make_folder, read_json, sync, write_json
 from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
+from pathfinder.core.text import printable
 
 RETRIED = (408, 416, 425, 429)
 """Refusals that may end, besides every 5xx."""
@@ -55,16 +57,23 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
             part.with_suffix(".json").unlink()
             return
         if attempt < settings.retries:
-            pause(attempt, retry_after)
+            pause(f"{url}: {failure}", attempt, settings.retries, retry_after)
     raise TransientError(
         f"{url}: {failure} ({settings.retries + 1} attempts); the received part is kept, run the same command to resume"
     )
 
 
-def pause(attempt: int, retry_after: str = "") -> None:
-    """Wait before the next attempt: as long as the server's Retry-After header asks for, or longer each time."""
+def pause(failure: str, attempt: int, retries: int, retry_after: str = "") -> None:
+    """Wait before the next attempt: as long as the server's Retry-After header asks for, or longer each time.
+
+    A line on standard error says what failed, how long the wait is, and how many attempts are left. ``attempt`` counts
+    from 0.
+    """
     wait = float(retry_after) if retry_after.isdigit() else 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
-    time.sleep(min(wait, _LONGEST_WAIT_S))
+    wait = min(wait, _LONGEST_WAIT_S)
+    next_one = f"attempt {attempt + 2} of {retries + 1} in {wait:.1f} s"
+    print(f"{printable(failure)}; {next_one}", file=sys.stderr, flush=True)
+    time.sleep(wait)
 
 
 def require_space(folder: Path, needed: int, what: str, remedy: str) -> None:

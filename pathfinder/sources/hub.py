@@ -7,6 +7,7 @@ file by the next run. Only files that are data are fetched, never code or weight
 from __future__ import annotations
 
 import errno
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ WEIGHTS = ".safetensors"
 _SUFFIXES = (WEIGHTS, ".json", ".jinja", ".model", ".txt")
 """Of a model: weights, configuration and tokenizer. ``consolidated*`` repeats the weights in another layout."""
 _THREADS = 4  # files fetched at a time
+_CONNECT_S = 10.0  # a Hub that does not take a connection for so long does not respond
 T = TypeVar("T")
 
 
@@ -48,21 +50,22 @@ def look_up(source: Source, settings: Download) -> Listing:
     Raises ``DataError`` if repository, revision or a listed file does not exist or may not be read, ``TransientError``
     if the Hub cannot be reached.
     """
+    import httpx2
+
     huggingface_hub = _client()
     kind = "dataset" if source.location.startswith("datasets/") else "model"
     repo, api = source.location.removeprefix("datasets/"), huggingface_hub.HfApi()
     wanted = [source.path_of(name) for name in source.files]
 
     def ask() -> Listing:
-        revision = source.revision or "main"
-        if not is_commit(revision):
-            info = api.repo_info(repo, repo_type=kind, revision=revision, timeout=settings.timeout_s)
-            revision = str(info.sha)
-        if kind == "model" and wanted and is_commit(source.revision):
-            cached = {path: cached_file(HubModel(repo, revision), path) for path in wanted}
+        if kind == "model" and wanted and (commit := source.revision) and is_commit(commit):
+            cached = {path: cached_file(HubModel(repo, commit), path) for path in wanted}
             sizes = {path: file.stat().st_size for path, file in cached.items() if file is not None}
             if len(sizes) == len(wanted):
-                return Listing(repo, kind, revision, sizes, {})  # needs no network
+                return Listing(repo, kind, commit, sizes, {})  # needs no network
+        # Also for a commit: the client repeats a listing for 23 s without a word, but not this request.
+        limits = httpx2.Timeout(settings.timeout_s, connect=min(settings.timeout_s, _CONNECT_S))
+        revision = str(api.repo_info(repo, repo_type=kind, revision=source.revision or "main", timeout=limits).sha)
         tree = api.list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind)
         files = {entry.path: entry for entry in tree if isinstance(entry, huggingface_hub.RepoFile)}
         for path in wanted:
@@ -80,7 +83,7 @@ def look_up(source: Source, settings: Download) -> Listing:
         known = {path: entry.lfs.sha256 for path, entry in files.items() if path in paths and entry.lfs is not None}
         return Listing(repo, kind, revision, {path: files[path].size for path in paths}, known)
 
-    return _retried(source, settings, ask)
+    return _retried(source, settings, ask, is_lookup=True)
 
 
 def _require_weights(source: Source, paths: list[str]) -> None:
@@ -239,20 +242,41 @@ def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
     return Bar
 
 
-def _retried(source: Source, settings: Download, work: Callable[[], T]) -> T:
-    """Do ``work`` until it succeeds, is refused (``DataError``) or has used up the retries (``TransientError``)."""
+def _retried(source: Source, settings: Download, work: Callable[[], T], is_lookup: bool = False) -> T:
+    """Do ``work`` until it succeeds, is refused (``DataError``) or has used up the retries (``TransientError``).
+
+    A look-up also ends if the Hub's name does not resolve: waiting helps during a download that has begun, but not on
+    a machine without a network or with a wrong ``HF_ENDPOINT``.
+    """
+    from huggingface_hub.constants import ENDPOINT
+
     for attempt in range(settings.retries + 1):
         try:
             return work()
         except _network_errors() as error:
             where = f"source {source.name}: {source.location} at {source.revision}"
             _refuse(error, where)
-            failure, response = _one_line(error), getattr(_origin(error), "response", None)
+            response = getattr(_origin(error), "response", None)
+            failure = _one_line(error) if response is not None else f"{ENDPOINT}: {_one_line(error)}"
+            if is_lookup and _is_unknown_host(error):
+                raise TransientError(
+                    f"{where}: {failure}; connect this machine to the network, or correct HF_ENDPOINT or the proxy, "
+                    "and run the same command again"
+                ) from error
         if attempt < settings.retries:
-            pause(attempt, "" if response is None else response.headers.get("Retry-After", ""))
+            asked = "" if response is None else response.headers.get("Retry-After", "")
+            pause(f"{where}: {failure}", attempt, settings.retries, asked)
     raise TransientError(
         f"{where}: {failure} ({settings.retries + 1} attempts); complete files are kept, run the same command again"
     )
+
+
+def _is_unknown_host(error: BaseException) -> bool:
+    """Whether ``error`` comes from a name that does not resolve."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, socket.gaierror):
+        cause = cause.__cause__ or cause.__context__
+    return cause is not None
 
 
 def _network_errors() -> tuple[type[Exception], ...]:

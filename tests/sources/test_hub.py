@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +29,7 @@ from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.sources.catalogue import Fetched
 from pathfinder.sources.hub import Listing, byte_bar, require_cache_space
+from pathfinder.sources.named_models import model_folder
 from pathfinder.sources.pin import pin
 from stages.download import main as download
 from tests.support.hub_server import HubServer, hub_server
@@ -262,6 +264,54 @@ def test_a_failing_hub_is_a_passing_failure(project: Project) -> None:
         download()
     project.hub.fail("/revision/", 503)
     download()
+
+
+def test_a_name_that_does_not_resolve_is_reported_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four rounds of the client's five silent retries took 100 s on a machine without a network."""
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    nowhere = HubServer(url="http://no-such-host.invalid")
+    nowhere.lead_here(monkeypatch, tmp_path)
+    with pytest.raises(TransientError, match=r"no-such-host\.invalid: .*; connect this machine to the network"):
+        model_folder("owner/base", "c" * 40)
+    assert (waits, capsys.readouterr().err) == ([], "")
+
+
+def test_a_hub_that_refuses_connections_is_waited_for_visibly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr("time.sleep", waits.append)
+    with hub_server(HubServer()) as url:
+        pass
+    HubServer(url=url).lead_here(monkeypatch, tmp_path)
+    with pytest.raises(TransientError, match=rf"{url}: .*refused \(4 attempts\)"):
+        model_folder("owner/base", "c" * 40)
+    assert 0 < sum(waits) < 6
+    told = capsys.readouterr().err.splitlines()
+    assert [re.findall(r"attempt \d of \d in", line) for line in told] == [[f"attempt {n} of 4 in"] for n in (2, 3, 4)]
+    assert all(f"source owner/base: owner/base at {'c' * 40}: {url}: " in line for line in told)
+
+
+def test_an_outage_during_a_transfer_is_waited_for(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names do not resolve either while a network is away, here that of the host of the weights."""
+    resolve_name, failures = socket.getaddrinfo, iter(range(8))
+
+    def away(host: Any, *rest: Any, **more: Any) -> Any:
+        if host in ("localhost", b"localhost") and next(failures, None) is not None:
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve_name(host, *rest, **more)
+
+    monkeypatch.setattr("socket.getaddrinfo", away)
+    project.write(source("models/base", "owner/base"))
+    download()
+    assert list(failures) == []
+    assert digest(resolve(BASE) / "model.safetensors") == digest(project.model / "model.safetensors")
+    assert "attempt 2 of 3 in" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_named_before_any_transfer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
