@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from pathfinder.core.runs import parse_runs
 from pathfinder.core.settings import Section, read_settings
 
 PARAMS_FILE = Path("params.yaml")
@@ -298,10 +299,19 @@ class Params(Section):
             _refuse_repeats(what, names)
         return self
 
+    @model_validator(mode="after")
+    def _runs_can_be_trained(self) -> Params:
+        """Checked when the file is read, because the first training starts hours after the first stage."""
+        mixes = [mix.name for mix in self.mixes]
+        for run in parse_runs(self.runs):
+            if run.mix not in mixes:
+                raise ValueError(f"run {run.name!r} has the mix {run.mix!r}, which is not one of `mixes`: {mixes}")
+        return self
+
 
 def load_params(path: Path = PARAMS_FILE) -> Params:
     """Read and check ``params.yaml``; raises ``DataError`` with the dotted name of every wrong key."""
-    return read_settings(Params, path, "write a complete one with `pathfinder profile quickstart`")
+    return read_settings(Params, path, "write a complete one with `pathfinder profile NAME`")
 
 
 def _refuse_repeats(what: str, names: Sequence[str]) -> None:

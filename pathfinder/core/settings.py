@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -38,6 +39,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return found
 
 
+# YAML 1.1, which PyYAML reads, takes 1e-5 for a string. DVC reads and writes YAML 1.2, where it is a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
 def parse_yaml(text: str) -> Any:
     """The value of a YAML text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
     loader = _Loader(text)
@@ -67,7 +74,11 @@ def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = p
 
 def read_settings(model: type[Settings], path: Path, remedy: str = RESTORE) -> Settings:
     """Read ``path`` and check it; raises ``DataError`` with the dotted name of every wrong key."""
-    content = read_yaml(path, remedy)
+    return check_settings(model, read_yaml(path, remedy), path, remedy)
+
+
+def check_settings(model: type[Settings], content: dict[str, Any], path: Path, remedy: str = RESTORE) -> Settings:
+    """Check the mapping of the file ``path``; raises ``DataError`` with the dotted name of every wrong key."""
     try:
         return model.model_validate(content)
     except ValidationError as error:

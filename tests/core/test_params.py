@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,22 @@ def test_repeated_sources_and_broken_files_are_refused(root: Path, tmp_path: Pat
         load_params(tmp_path / "params.yaml")
     with pytest.raises(DataError, match="pathfinder profile"):
         load_params(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("runs", "message"),
+    [(["full", "fulll"], "run 'fulll': expected VARIANT"), (["full-700k"], "'700k', which is not one of `mixes`")],
+)
+def test_a_run_that_cannot_be_trained_is_refused_when_the_file_is_read(
+    root: Path, tmp_path: Path, runs: list[str], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        load_params(write(tmp_path, content(root) | {"runs": runs}))
+
+
+@pytest.mark.parametrize("written", ["1e-5", "1e-05", "1E-5", "1.0e-5"])
+def test_numbers_in_any_notation_of_dvc_are_numbers(root: Path, tmp_path: Path, written: str) -> None:
+    """DVC writes 2e-05 for `dvc exp run -S train.learning_rate=2e-5`; PyYAML alone reads a string."""
+    text = (root / "params.yaml").read_text(encoding="utf-8")
+    (tmp_path / "params.yaml").write_text(re.sub(r"learning_rate: \S+", f"learning_rate: {written}", text))
+    assert load_params(tmp_path / "params.yaml").train.learning_rate == 1e-5
