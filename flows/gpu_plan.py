@@ -10,12 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from flows import estimates, profiles
 from flows.estimates import Estimate, card_of, is_estimated
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, Params, load_params
+from pathfinder.core.settings import check_settings, parse_yaml
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, describe, verdict
@@ -265,8 +264,9 @@ def _cost(each: Estimate) -> str:
 
 
 def load(root: Path, name: str) -> Params:
-    """The parameters of a profile, without writing them."""
-    return Params.model_validate(yaml.safe_load(profiles.render(root, name)))
+    """The parameters of a profile, without writing them; raises ``DataError`` if a value is not valid."""
+    content = parse_yaml(profiles.render(root, name))
+    return check_settings(Params, content, profiles.FOLDER / f"{name}.yaml", f"see {profiles.FOLDER}/paper.yaml")
 
 
 def machine_of(root: Path, name: str) -> Device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from flows import gpu_plan, profiles
 from flows.estimates import CARDS, records_of, written_per_second
 from flows.gpu_plan import Plan
+from pathfinder.core.io import DataError
 from pathfinder.core.runs import parse_run
 from pathfinder.models.devices import GIB, gpus
 from tests.flows.test_profiles import GPU_PROFILES
@@ -30,6 +32,16 @@ def test_a_profile_fits_its_machine(root: Path, name: str) -> None:
     assert int(hours[1]) == round(plan.hours)
     smaller = Plan(plan.params, gpus(plan.device.total / GIB / 4, 1))
     assert not smaller.fits
+
+
+def test_a_profile_of_ones_own_is_read_as_params_yaml_is(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / profiles.FOLDER, tmp_path / profiles.FOLDER)
+    mine = tmp_path / profiles.FOLDER / "mine.yaml"
+    mine.write_text("profile: mine\ntrain: {learning_rate: 2e-5}\n")
+    assert gpu_plan.load(tmp_path, "mine").train.learning_rate == 2e-5
+    mine.write_text("profile: mine\ntrain: {learning_rate: -1}\nruns: [fulll]\n")
+    with pytest.raises(DataError, match=r"infra/profiles/mine\.yaml: wrong parameters:\n  train\.learning_rate: "):
+        gpu_plan.load(tmp_path, "mine")
 
 
 @pytest.mark.parametrize("name", GPU_PROFILES)
