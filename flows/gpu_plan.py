@@ -37,6 +37,15 @@ _COPIES = 3
 _GB = 1e9
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A disk that a run fills: the folder that is on it, and the bytes that the run needs and that are free."""
+
+    folder: Path
+    needed: float
+    free: float
+
+
 @dataclass(frozen=True)
 class Plan:
     """A profile on a device. Nothing is loaded or fetched.
@@ -179,6 +188,20 @@ class Plan:
             found["trained models"] = _COPIES * len(params.runs) * 2.0 * shape_of("base").parameters
         return found
 
+    def rooms(self, root: Path) -> list[Room]:
+        """The disks of ``root`` and of the Hub's cache, one if they are the same; empty for generated worlds."""
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        if not is_estimated(self.params):
+            return []
+        found: dict[int, Room] = {}
+        for purpose, size in self.disk().items():
+            folder = _existing(Path(HF_HUB_CACHE) if purpose == "Hub cache" else root)
+            disk = folder.stat().st_dev
+            before = found.get(disk) or Room(folder, 0.0, float(shutil.disk_usage(folder).free))
+            found[disk] = Room(before.folder, before.needed + size, before.free)
+        return list(found.values())
+
     @property
     def _learned(self) -> float:
         shape, lora = self.shape_of("base"), self.params.train.lora
@@ -227,6 +250,11 @@ class Plan:
             "main_memory_gib": _in(GIB, self.main_memory()) if has_estimates else {},
             "disk_gb": _in(_GB, self.disk()) if has_estimates else {},
         }
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest one above it that exists."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
 
 
 def _stage_json(stage: str, found: Verdict | None) -> dict[str, Any]:

@@ -6,11 +6,15 @@ import shutil
 import time
 from pathlib import Path
 
-from flows import processes
+from flows import gpu_plan, processes
 from flows.guard import lock
 from infra.doctor.finding import Finding
+from pathfinder.core.io import DataError
+from pathfinder.core.params import PARAMS_FILE
 
-SPACE_GIB = 10.0
+_GB = 1e9
+
+SPACE_GB = 10.0
 """A quickstart's environment, cache and storage take 5 GB; a training also writes checkpoints."""
 GIT_LOCK_S = 600.0
 """No git command of this project's runs takes so long."""
@@ -18,15 +22,34 @@ GIT_LOCK_S = 600.0
 
 def findings(root: Path) -> list[Finding]:
     """What is wrong on this machine and in this folder."""
-    return [disk(root), *stale(root)]
+    return [*disks(root), *stale(root)]
 
 
-def disk(root: Path, needed_gib: float = SPACE_GIB) -> Finding:
-    """Whether the folder's disk has ``needed_gib`` GiB left."""
-    free = shutil.disk_usage(root).free / 2**30
+def disks(root: Path) -> list[Finding]:
+    """Whether each disk has room for the active profile, as `pathfinder plan --gpu` estimates it."""
+    if not (root / PARAMS_FILE).is_file():
+        return [disk(root)]
+    try:
+        plan = gpu_plan.plan_of(root, "", 1, 0.0)
+        rooms = plan.rooms(root)
+    except DataError as error:
+        return [disk(root), Finding("profile", str(error), "follow this line, or write params.yaml anew")]
+    return [_room(room, plan.params.profile) for room in rooms] or [disk(root)]
+
+
+def _room(room: gpu_plan.Room, profile: str) -> Finding:
+    needed = f"profile {profile} needs {room.needed / _GB:.0f} GB"
+    found = f"{room.free / _GB:.0f} GB free on the disk of {room.folder}, {needed}"
+    remedy = "make room, or set HF_HOME to a larger disk: `pathfinder plan --gpu` lists the parts of a run from nothing"
+    return Finding("disk", found, "" if room.free >= room.needed else remedy)
+
+
+def disk(root: Path, needed_gb: float = SPACE_GB) -> Finding:
+    """Whether the folder's disk has ``needed_gb`` GB left."""
+    free = shutil.disk_usage(root).free / _GB
     # Not `dvc gc`, which deletes what commits and published runs name.
-    remedy = f"{needed_gib:.0f} GiB are needed: the deployment `garbage` shrinks .dvc/cache (docs/operations.md)"
-    return Finding("disk", f"{free:.1f} GiB free", "" if free >= needed_gib else remedy)
+    remedy = f"{needed_gb:.0f} GB are needed: the deployment `garbage` shrinks .dvc/cache (docs/operations.md)"
+    return Finding("disk", f"{free:.1f} GB free", "" if free >= needed_gb else remedy)
 
 
 def stale(root: Path) -> list[Finding]:

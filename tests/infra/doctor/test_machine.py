@@ -8,17 +8,51 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
-from flows import processes
+import pytest
+
+from flows import gpu_plan, processes, profiles
 from flows.guard import lock
 from infra.doctor import machine
+from pathfinder.models.devices import gpus
 
 
 def test_too_little_space_is_named(tmp_path: Path) -> None:
-    wrong = machine.disk(tmp_path, needed_gib=1e6)
+    wrong = machine.disk(tmp_path, needed_gb=1e6)
     assert wrong.is_wrong
-    assert "1000000 GiB are needed: the deployment `garbage`" in wrong.line()
-    assert not machine.disk(tmp_path, needed_gib=0).is_wrong
+    assert "1000000 GB are needed: the deployment `garbage`" in wrong.line()
+    assert not machine.disk(tmp_path, needed_gb=0).is_wrong
+
+
+def test_the_active_profile_needs_as_much_disk_as_its_plan_says(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    (tmp_path / "params.yaml").write_text(profiles.render(root, "paper"))
+    needed = sum(gpu_plan.plan_of(tmp_path, "", 1, 0.0).disk().values())
+    for free, is_wrong in ((needed - 1, True), (needed, False)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        (found,) = machine.disks(tmp_path)
+        assert found.is_wrong is is_wrong
+        assert f"profile paper needs {needed / 1e9:.0f} GB" in found.line()
+    (tmp_path / "params.yaml").write_text(profiles.render(root, "quickstart"))
+    assert [found.line() for found in machine.disks(tmp_path)] == [f"disk       {needed / 1e9:.1f} GB free: ok"]
+    (tmp_path / "params.yaml").write_text("profile: paper\n")
+    found, broken = machine.disks(tmp_path)
+    assert (found.is_wrong, broken.is_wrong) == (False, True)
+    assert "params.yaml" in broken.line()
+
+
+def test_the_cache_of_the_hub_may_be_on_another_disk(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = gpu_plan.Plan(gpu_plan.load(root, "paper"), gpus(80.0, 8))
+    other = Path("/dev")  # a file system of its own
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(other / "hub"))
+    cache = plan.disk()["Hub cache"]
+    assert {room.folder: room.needed for room in plan.rooms(root)} == {
+        root: sum(plan.disk().values()) - cache,
+        other: cache,
+    }
 
 
 def test_nothing_is_left_over_in_a_folder_without_runs(tmp_path: Path) -> None:
