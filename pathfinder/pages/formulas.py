@@ -43,7 +43,7 @@ _ELEMENTS = re.compile(
 _ATTRIBUTES = {
     "accent": "true|false",
     "columnalign": "[a-z ]{1,60}",
-    "display": "inline|block",
+    "display": "block",
     "displaystyle": "true|false",
     "fence": "true|false",
     "form": "[a-z]{1,10}",
@@ -104,5 +104,7 @@ class Formulas:
         given = ((name, str(value)) for name, value in element.attrib.items() if name in _ATTRIBUTES)
         kept = "".join(f' {name}="{value}"' for name, value in given if re.fullmatch(_ATTRIBUTES[name], value))
         inner = "".join(self._written(child, depth + 1) for child in element)
+        if element.tag == "mrow" and len(element) == 1 and not element.text:
+            return inner  # a row of one element draws the same
         text = self.escape(html.unescape(element.text or ""))
         return f"<{element.tag}{kept}>{text}{inner}</{element.tag}>"

@@ -30,6 +30,7 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 _UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp (?:< )?(?=\d)|\d (?=%|[sK]\b)")
+_BREAKS = re.compile(r"(?<=[a-z]{6})(?=[A-Z])|(?<=consis)(?=tency)")
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 """The colours of the light and dark themes as CSS variables."""
 STYLE = PALETTE + "".join((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("style.css", "picture.css"))
@@ -206,13 +207,18 @@ def template(name: str) -> Template:
         finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
     )
     environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of, "side_by_side": _side_by_side}
-    environment.globals |= {"shown": shown, "is_low": is_low, "unbroken": _unbroken}
+    environment.globals |= {"shown": shown, "is_low": is_low, "unbroken": _unbroken, "breakable": _breakable}
     return environment.get_template(name)
 
 
 def _unbroken(text: str) -> str:
     """The text with spaces that do not break inside an interval, a p-value, or a figure and its unit."""
     return _UNBROKEN.sub(lambda found: found[0].replace(" ", "\u00a0"), text)
+
+
+def _breakable(heading: str) -> str:
+    """The heading with soft hyphens in its long words, so that a table is as narrow as its figures allow."""
+    return _BREAKS.sub("\u00ad", heading)
 
 
 def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:

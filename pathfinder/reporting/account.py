@@ -185,17 +185,21 @@ def truth(metrics: Metrics | None) -> list[Block]:
     if not metrics["all"]["steps"]:
         return [Text("These sources contain no problem with known ground truth.")]
     groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
-    rows = [
-        (name, *figures([found["steps"], found["kept"]], ","), *(percent(found[key]) for key in TEXTS["truth"]))
-        for name, found in groups.items()
-    ]
+    counts = {"steps": "steps judged", "kept": "steps kept by the filter"}
+    rows = [(title, *figures((found[key] for found in groups.values()), ",")) for key, title in counts.items()]
+    rows += [(f"{title}, %", *(percent(g[key]) for g in groups.values())) for key, title in TEXTS["truth"].items()]
     caption = (
-        "The judge on steps that the generated world's oracle can verify, by source and rating, in percent with "
-        "intervals over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
+        "The judge on steps that the generated world's oracle can verify, by source and rating, with 95 % intervals "
+        "over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
         "A label is correct if both its math and its consistency score are."
     )
-    headers = ("source:rating", "judged", "kept by the filter", *TEXTS["truth"].values())
-    return [*map(Text, truth_lines(metrics)), Table(caption, headers, rows)]
+    return [*map(Text, truth_lines(metrics)), Table(caption, ("measure", *map(_group, groups)), rows)]
+
+
+def _group(name: str) -> str:
+    """A group's name in a heading: ``prm800k:-1`` becomes ``PRM800K -1``."""
+    source, _, rating = name.partition(":")
+    return f"{source_name(source)} {rating}".strip()
 
 
 def costs(results: Results) -> list[Block]:
@@ -205,7 +209,7 @@ def costs(results: Results) -> list[Block]:
     if label is not None:
         titles = {key: title for key, title in TEXTS["judge"].items() if label.get(key) is not None}
         rows = [(title, *figures([label[key]], ",")) for key, title in titles.items()]
-        blocks = [Table("The judge's work.", ("what", "count"), rows)]
+        blocks = [Table("The judge's work. Steps with equal prompts share a call.", ("what", "count"), rows)]
     if work := _work(results):
         blocks.append(Table("The models' work by stage.", ("stage", "work"), work))
     times = (

@@ -19,6 +19,20 @@ NARROWEST = 500  # a headless window is never narrower
 PROBE = "<script>document.title=[document.body.scrollWidth,document.body.clientWidth].join(' ')</script></body>"
 
 
+FAULTS = (
+    "true fault",
+    "steps",
+    "math flag only",
+    "consistency flag only",
+    "both flags",
+    "no flag",
+    "reward below one half",
+)
+SCROLLED = (
+    "<script>document.title=[...document.querySelectorAll('.scroll')].map(e=>e.scrollWidth-e.clientWidth)</script>"
+)
+
+
 @pytest.fixture(scope="module")
 def page() -> str:
     long = "averyveryverylongwordwithoutanyplacetobreakit" * 5
@@ -52,6 +66,14 @@ def test_nothing_overflows_the_window(tmp_path: Path, page: str, width: int) -> 
     )
     assert found
     assert int(found[1]) <= int(found[2]) == width
+
+
+def test_the_table_of_faults_fits_a_phone(tmp_path: Path) -> None:
+    name = "contradiction (consistency): contradicts an earlier step"
+    table = Table("What is flagged.", FAULTS, [(name, "4,879", *["100.0"] * 5)])
+    bare = re.sub(r"<meta http-equiv=.*?>", "", to_html(Page("t", [], [Section("One", [table])])))
+    framed = bare.replace("</head>", "<style>body{width:390px}</style></head>").replace("</body>", SCROLLED + "</body>")
+    assert "<title>0</title>" in dom(tmp_path, framed, NARROWEST)
 
 
 def test_the_filter_runs_under_the_page_s_policy(tmp_path: Path, page: str) -> None:

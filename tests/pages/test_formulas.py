@@ -34,15 +34,15 @@ def drawn(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("so $x^2$ is", 'so <math display="inline"><mrow><msup><mi>x</mi><mn>2</mn></msup></mrow></math> is'),
-        (r"\(\frac{1}{2}\)", "<mfrac><mrow><mn>1</mn></mrow><mrow><mn>2</mn></mrow></mfrac>"),
+        ("so $x^2$ is", "so <math><msup><mi>x</mi><mn>2</mn></msup></math> is"),
+        (r"\(\frac{1}{2}\)", "<mfrac><mn>1</mn><mn>2</mn></mfrac>"),
         (r"\[\sqrt{2}\]", '<math display="block">'),
         ("$$a\n< b$$", "<mo>&lt;</mo>"),
         (r"$\begin{pmatrix}1&2\\3&4\end{pmatrix}$", "<mtable>"),
         (r"$\text{if } x \ne 0$", "<mtext>if"),
-        (r"is \boxed{7}.", '<menclose notation="box"><mrow><mn>7</mn></mrow></menclose></mrow></math>.'),
-        (r"\boxed{\frac{\sqrt{2}}{\text{n}}}", "<msqrt><mrow><mn>2</mn></mrow></msqrt>"),
-        (r"so \frac{1}{2}^2 of it", "</mfrac><mn>2</mn></msup></mrow></math> of it"),
+        (r"is \boxed{7}.", '<menclose notation="box"><mn>7</mn></menclose></math>.'),
+        (r"\boxed{\frac{\sqrt{2}}{\text{n}}}", "<msqrt><mn>2</mn></msqrt>"),
+        (r"so \frac{1}{2}^2 of it", "</mfrac><mn>2</mn></msup></math> of it"),
         (r"3 \times 4 = 12", "3 <math"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_long_text_takes_little_time(part: str) -> None:
 
 def test_a_page_has_room_for_so_many_formulas() -> None:
     formulas = Formulas(escaped)
-    made = [str(formulas("$x^2$")) for _ in range(BUDGET // 50)]
+    made = [str(formulas("$x^2$")) for _ in range(BUDGET // 40)]
     assert sum(map(len, made[:100])) < BUDGET
     assert made[0].startswith("<math")
     assert made[-1] == "$x^2$"

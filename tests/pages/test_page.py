@@ -92,6 +92,15 @@ def test_figures_break_only_before_their_interval_and_their_p_value() -> None:
     assert ">a [note, of 2] step 3\u00a0% p x</td>" in page
 
 
+def test_headings_break_inside_long_words() -> None:
+    headers = ("system", "OlympiadBench", "consistency flag only", "PRMScore", "OmniMath")
+    page = to_html(Page("t", [Table("C.", headers, [["a", *"1234"]])], []))
+    assert ">Olympiad\u00adBench</th>" in page
+    assert ">consis\u00adtency flag only</th>" in page
+    assert ">PRMScore</th>" in page
+    assert ">OmniMath</th>" in page
+
+
 def test_a_long_list_of_sources_is_folded() -> None:
     for count in (3, 4):
         row = ["r", Sourced("1", Origin("mean", tuple(f"{n}.json#/a" for n in range(count))))]

@@ -49,15 +49,14 @@ def test_each_true_fault_has_the_flags_that_were_raised(tables: dict[str, list[d
     (table,) = tables["What the flags catch"]
     assert table["headers"] == [
         "true fault",
-        "kind",
         "steps",
         *FLAGS.values(),
         "reward below one half",
     ]
     assert table["rows"] == [
-        ["arithmetic: the result is wrong", "mathematics", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
-        ["unit: another noun than in the problem", "consistency", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
-        ["no fault", "–", "2", "0.0", "50.0", "0.0", "50.0", "0.0"],
+        ["arithmetic (mathematics): the result is wrong", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["unit (consistency): another noun than in the problem", "1", "0.0", "0.0", "100.0", "0.0", "100.0"],
+        ["no fault", "2", "0.0", "50.0", "0.0", "50.0", "0.0"],
     ]
     assert {*MATH_FAULTS, *CONSISTENCY_FAULTS, *SUBOPTIMAL} == TEXTS["faults"].keys()
     assert len(TEXTS["faults"]) == 19

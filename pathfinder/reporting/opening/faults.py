@@ -26,7 +26,7 @@ FLAGS = {
     "none": "no flag",
 }
 """The labels that were predicted, with the headings of their columns. A flag is a label below one half."""
-_KINDS = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "–": (SOUND,)}
+_KINDS = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "": (SOUND,)}
 _EXPECTED = {"mathematics": {"math", "both"}, "consistency": {"consistency", "both"}}
 
 
@@ -52,16 +52,17 @@ def caught(evidence: Evidence) -> list[Block]:
             if not (total := sum(counts[fault, flag] for flag in FLAGS)):
                 continue
             shares = [100 * counts[fault, flag] / total for flag in FLAGS]
-            shades |= {(len(rows), place): min(5, -int(-share // 20)) for place, share in enumerate(shares, start=3)}
+            shades |= {(len(rows), place): min(5, -int(-share // 20)) for place, share in enumerate(shares, start=2)}
             texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
-            name = f"{fault}: {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
-            rows.append((name, kind, *(Sourced(text, source.origin) for text in texts)))
+            name = f"{fault} ({kind}): {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
+            rows.append((name, *(Sourced(text, source.origin) for text in texts)))
     caption = (
-        f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. A "
-        "step with several faults counts in each of their rows. The colour of a cell grows with the share. A step that "
-        "is not optimal has no error: it should get no flag, and a low reward."
+        f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. "
+        "The kind of the fault, in parentheses, is the flag that it should get. A step that is not optimal has no "
+        "error: it should get no flag, and a low reward. A step with several faults counts in each of their rows. The "
+        "colour of a cell grows with the share."
     )
-    headers = ("true fault", "kind", "steps", *FLAGS.values(), "reward below one half")
+    headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
     return [Text(Sourced(_summary(counts), source.origin)), table]
 
