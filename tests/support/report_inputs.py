@@ -22,6 +22,8 @@ SEEDED = ("full", "no_subtasks", "autoregressive", "full-prm800k", "full-550k", 
 
 def write_project(root: Path, profile: str, runs: Sequence[str] = RUNS) -> None:
     text = re.sub(r"(?m)^runs: \[.*?\]", f"runs: [{', '.join(runs)}]", (root / "params.yaml").read_text())
+    mixes = ", ".join(f"{{name: {name}, share: 1.0}}" for name in ("prm800k", "400k", "550k"))
+    text = re.sub(r"(?m)^mixes: \[.*?\]", f"mixes: [{mixes}]", text)
     Path("params.yaml").write_text(
         re.sub(
             r"bootstrap_samples: \d+",
