@@ -80,10 +80,10 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
     named = {subset for subset, _ in found}
     items = [item for item in loaded.items if item.subset in named]
     if not items:
-        raise DataError(f"{file}: no row names a subset of {data}; check the column 'subset'")
+        raise DataError(f"{_shown(file)}: no row names a subset of {data}; check the column 'subset'")
     known = {item.key for item in items}
     if not known & found.keys():
-        raise DataError(f"{file}: no row's id is one of {data}; give the folder with the same items")
+        raise DataError(f"{_shown(file)}: no row's id is one of {data}; give the folder with the same items")
     details = {
         "rows": len(found) + repeated,
         "repeated": repeated,
@@ -131,7 +131,9 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
     classes = {item.idx: item.classification for item in loaded.items}
     found, repeated = predicted_labels(file, classes)
     if not classes.keys() & found:
-        raise DataError(f"{file}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes it")
+        raise DataError(
+            f"{_shown(file)}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes it"
+        )
     result = prmbench.evaluate(loaded.items, found, preset)
     result["details"]["defects"]["repeated"] = repeated
     result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
@@ -177,7 +179,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
             row = next(waiting.get((problem.set, problem.problem), iter(())), {})
             pairs.append((problem.set, problem.key, row.get("pred_answer")))
     if not pairs or (preset == "repaired" and not keys.keys() & rows.keys()):
-        raise DataError(f"{file}: no row's question is one of {data}; give the folder with the same problems")
+        raise DataError(f"{_shown(file)}: no row's question is one of {data}; give the folder with the same problems")
     right: dict[str, list[bool]] = defaultdict(list)
     with Grader() as grader:
         for name, gold, answer in pairs:
@@ -225,6 +227,10 @@ def _is_key(value: Any) -> bool:
     return value is None or all(map(is_answer, parts))
 
 
+def _shown(file: Path) -> str:
+    return "standard input" if str(file) == "-" else str(file)
+
+
 def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     """The file, the place for messages ("FILE: row 1") and the row, of JSON lists or JSON lines; at least one."""
     paths = [file]
@@ -241,7 +247,7 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
                     raise DataError(f"{at}: expected an object, found {ascii(row)[:80]}. {_REMEDY}")
                 yield path, at, row
     if is_empty:
-        raise DataError(f"{file}: contains no row; give a file with predictions")
+        raise DataError(f"{_shown(file)}: contains no row; give a file with predictions")
 
 
 def notes(kind: Kind, result: Mapping[str, Any], preset: GradingPreset) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, get_args
 
@@ -205,6 +206,21 @@ def test_missing_and_empty_files(world: Path, tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     with pytest.raises(DataError, match="contains no row"):
         grade("processbench", tmp_path / "empty.jsonl", world / "processbench")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "standard input: contains no row"),
+        (b'{"subset": "x", "id": "1", "prediction": -1}\n', "standard input: no "),
+    ],
+)
+def test_standard_input_is_called_so(
+    world: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
+) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
+    with pytest.raises(DataError, match=f"^{message}"):
+        grade("processbench", Path("-"), world / "processbench")
 
 
 FIGURES = {"error_acc": 100 / 3, "correct_acc": 50.0, "f1": 40.0, "n_error": 3, "n_correct": 2}
