@@ -7,6 +7,7 @@ holds the text of a request, except the page, which shows it again. ``docs/serve
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -115,8 +116,11 @@ def make_app(
         return [scored_solution(*pair) for pair in zip(given, scores, strict=True)]
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         refused["invalid"] += 1
+        if not _is_json(request):
+            # Reading any type would serve pages of other sites: a browser lets them send text, but not JSON.
+            return JSONResponse({"detail": "send JSON with the header `Content-Type: application/json`"}, 415)
         found = [{"at": [str(part)[:50] for part in e["loc"]], "message": e["msg"]} for e in error.errors()[:5]]
         return JSONResponse({"detail": found}, 422)
 
@@ -235,6 +239,12 @@ class BodyLimit:
             return whole.pop() if whole else await receive()
 
         await self._app(scope, replay, send)
+
+
+def _is_json(request: Request) -> bool:
+    """Whether the header says that the body is JSON; FastAPI does not parse the body of any other request."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return re.fullmatch(r"application/([^/]+\+)?json", kind) is not None
 
 
 def _out(found: ScoredSolution) -> SolutionOut:

@@ -174,6 +174,19 @@ def test_a_thousand_hostile_requests_do_no_harm(server: tuple[str, Server]) -> N
     assert re.search(r"^pathfinder_solutions_total \d+$", metrics, re.MULTILINE)
 
 
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain"])
+def test_a_body_that_is_not_called_json_is_not_read(server: tuple[str, Server], kind: str | None) -> None:
+    """curl sends a form's type without -H. Pages of other sites may send these types without asking first."""
+    headers = {} if kind is None else {"Content-Type": kind}
+    for route in ("v1/score", "pooling"):
+        answer = httpx.post(f"{server[0]}{route}", content=json.dumps(ONE), headers=headers)
+        assert answer.status_code == 415
+        assert answer.json() == {"detail": "send JSON with the header `Content-Type: application/json`"}
+    headers = {"Content-Type": "Application/JSON; charset=utf-8"}
+    assert httpx.post(f"{server[0]}v1/score", content=json.dumps(ONE), headers=headers).status_code == 200
+    assert httpx.post(f"{server[0]}v1/score", content="{}", headers=headers).status_code == 422
+
+
 def test_the_page_loads_nothing_and_has_no_script(server: tuple[str, Server]) -> None:
     page = httpx.get(server[0])
     assert "default-src 'none'" in page.headers["content-security-policy"]
