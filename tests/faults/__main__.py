@@ -82,7 +82,7 @@ def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False, result
         f"unnoticed: {', '.join(one.fault.key for one in unnoticed)}" if unnoticed else "each was noticed by its test"
     )
     print(f"\n{len(planted)} faults put back in {seconds:.0f} s; {said}")
-    results.keep(result, results.Result("planted", len(planted), len(unnoticed), seconds, page_text(planted, seconds)))
+    results.keep(result, results.Result("planted", len(planted), len(unnoticed), page_text(planted, seconds)))
     return int(bool(unnoticed))
 
 

@@ -57,7 +57,7 @@ PARTS = (
     Part("gameday", ("-m", "tests.faults.gameday", "--faults", "1000"), 1200),
     Part("calls", ("-m", "tests.faults.syscalls"), 160),
     Part("answers", ("-m", "tests.faults.inputs", "--answers", "100000"), 120),
-    Part("inputs", ("-m", "tests.faults.inputs"), 150),
+    Part("inputs", ("-m", "tests.faults.inputs"), 200),
     _tests("store", 60),
     _tests("power", 10),
 )

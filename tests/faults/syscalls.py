@@ -54,7 +54,7 @@ def main() -> None:
     text = f"Measured on {time.strftime('%Y-%m-%d')}, {chosen}, in {seconds:,.0f} s:\n\n"
     text += table(trials, "writer", lambda trial: trial.task)
     hit = sum(trial.hit for trial in trials)
-    results.keep(given.result, results.Result("calls", hit, wrong, seconds, text))
+    results.keep(given.result, results.Result("calls", hit, wrong, text))
     sys.exit(int(bool(wrong)))
 
 

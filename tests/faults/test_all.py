@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import pytest
 from pathfinder.core.io import DataError
 from tests.faults import results
 from tests.faults.all import PARTS, ROOT, Part, campaign
+from tests.faults.catalogue import GROUPS
 from tests.flows.watch import gone, wait_for
 
 _WORKS = """
 import json, sys
 print("[1/2] half")
-result = {"part": "calls", "faults": 1234, "wrong": 0, "seconds": 1.0, "text": "it works"}
+result = {"part": "calls", "faults": 1234, "wrong": 0, "text": "it works"}
 open(sys.argv[sys.argv.index("--result") + 1], "w").write(json.dumps(result))
 """
 _ENDLESS = """
@@ -80,9 +82,22 @@ def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
         results.read(tmp_path / "calls.json")
 
 
+def test_every_test_with_the_marker_is_in_a_part() -> None:
+    of_parts = {argument for part in PARTS for argument in part.arguments}
+    rows = (fault for faults in GROUPS.values() for fault in faults)
+    of_rows = {fault.test.partition("[")[0] for fault in rows}  # the part `planted` runs them
+    left_out = []
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        text, name = path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix()
+        if re.search(r"mark\.faults\b", text) and name not in of_parts:
+            tests = re.findall(r"^def (test_\w+)", text, re.MULTILINE)
+            left_out += [test for test in (f"{name}::{test}" for test in tests) if test not in of_rows]
+    assert left_out == []
+
+
 def test_the_page_has_a_place_for_each_part(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(results.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
-    made = [results.Result(part.name, 1, 0, 1.0, f"result of {part.name}") for part in PARTS if part.has_result]
+    made = [results.Result(part.name, 1, 0, f"result of {part.name}") for part in PARTS if part.has_result]
     results.write_page(made, page)
     assert [one.part for one in made if one.text not in page.read_text(encoding="utf-8")] == []

@@ -16,7 +16,7 @@ import pytest
 from pathfinder.core.io import DataError
 from tests.conftest import is_left_out
 from tests.faults import ledger, results
-from tests.faults.__main__ import run, select
+from tests.faults.__main__ import select
 from tests.faults.catalogue import GROUPS
 from tests.faults.ledger import table
 from tests.faults.planting import plant
@@ -145,12 +145,7 @@ def test_an_output_that_differs_or_is_missing_is_a_problem(tmp_path: Path) -> No
 
 
 def test_the_campaign_waits_until_it_is_asked_for() -> None:
-    campaign = "test_every_fault_is_noticed"
+    campaign = "test_writers_of_a_disturbed_store_lose_no_entry"
     assert is_left_out(campaign, {"faults"}, set())
     assert not is_left_out(campaign, {"faults"}, {campaign})
     assert not is_left_out("test_a_name", {"slow"}, set())
-
-
-@pytest.mark.faults
-def test_every_fault_is_noticed() -> None:
-    assert run(FAULTS) == 0

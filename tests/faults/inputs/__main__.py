@@ -19,6 +19,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["*"], help="formats or patterns (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="decides places and rows (default: 1)")
     parser.add_argument("--answers", type=int, default=0, help="read this many random answers of a judge instead")
+    parser.add_argument("--edits", type=int, default=500, help="random edits per format of text (default: 500)")
     results.add_option(parser)
     given = parser.parse_args()
     start, today = time.monotonic(), time.strftime("%Y-%m-%d")
@@ -28,20 +29,21 @@ def main() -> None:
         print("\n".join(answers.problems))
         seconds, said = time.monotonic() - start, f"Measured on {today} with seed {given.seed}"
         text = f"{said}, in {seconds:.0f} s:\n\n{answers_text(answers)}"
-        results.keep(
-            given.result, results.Result("answers", given.answers, len(answers.problems), seconds, text, today)
-        )
+        results.keep(given.result, results.Result("answers", given.answers, len(answers.problems), text))
         sys.exit(bool(answers.problems))
     chosen = [one for one in FORMATS if any(fnmatchcase(one.name, name) for name in given.names)]
     if not chosen:
         parser.error(f"no format matches; there are {', '.join(one.name for one in FORMATS)}")
-    tallies = list(run(chosen, given.seed))
-    print(f"seed {given.seed}\n\n{table(tallies)}")
+    tallies = []
+    for tally in run(chosen, given.seed, edits=given.edits):
+        tallies.append(tally)
+        print(f"[{len(tallies)}/{len(chosen)}] {tally.name}", flush=True)
+    print(f"\nseed {given.seed}\n\n{table(tallies)}")
     problems = [problem for tally in tallies for problem in tally.problems]
     print("\n".join(problems))
     seconds, documents = time.monotonic() - start, sum(tally.outcomes.total() for tally in tallies)
     text = f"Measured on {today} with seed {given.seed}, in {seconds:.0f} s:\n\n{table(tallies)}"
-    results.keep(given.result, results.Result("inputs", documents, len(problems), seconds, text, today))
+    results.keep(given.result, results.Result("inputs", documents, len(problems), text))
     sys.exit(bool(problems))
 
 

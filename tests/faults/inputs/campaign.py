@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -13,7 +14,7 @@ from tests.faults.inputs import benchmarks, given, outputs, records, settings, u
 from tests.faults.inputs.binaries import BINARIES, Binary, damaged, judge_binary
 from tests.faults.inputs.documents import Document
 from tests.faults.inputs.judgement import Verdict, judge
-from tests.faults.inputs.malform import Malformed, malformed
+from tests.faults.inputs.malform import Malformed, edited, malformed
 
 DOCUMENTS: tuple[Document, ...] = (
     upstream.PRM800K,
@@ -72,13 +73,13 @@ class Tally:
             self.problems.append(f"{self.name}, {one.kind}{f' ({one.at})' if one.at else ''}: {problem}")
 
 
-def run(formats: Sequence[Document | Binary], seed: int, share: float = 1.0) -> Iterator[Tally]:
-    """The tally of each format; ``share`` of the malformed documents are tried, chosen by the seed."""
+def run(formats: Sequence[Document | Binary], seed: int, share: float = 1.0, edits: int = 0) -> Iterator[Tally]:
+    """The tally of each format: ``share`` of the malformed documents, chosen by the seed, and ``edits`` random ones."""
     for one_format in formats:
         random, tally = Random(f"{seed}/{one_format.name}"), Tally(one_format.name)
-        for one in cases(one_format, random):
-            if share < 1 and random.random() > share:
-                continue
+        chosen = (one for one in cases(one_format, random) if share == 1 or random.random() < share)
+        by_chance = () if isinstance(one_format, Binary) else edited(one_format, random, edits)
+        for one in chain(chosen, by_chance):
             with tempfile.TemporaryDirectory(prefix="malformed-") as folder:
                 verdict = verdict_on(one_format, one, Path(folder))
             tally.add(one, verdict.outcome, verdict.problem)

@@ -49,13 +49,17 @@ SOLUTIONS_LIST = Document("solutions, one list", "given.json", SOLUTIONS.rows, _
 
 def _prmbench_solutions(path: Path) -> View:
     return [
-        {
-            ("idx",): one.id.partition("_")[2],
-            ("modified_question",): one.problem,
-            ("modified_process",): list(one.steps),
-        }
+        {("id",): one.id, ("modified_question",): one.problem, ("modified_process",): list(one.steps)}
         for one in read_solutions(str(path))
     ]
+
+
+def _with_its_class(view: View) -> View:
+    """The id of a solution begins with the class of its row."""
+    return [row | {("id",): f"{row['classification',]}_{row['idx',]}", **_NOT_READ} for row in view]
+
+
+_NOT_READ: dict[Keys, Any] = {("idx",): MISSING, ("classification",): MISSING}
 
 
 PRMBENCH_SOLUTIONS = Document(
@@ -64,10 +68,12 @@ PRMBENCH_SOLUTIONS = Document(
     (PRM_ROW, PRM_ROW | {"idx": "a-1"}),
     {
         ("idx",): Field(_is_str),
+        ("classification",): Field(_is_str),
         ("modified_question",): Field(_is_str),
         ("modified_process",): Field(_are_steps),
     },
     _prmbench_solutions,
+    together=_with_its_class,
 )
 
 

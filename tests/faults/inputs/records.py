@@ -29,6 +29,7 @@ from tests.faults.inputs.documents import (
     or_nothing,
     value_at,
 )
+from tests.faults.inputs.nested import COVERED, Check, fixed, free, items, one, or_null, whole
 from tests.faults.inputs.settings import like, like_or_null
 
 _FILE = {"md5": "0" * 32, "sha256": "0" * 64, "size": 3}
@@ -61,24 +62,62 @@ def _model(path: Path, model: type[BaseModel], keys: list[Keys]) -> View:
     return [{one: value_at(content, one) for one in keys}]
 
 
-_RECORD_KEYS: list[Keys] = [
-    ("schema",),
-    ("stage",),
-    ("cmd",),
-    ("inputs", "a", "md5"),
-    ("inputs", "a", "size"),
-    ("outputs", "b", "files", "c", "sha256"),
-    ("params",),
-    ("git", "commit"),
-    ("times", "seconds"),
-    ("journals", "j", "after", "size"),
-    ("unlocked_packages", "a"),
-]
+def _is_md5(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}(\.dir)?", value) is not None
+
+
+def _is_str(value: Any) -> bool:
+    return isinstance(value, str)  # a lone surrogate is shown as an escape
+
+
+def _is_count(value: Any) -> bool:
+    return is_whole(value) and value >= 0
+
+
+def _in_seconds(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise ValueError(value)
+    return float(value)
+
+
+_TEXT, _COUNT, _MD5, _SHA256 = one(_is_str), one(_is_count), one(_is_md5), one(is_sha256)
+_TRUTH, _ANY = one(lambda value: isinstance(value, bool)), one(lambda _: True)
+_ENTRY = {"md5": _MD5, "sha256": _SHA256, "size": _COUNT}
+_PATHS = free(fixed(_ENTRY, {"files": free(fixed(_ENTRY))}))
+_STATE = or_null(fixed({"size": _COUNT, "sha256": _SHA256}))
+_USED = fixed({"entries": _COUNT, "sha256": _SHA256, "ranges": items(items(_COUNT))})
+_RECORD_FORM: dict[str, Check] = {
+    "inputs": _PATHS,
+    "rooms": _PATHS,
+    "code": _PATHS,
+    "params": free(_ANY),
+    "outputs": _PATHS,
+    "git": fixed({"commit": or_null(_TEXT), "dirty": or_null(_TRUTH), "changed": or_null(items(_TEXT))}),
+    "times": fixed({"start": _TEXT, "end": _TEXT, "seconds": _in_seconds, "peak_rss_bytes": _COUNT}),
+    "environment": free(_ANY),
+    "journals": free(fixed({"before": _STATE, "after": _STATE}, {"used": _USED})),
+    "unlisted_modules": free(_SHA256),
+    "unlocked_packages": free(items(or_null(_TEXT))),
+    "processes": free(_COUNT),
+}
+_LATER = ("journals", "unlisted_modules", "unlocked_packages", "processes")
+"""Keys that records of earlier schemas do not have."""
+_RECORD_KEYS: list[Keys] = [("schema",), ("stage",), ("cmd",), *((key,) for key in _RECORD_FORM)]
 _RECORD_FIELDS: dict[Keys, Field] = {
-    **{keys: like(value_at(_RECORD, keys)) for keys in _RECORD_KEYS},
-    ("schema",): Field(lambda value: value is MISSING or value in (1, 2, 3)),
-    ("git", "commit"): like_or_null(""),
-    ("unlocked_packages", "a"): Field(lambda value: value is MISSING or isinstance(value, list)),
+    ("schema",): Field(lambda value: value is MISSING or (is_whole(value) and value in (1, 2, 3))),
+    ("stage",): Field(_is_str),
+    ("cmd",): Field(_is_str),
+    **{(key,): whole(check, may_be_missing=key in _LATER) for key, check in _RECORD_FORM.items()},
+    ("inputs", "a", "md5"): COVERED,
+    ("inputs", "a", "size"): COVERED,
+    ("outputs", "b", "files", "c", "sha256"): COVERED,
+    ("git", "commit"): COVERED,
+    ("git", "dirty"): COVERED,
+    ("git", "changed"): COVERED,
+    ("times", "seconds"): COVERED,
+    ("journals", "j", "after", "size"): COVERED,
+    ("unlocked_packages", "a"): COVERED,
+    ("processes", "worker"): COVERED,
 }
 RECORD = Document(
     "record of a stage",
@@ -146,10 +185,6 @@ def _listing(path: Path) -> View:
     return [{("md5",): md5, ("relpath",): name} for name, md5 in read_listing(path).items()]
 
 
-def _is_md5(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value) is not None
-
-
 def _is_path(value: Any) -> bool:
     return is_some_text(value) and ".." not in value.split("/") and value[0] != "/" and "\0" not in value
 
@@ -158,7 +193,7 @@ LISTING = Document(
     "listing of a folder",
     "files/md5/00/0.dir",
     ({"md5": "0" * 32, "relpath": "a"}, {"md5": "1" * 32, "relpath": "b/c"}),
-    {("md5",): Field(_is_md5), ("relpath",): Field(_is_path)},
+    {("md5",): Field(lambda value: _is_md5(value) and len(value) == 32), ("relpath",): Field(_is_path)},
     _listing,
     "list",
     may_be_empty=True,
@@ -214,14 +249,8 @@ _PUBLISHED = {
     "commit": "0" * 40,
     "key": None,
 }
-_PUBLISHED_KEYS: list[Keys] = [
-    ("schema",),
-    ("dvc_lock",),
-    ("outs", "a", "md5"),
-    ("outs", "a", "size"),
-    ("records",),
-    ("commit",),
-]
+_PUBLISHED_KEYS: list[Keys] = [("schema",), ("dvc_lock",), ("outs",), ("records",), ("commit",)]
+_OUTS = free(fixed({"md5": _MD5, "size": or_null(_COUNT), "stage": _TEXT}, {"sha256": _SHA256}))
 RUN_MANIFEST = Document(
     "manifest of a run",
     f"manifests/{'0' * 64}.json",
@@ -229,8 +258,9 @@ RUN_MANIFEST = Document(
     {
         ("schema",): Field(lambda value: is_whole(value) and 1 <= value <= 4),
         ("dvc_lock",): Field(is_sha256),
-        ("outs", "a", "md5"): Field(lambda value: isinstance(value, str)),
-        ("outs", "a", "size"): Field(lambda value: value is None or is_whole(value)),
+        ("outs",): whole(_OUTS),
+        ("outs", "a", "md5"): COVERED,
+        ("outs", "a", "size"): COVERED,
         ("records",): Field(lambda value: value is MISSING or isinstance(value, dict)),
         ("commit",): Field(or_nothing(lambda value: isinstance(value, str))),
     },

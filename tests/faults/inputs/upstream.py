@@ -9,7 +9,8 @@ from typing import Any
 from pathfinder.core.io import DataError
 from pathfinder.core.records import QUARANTINE
 from pathfinder.data.conversion import Counts, _check, convert_batch, open_source
-from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text
+from tests.faults.inputs.documents import MISSING, Document, Field, Keys, View, is_some_text, is_whole
+from tests.faults.inputs.nested import COVERED, whole
 
 _ROWS = 2
 
@@ -73,19 +74,10 @@ def _read(path: Path, source: str) -> list[tuple[Any, ...]]:
 
 
 def _prm800k(path: Path) -> View:
-    view: View = []
-    for problem, trunk, records, rater in _read(path, "prm800k"):
-        first = {(step, completion): (text, rating) for step, completion, text, rating in records}
-        view.append(
-            {
-                ("question", "problem"): problem,
-                ("label", "steps", 0, "completions", 0, "text"): trunk[0] if trunk else first[0, 0][0],
-                ("label", "steps", 0, "completions", 1, "text"): first[0, 1][0],
-                ("label", "steps", 0, "completions", 1, "rating"): first[0, 1][1],
-                ("labeler",): rater,
-            }
-        )
-    return view
+    return [
+        {("question", "problem"): problem, ("label",): (trunk, records), ("labeler",): rater}
+        for problem, trunk, records, rater in _read(path, "prm800k")
+    ]
 
 
 def is_rating(value: Any) -> bool:
@@ -93,23 +85,67 @@ def is_rating(value: Any) -> bool:
     return value is MISSING or value is None or (value in (-1, 0, 1) and not isinstance(value, bool | str))
 
 
+def _label(value: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The chosen steps, and the records as (step, completion, text, rating); ``ValueError`` if one must be refused.
+
+    Steps after one without a choice have no known prefix, and no records.
+    """
+    trunk: list[str] = []
+    records: list[tuple[Any, ...]] = []
+    is_known = True
+    for position, step in enumerate(_part(value, "steps", list)):
+        completions = _part(step, "completions", list | None) or []
+        if not is_known:
+            continue
+        for number, one in enumerate(completions):
+            if not is_some_text(_part(one, "text")) or not is_rating(_part(one, "rating")):
+                raise ValueError(one)
+            records.append((position, number, one["text"], None if one.get("rating") is None else int(one["rating"])))
+        chosen = _part(step, "chosen_completion")
+        if not (chosen is None or is_whole(chosen)):
+            raise ValueError(chosen)
+        is_listed = chosen is not None and 0 <= chosen < len(completions)
+        followed = completions[chosen] if is_listed else _part(step, "human_completion")
+        is_known = isinstance(followed, dict) and is_some_text(followed.get("text"))
+        trunk += [followed["text"]] if is_known else []
+    return (trunk, records) if records else ([], [])
+
+
+def _part(value: Any, key: str, kind: Any = object) -> Any:
+    if not isinstance(value, dict) or not isinstance(value.get(key), kind):
+        raise ValueError(value)
+    return value.get(key)
+
+
+def _with_records(view: View) -> View:
+    """A line without records has no row in a table but its own."""
+    return [row if row["label",][1] else {("label",): row["label",]} for row in view]
+
+
+_STEPS = ("label", "steps")
 PRM800K = Document(
     "PRM800K",
     "prm800k/phase1_train.jsonl",
     tuple(map(_line, range(_ROWS))),
     {
         ("question", "problem"): Field(is_some_text),
-        ("label", "steps", 0, "completions", 0, "text"): Field(is_some_text),
-        ("label", "steps", 0, "completions", 1, "text"): Field(is_some_text),
-        ("label", "steps", 0, "completions", 1, "rating"): Field(
-            is_rating, lambda value: None if value in (MISSING, None) else int(value)
-        ),
+        ("label",): whole(_label),
+        _STEPS: COVERED,
+        (*_STEPS, 0, "completions"): COVERED,
+        (*_STEPS, 0, "completions", 0, "text"): COVERED,
+        (*_STEPS, 0, "completions", 1, "text"): COVERED,
+        (*_STEPS, 0, "completions", 1, "rating"): COVERED,
+        (*_STEPS, 0, "human_completion"): COVERED,
+        (*_STEPS, 0, "chosen_completion"): COVERED,
+        (*_STEPS, 1, "completions", 0, "rating"): COVERED,
+        (*_STEPS, 1, "chosen_completion"): COVERED,
         ("labeler",): Field(
             lambda _: True,
             lambda value: None if value in (MISSING, None) else str(value).encode("utf-8", "backslashreplace").decode(),
         ),
     },
     _prm800k,
+    together=_with_records,
 )
 
 
