@@ -38,6 +38,8 @@ class PRM:
     ) -> Self:
         """Load a model folder or a repository of the Hub.
 
+        A line on standard error warns of a folder that nothing marks as a PathFinder-PRM.
+
         Args:
             model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, or ``owner/name``.
             revision: a commit, branch or tag of the repository; the authors' checkpoint has a pinned default.
@@ -58,7 +60,9 @@ class PRM:
             raise DataError(f"unknown mode {mode!r}; expected one of {', '.join(Mode)}")
         where = None if device == "auto" else _usable(device)
         found = named(model, revision, dtype)
-        return cls(Scorer(found.folder, preset, found.dtype, mode=Mode(mode), where=where))
+        scorer = Scorer(found.folder, preset, found.dtype, mode=Mode(mode), where=where)
+        found.warn()
+        return cls(scorer)
 
     def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution:
         """Score every step of one solution. Raises ``DataError`` if there is no step."""

@@ -15,6 +15,7 @@ from pathfinder import PRM, DataError, ScoredStep, Solution
 from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
+from pathfinder.core.io import write_json
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.sources.named_models import PUBLISHED, model_folder
 from tests.baselines.model_folders import FOLDERS
@@ -84,7 +85,7 @@ def test_an_unknown_option_is_an_error_of_input(folder: Path, option: str, words
 
 
 def test_the_published_checkpoint_is_fetched_once_from_the_hub(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published, hub = PUBLISHED["pathfinder-prm-7b"], HubServer()
     name, commit = published.name, published.revision
@@ -93,6 +94,8 @@ def test_the_published_checkpoint_is_fetched_once_from_the_hub(
     with hub_server(hub):
         hub.lead_here(monkeypatch, tmp_path / "home")
         first = PRM.load(name).score(PROBLEM, STEPS)
+        PRM.load(model_folder(name))
+        assert "warning" not in capsys.readouterr().err
         asked = len(hub.requests)
         assert PRM.load(name).score(PROBLEM, STEPS) == first == PRM.load(folder).score(PROBLEM, STEPS)
         assert PRM.load("pathfinder-prm-7b").score(PROBLEM, STEPS) == first
@@ -104,6 +107,23 @@ def test_the_published_checkpoint_is_fetched_once_from_the_hub(
     (tmp_path / "in.txt").write_text("1+1?\n\nIt is two.")
     done = CliRunner().invoke(app, ["score", "in.txt", "--model", name, "--as", "processbench"])
     assert json.loads(done.stdout)["id"] == "1"
+
+
+def test_a_folder_that_nothing_marks_as_a_prm_is_scored_with_a_warning(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A base model whose tokenizer has the label tokens gives scores like a PRM's."""
+    told = rf"warning: {re.escape(str(folder))} has no pathfinder\.json, .* may mean nothing\n"
+    PRM.load(folder)
+    assert re.fullmatch(told, capsys.readouterr().err)
+    (tmp_path / "in.txt").write_text("1+1?\n\nIt is two.")
+    command = ["score", str(tmp_path / "in.txt"), "--model", str(folder)]
+    assert re.fullmatch(told, CliRunner().invoke(app, command).stderr)
+    assert CliRunner().invoke(app, [*command, "--system", "pathfinder-prm-7b"]).stderr == ""
+    shutil.copytree(folder, tmp_path / "ours")
+    write_json(tmp_path / "ours" / MODEL_FILE, {"variant": "full"})
+    PRM.load(tmp_path / "ours")
+    assert capsys.readouterr().err == ""
 
 
 def test_the_published_prms_are_those_of_the_profile() -> None:

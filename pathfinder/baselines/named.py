@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,11 +11,14 @@ from typing import Any
 
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import system as system_named
+from pathfinder.core.hub import read_hub_model
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
+from pathfinder.core.text import printable
 from pathfinder.models.cards import confined
-from pathfinder.models.folders import stored_dtype
+from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import resolve, stored_dtype
 from pathfinder.prm.checkpoints import CHECKPOINTS
 from pathfinder.prm.opening import DEFAULTS
 from pathfinder.sources.named_models import model_folder, published_name
@@ -42,6 +46,19 @@ class Named:
             raise DataError(f"--url: {self.system} is scored in this process; leave the option out")
         server: dict[str, Any] = {"engine": "vllm", "base_url": url} if url else {}
         return DEFAULTS.model_copy(update={"dtype": self.dtype} | server)
+
+    def warn(self) -> None:
+        """Print a line on standard error if nothing says that the folder holds a PRM."""
+        pointer = read_hub_model(self.folder)
+        is_known = self.system or self.titles or (pointer and published_name(pointer.repo) in CHECKPOINTS)
+        if not is_known and not (resolve(self.folder) / MODEL_FILE).exists():
+            print(
+                printable(
+                    f"warning: {self.folder} has no {MODEL_FILE}, which training writes; unless it is a copy of the "
+                    "authors' checkpoint (--system pathfinder-prm-7b), its scores may mean nothing"
+                ),
+                file=sys.stderr,
+            )
 
 
 def named(name: str | Path, revision: str | None = None, dtype: str = "auto", system: str | None = None) -> Named:
@@ -79,4 +96,5 @@ def open_named(
     """
     found = named(name, revision, dtype, system)
     with confined(0 if url else 1), open_prm(found.folder, found.settings(url), found.system, mode, preset) as prm:
+        found.warn()
         yield prm

@@ -153,6 +153,7 @@ def bench(
         server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)
         found = named(model, revision, dtype, system)
+        found.warn()
         rows = evaluate.bench_prm(found, names, selection, search, server)
     show([asdict(row) for row in rows], as_json, printed(rows))
 
