@@ -71,8 +71,15 @@ class Progress:
         self._printed_at = time.monotonic()
         elapsed = self._printed_at - self._start
         rate = (self.done - self._resumed) / elapsed if elapsed > 0 else 0.0
-        left = f"{(self.total - self.done) / rate:.0f} s left" if rate > 0 else "time left unknown"
+        left = f"{duration((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
         share = 100 * self.done / self.total if self.total else 100.0
         note = f" {self._note}" if self._note else ""
         text = f"{self.label}: {self.done}/{self.total} {self.unit} ({share:.0f} %), {rate:.1f}/s, {left}{note}"
         print(text, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """A rounded time in the unit that a reader expects: "90 s", "15 min" or "16.5 h"."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from pathfinder.core.io import DataError
+from pathfinder.core.progress import Progress
 from pathfinder.core.prompts import Label
 from pathfinder.core.records import STEP_LABELS
 from pathfinder.tree.passes import Encoded, Prompter, Query
@@ -101,15 +102,19 @@ def read_examples(
     reader = _Reader(prompter, budget, soft, positions, {} if too_long is None else too_long)
     examples: list[Example] = []
     problems: list[str] = []
-    for row in frame.iter_rows(named=True):
-        branches = row["branches"]
-        if not branches:
-            raise DataError(f"tree {row['tree_id']}: no labelled step, nothing to learn from; re-run the build stage")
-        parts = -(-len(branches) // records_per_tree) if records_per_tree else 1
-        for part in range(parts):
-            chosen = branches[part * len(branches) // parts : (part + 1) * len(branches) // parts]
-            examples += reader.read(row, chosen)
-        problems += [row["problem_id"]] * (len(examples) - len(problems))
+    with Progress("tokenise", int(frame["branches"].list.len().sum()), "records") as progress:
+        for row in frame.iter_rows(named=True):
+            branches = row["branches"]
+            if not branches:
+                raise DataError(
+                    f"tree {row['tree_id']}: no labelled step, nothing to learn from; re-run the build stage"
+                )
+            parts = -(-len(branches) // records_per_tree) if records_per_tree else 1
+            for part in range(parts):
+                chosen = branches[part * len(branches) // parts : (part + 1) * len(branches) // parts]
+                examples += reader.read(row, chosen)
+            problems += [row["problem_id"]] * (len(examples) - len(problems))
+            progress.advance(len(branches))
     if weighting == "problem":
         labels: Counter[str] = Counter()
         for problem, example in zip(problems, examples, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pathfinder.core.progress import Progress
+from pathfinder.core.progress import Progress, duration
 
 
 @pytest.fixture
@@ -51,3 +51,10 @@ def test_preparation_does_not_count_towards_the_rate(clock: list[float], capsys:
         clock[0] += 10.0
         bar.advance(10)
     assert "10/20 calls (50 %), 1.0/s, 10 s left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.4, "0 s"), (119, "119 s"), (120, "2 min"), (5400, "90 min"), (59_400, "16.5 h")]
+)
+def test_long_times_are_in_minutes_and_hours(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

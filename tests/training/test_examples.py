@@ -42,6 +42,13 @@ def test_trees_are_cut_into_even_parts() -> None:
     assert sum(len(e.tree) for e in cut) > sum(len(e.tree) for e in whole)
 
 
+def test_reading_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """400,000 records take minutes."""
+    monkeypatch.setattr("pathfinder.core.progress._QUIET_S", 0.0)
+    read_examples(frame(2), Prompter(plain_tokenizer(), VARIANTS["full"]), 10**6)
+    assert "tokenise: 9/9 records (100 %)" in capsys.readouterr().err
+
+
 def test_error_free_means_correct_in_math_and_consistency() -> None:
     labels: tuple[Label, ...] = ("error_free", "correctness")
     assert gold_labels(branch("r", 0, "s", 1, 1, 0), labels) == (True, False)
