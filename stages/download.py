@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pathfinder.core.hub import HUB_FILE, read_hub_model
-from pathfinder.core.io import atomic_folder, digest_of, remove, write_json
+from pathfinder.core.io import DataError, atomic_folder, digest_of, remove, write_json
 from pathfinder.core.params import PARAMS_FILE, Download, Params, Source, load_params
 from pathfinder.provenance.stage import stage
 from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
@@ -58,9 +58,17 @@ def main(
 
 
 def _wanted(params: Params) -> Download:
-    """The settings without the models of published PRMs that ``baselines`` does not list."""
+    """The settings without the models of published PRMs that ``baselines`` does not list.
+
+    Raises ``DataError`` if a listed one has no source, before anything is fetched.
+    """
     used = {*_MODELS, *params.baselines}
     parts = {source.name: source.name.split("/") for source in params.download.sources}
+    if missing := [name for name in params.baselines if f"models/{name}" not in parts]:
+        raise DataError(
+            f"{PARAMS_FILE}: download.sources has no models/{missing[0]}, which `baselines` lists; copy its entry from "
+            "infra/profiles/evaluate-published.yaml, or see docs/how-to/add-a-prm.md"
+        )
     kept = [s for s in params.download.sources if parts[s.name][0] != "models" or parts[s.name][1] in used]
     return params.download.model_copy(update={"sources": kept})
 

@@ -91,3 +91,11 @@ def test_the_real_files_are_fetched_from_the_mirror(
     manifest = read_json(RAW / "manifest.json")
     assert {name: entry["sha256"] for name, entry in manifest["prm800k"]["files"].items()} == known
     assert list(manifest["mistral"]["files"]) == ["math_shepherd_samples.jsonl"]
+
+
+def test_a_listed_baseline_without_a_source_is_refused_before_any_transfer(project: Path) -> None:
+    catalogue(project, "http://127.0.0.1:9")
+    params = project / "params.yaml"
+    params.write_text(params.read_text().replace("baselines: []", "baselines: [qwen-prm]"))
+    with pytest.raises(DataError, match=r"download\.sources has no models/qwen-prm, which `baselines` lists"):
+        main()
