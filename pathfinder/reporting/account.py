@@ -35,7 +35,11 @@ def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     verdict = f"{failed} gates failed." if failed else f"All {len(outcome['gates'])} gates passed."
     return [
         Text(Sourced(f"{verdict} Details: reports/{folder}/index.html.", origin), is_notice=bool(failed)),
-        Table(f"Gates of {folder} by suite.", ("suite", "file", "gates", "passed"), rows),
+        Table(
+            f"Gates of {folder} by suite. A gate is a rule about a file. If one is broken, the pipeline stops.",
+            ("suite", "file", "gates", "passed"),
+            rows,
+        ),
     ]
 
 
@@ -51,7 +55,8 @@ def overlap(build: Metrics | None) -> list[Block]:
         removal = said("No overlap was removed (build.remove_overlap).", [])
     lead = (
         "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
-        "counts once: as the same if it is equal after normalisation, otherwise as near by word 3-shingles. "
+        "counts once: as the same if it is equal after normalisation, otherwise as near "
+        "if it shares enough runs of three words (build.near_duplicate_jaccard). "
     )
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
     found = build["overlap"]
@@ -64,7 +69,7 @@ def overlap(build: Metrics | None) -> list[Block]:
     caption = "Overlap by benchmark and class over all sources, before any removal."
     table = Table(caption, ("benchmark", *columns), whole)
     parts = parts if len({source for _, source, *_ in parts}) > 1 else []
-    by_source = "Overlap by source."
+    by_source = "Overlap by source"
     return [
         Text(Sourced(lead + removal, removal.origin)),
         table,
@@ -113,8 +118,11 @@ def training(results: Results) -> list[Block]:
         for run, metrics in results.train.items()
         for label, found in metrics.get("test_labels", {}).items()
     ]
-    label_headers = ("run", "label", "n", "accuracy", "majority accuracy", "area under ROC")
-    label_caption = "Labels of held-out problems, predicted at the positions of the loss."
+    label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
+    label_caption = (
+        "Labels of held-out problems, predicted at the positions of the loss. Majority accuracy is that of always "
+        "predicting the more frequent value."
+    )
     return [
         _losses("Training loss of each system's first run.", series),
         *_learning(results),

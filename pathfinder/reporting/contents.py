@@ -112,7 +112,10 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
         f"'{tables}#/results/0/processbench' shows a figure with the stages that wrote the files."
     )
     table = Table(
-        "Files behind the figures, as they were.", ("number", "file", "bytes", "sha256"), rows, is_anchored=True
+        "Files behind the figures, when the report was made.",
+        ("number", "file", "bytes", "sha256"),
+        rows,
+        is_anchored=True,
     )
     source = Text(
         f"Profile {profile}, {len(rows)} files, sha256 of their list {digest_of([row[1:] for row in known])[:16]}. "

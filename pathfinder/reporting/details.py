@@ -9,7 +9,7 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting import cells
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, label
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, label, name_of
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Results
 
@@ -49,19 +49,19 @@ def processbench(results: Results) -> list[Block]:
         for name, row in generators.items()
     ]
     caption = "F1 in percent on each generator's solutions, under the rule of the main results."
-    blocks += cells.folded("By generator", caption, ("generator", "n", *map(label, systems)), rows)
+    blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
     if any(metrics.get("thresholds") for metrics in found.values()):
         blocks.append(_thresholds(results))
     return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
 def _thresholds(results: Results) -> Fold:
-    first = {members[0].name for members in results.systems}
+    first = {members[0].name: name_of(members[0]) for members in results.systems}
     rows, series = [], {}
     for run, metrics in results.benchmarks[PROCESSBENCH].items():
         found = metrics.get("thresholds") or {}
         if found and run in first:
-            series[run] = [(x, y) for x, y in found["curve"]]
+            series[first[run]] = [(x, y) for x, y in found["curve"]]
         for key, title in TEXTS["thresholds"].items():
             if (chosen := found.get(key)) is not None:
                 values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
@@ -74,7 +74,7 @@ def _thresholds(results: Results) -> Fold:
         [y for line in series.values() for _, y in line],
     )
     chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
-    figure = Figure(chart, words, f"{PROCESSBENCH.title} by threshold of the reward.")
+    figure = Figure(chart, words, f"{PROCESSBENCH.title} of each system's first run by threshold.")
     return Fold("Other thresholds", [figure, Table(caption, headers, rows)])
 
 

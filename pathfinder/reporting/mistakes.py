@@ -47,7 +47,11 @@ def worst_mistakes(
             entries += [replace(card, is_open=number == place == 0) for place, card in enumerate(cards)]
     if not entries:
         return [Text("There are no mistakes.")]
-    lead = f"Up to {_EACH} mistakes of each kind per system, the most confident first."
+    lead = (
+        f"Up to {_EACH} mistakes of each kind per system on ProcessBench, the most confident first: an incorrect step "
+        "with the highest reward, or a correct step with the lowest. A red edge marks a step with a label or a reward "
+        "below one half."
+    )
     return [Text(lead), Browser(entries)]
 
 
@@ -66,7 +70,7 @@ def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row, origin: Ori
         notes.setdefault(place, []).append(note)
     steps = typed([_cut(text) for text in item.steps], row["steps"])
     return Fold(
-        f"{kind}: {item.id} (first incorrect step: {truth}; flagged by {system}: {flagged})",
+        f"{kind}: {item.id} (first incorrect step: {truth}; flagged: {flagged}; system: {system})",
         [picture_of(_cut(item.problem), steps, notes, origin)],
         {"kind": kind, "subset": item.subset, "system": system},
     )

@@ -141,16 +141,19 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         Figure(
             line_chart(ranking | {"chance": _DIAGONAL}, *roc_axes, guide="chance"),
             said("; ".join(f"{row[0]}: area {row[3]}" for row in rows) + ".", all_files),
-            f"ROC curve of the reward on the steps of {benchmark}.",
+            f"ROC curve of the reward on the steps of {benchmark}: one point per threshold.",
         ),
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, spans={}, guide="calibrated"),
             said(f"Share of correct steps by mean reward. {'; '.join(gaps)}.", all_files),
-            f"Calibration of the reward on the steps of {benchmark} (bins of {FEWEST} steps or more).",
+            f"Calibration of the reward on the steps of {benchmark}: one point per tenth of the range with {FEWEST} "
+            "steps or more.",
         ),
         Table(
-            f"Quality of the reward on the steps of {benchmark}. An area of 1 is perfect and one of 0.5 is chance; a "
-            "calibration error or a Brier score of 0 is perfect.",
+            f"Quality of the reward on the steps of {benchmark}. The figures are of each system's first run. An area "
+            "of 1 is perfect and one of 0.5 is chance. The calibration error is the mean gap between reward and correct "
+            "share over ten bins, and the Brier score is the mean squared gap between reward and label: 0 is perfect "
+            "for both.",
             headers,
             rows,
         ),

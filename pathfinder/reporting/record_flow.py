@@ -170,7 +170,7 @@ def _split(build: Metrics) -> Table:
         sources = _named(found["sources"])
         rows.append((side, *counts, said(_named_counts(sources), sources.values())))
     headers = ("side", "trees", "problems", "records", "samples", "records by source")
-    return Table("Split by problem. No problem is on both sides, and neither are near duplicates.", headers, rows)
+    return Table("Split by problem. A problem and its near duplicates are on one side.", headers, rows)
 
 
 def _named_counts(bands: Mapping[str, int]) -> str:

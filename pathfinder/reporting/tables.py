@@ -100,7 +100,7 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
     tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
     tables += [_scale(results, is_comparable)]
     tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL, is_comparable))
-    return list(tables) if is_comparable else [Fold(table.caption, [table]) for table in tables]
+    return list(tables) if is_comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
 
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:

@@ -37,10 +37,10 @@ def test_each_kind_of_mistake_is_named_with_both_steps() -> None:
     ]
     entries = _entries(items, rows)
     assert [entry.summary for entry in entries] == [
-        "Missed error: missed (first incorrect step: 2; flagged by PRM: none)",
-        "False alarm: alarm (first incorrect step: none; flagged by PRM: 1)",
-        "Flagged too early: early (first incorrect step: 3; flagged by PRM: 2)",
-        "Flagged too late: late (first incorrect step: 1; flagged by PRM: 3)",
+        "Missed error: missed (first incorrect step: 2; flagged: none; system: PRM)",
+        "False alarm: alarm (first incorrect step: none; flagged: 1; system: PRM)",
+        "Flagged too early: early (first incorrect step: 3; flagged: 2; system: PRM)",
+        "Flagged too late: late (first incorrect step: 1; flagged: 3; system: PRM)",
     ]
     assert [entry.is_open for entry in entries] == [True] * 4
     (picture,) = entries[1].blocks

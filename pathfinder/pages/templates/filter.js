@@ -7,7 +7,7 @@ for (const box of document.querySelectorAll('.browser')) {
   form.onsubmit = () => false;
   const show = () => {
     for (const entry of entries) entry.hidden = !tests.every(test => test(entry));
-    count.textContent = entries.filter(entry => !entry.hidden).length + ' of ' + entries.length;
+    count.textContent = entries.filter(entry => !entry.hidden).length + ' of ' + entries.length + ' shown';
   };
   const add = (name, control) => {
     const label = document.createElement('label');
