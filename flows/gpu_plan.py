@@ -20,6 +20,7 @@ from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_devic
 from pathfinder.models.footprint import Verdict, describe, verdict
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import Shape, planned_shape
+from pathfinder.sources.hub import cache_folder
 
 HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")
 OVERVIEW = ("profile", "machine", "fits", "hours", "judge's tokens", "main memory, GiB", "disk, GB")
@@ -190,13 +191,11 @@ class Plan:
 
     def rooms(self, root: Path) -> list[Room]:
         """The disks of ``root`` and of the Hub's cache, one if they are the same; empty for generated worlds."""
-        from huggingface_hub.constants import HF_HUB_CACHE
-
         if not is_estimated(self.params):
             return []
         found: dict[int, Room] = {}
         for purpose, size in self.disk().items():
-            folder = _existing(Path(HF_HUB_CACHE) if purpose == "Hub cache" else root)
+            folder = _existing(cache_folder() if purpose == "Hub cache" else root)
             disk = folder.stat().st_dev
             before = found.get(disk) or Room(folder, 0.0, float(shutil.disk_usage(folder).free))
             found[disk] = Room(before.folder, before.needed + size, before.free)

@@ -113,10 +113,15 @@ def _is_used(path: str, kind: str, source: str) -> bool:
     return name.suffix != WEIGHTS or not source.endswith("/tokenizer")
 
 
-def require_cache_space(listings: dict[str, Listing]) -> None:
-    """Refuse, before any transfer, models that do not fit on the disk of the Hub's cache; raises ``DataError``."""
+def cache_folder() -> Path:
+    """The folder of the Hub client's cache, which need not exist."""
     from huggingface_hub.constants import HF_HUB_CACHE
 
+    return Path(HF_HUB_CACHE)
+
+
+def require_cache_space(listings: dict[str, Listing]) -> None:
+    """Refuse, before any transfer, models that do not fit on the disk of the Hub's cache; raises ``DataError``."""
     missing = {
         name: sum(size for path, size in listing.sizes.items() if cached_file(listing.as_model(), path) is None)
         for name, listing in listings.items()
@@ -125,7 +130,7 @@ def require_cache_space(listings: dict[str, Listing]) -> None:
     needed = {name: size for name, size in missing.items() if size}
     parts = ", ".join(f"{name} {size / 2**30:.1f} GiB" for name, size in needed.items())
     remedy = "free some, or set HF_HOME to a folder on a larger disk"
-    require_space(Path(HF_HUB_CACHE), sum(needed.values()), f"download.sources ({parts})", remedy)
+    require_space(cache_folder(), sum(needed.values()), f"download.sources ({parts})", remedy)
 
 
 def fetch_model(source: Source, listing: Listing, settings: Download) -> HubModel:
