@@ -51,6 +51,9 @@ def check(
     from pathfinder.lineage import check
 
     if all_commits:
+        if path or strict or key or remote or full:
+            message = "takes no path and no option but --json: it reads locks and records, no outs, keys or remotes"
+            raise typer.BadParameter(message, param_hint="--all-commits")
         verbs.check_commits(as_json)
         return
     try:

@@ -25,7 +25,7 @@ from pathfinder.lineage.findings import Finding, Level, merged
 from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import Published
+from pathfinder.lineage.published import Published, without_store
 from pathfinder.lineage.remote.far import FarRemotes, Remote
 from pathfinder.lineage.stores import Store, stores
 from pathfinder.lineage.verbs.show import counted
@@ -167,6 +167,7 @@ class _Checker:
         for objects in self.objects:
             yield from self._objects(objects)
         yield from evidence
+        yield from without_store(self.root, self.stores)
         yield from self.far.findings(self.chosen, self.records)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
@@ -179,11 +180,18 @@ class _Checker:
         yield from tampered_journals(stage, records, self.root)
         if record is not None and record.made(stage):
             yield from around(record, stage)
+            yield from self._commit(record, stage)
             yield from self._signed(stage, record)
         elif record is None and stage.cmd:
             # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
             level: Level = "error" if self.strict and not claims.made_once else "note"
             yield Finding(RECORDS.as_posix(), "no record of the run in dvc.lock", level, (stage.name,))
+
+    def _commit(self, record: Record, stage: Locked) -> Iterator[Finding]:
+        commit = record.content["git"]["commit"]
+        if commit is not None and not self.workspace.has_commit(commit):
+            message = f"no branch or tag has commit {commit[:12]} of the run; fetch it, or run the pipeline again"
+            yield Finding(RECORDS.as_posix(), message, "note", (stage.name,))
 
     def _signed(self, stage: Locked, record: Record) -> Iterator[Finding]:
         self.attested[stage.name] = []

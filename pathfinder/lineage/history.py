@@ -139,7 +139,8 @@ def read_lock(root: Path) -> dict[str, Locked]:
     """
     if not (root / MAIN_LOCK).exists():
         raise DataError(
-            f"{root / MAIN_LOCK}: no such file, so no stage has run here; run the pipeline with `dvc repro`"
+            f"{root / MAIN_LOCK}: no such file; change to the project's folder or, if no stage has run, run the "
+            "pipeline with `pathfinder run`"
         )
     stages: dict[str, Locked] = {}
     for lock in LOCK_FILES:

@@ -14,17 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
-from pathfinder.core.io import DataError, parse_json, read_json, sha256_file, write_json
+from pathfinder.core.io import DataError, read_json, sha256_file, write_json
 from pathfinder.lineage.evidence import signers_of, statement_digest
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_record
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.stores import FOLDER
+from pathfinder.lineage.stores import FOLDER, Store
+from pathfinder.provenance.ledger import LEDGER, read_ledger
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
-from pathfinder.provenance.signing import Envelope, verify
+from pathfinder.provenance.signing import Envelope, key_id, verify
 
 SENT = Path(".pathfinder/sent.json")
 """The sha256 of the dvc.lock that this machine last published, by address."""
@@ -46,6 +47,14 @@ class SeenEntry(Form):
 
     number: Count
     entry: Sha256
+
+
+class _Sent(RootModel[dict[str, Sha256]]):
+    """The content of ``SENT``."""
+
+
+class _Seen(RootModel[dict[str, SeenEntry]]):
+    """The content of ``SEEN``."""
 
 
 class PublishedOut(Form):
@@ -146,6 +155,9 @@ class Published:
             message = "no entry of the log names it; the log was cut, or a run ended before it wrote its entry"
             yield Finding(self.objects.name(self._manifests[digest]), message)
         yield from self._rolled_back()
+        for path in sorted(self.folder.glob("keys/*.pem")):
+            if key_id(path.read_bytes()) != path.stem:
+                yield Finding(self.objects.name(path), "is not the public key in its name; delete it and publish again")
 
     def _manifest(self, digest: str, where: str) -> Generator[Finding, None, Manifest | None]:
         """The manifest that an entry names, if it is as its name says."""
@@ -225,32 +237,38 @@ class Published:
     def _rolled_back(self) -> Iterator[Finding]:
         """Whether the log still has what this machine published last and what it has seen."""
         where = f"{self.objects.name(self.folder)}/log"
-        published = {entry.manifest.dvc_lock for entry in self.entries}
-        for lock in self._remembered(SENT):
-            if lock not in published:
+        store = self.objects.store
+        sent, all_seen = remembered(self.root)
+        for lock in (lock for address, lock in sent.items() if names_store(address, store, self.root)):
+            manifests = [entry.manifest for entry in self.entries if entry.manifest.dvc_lock == lock]
+            if not manifests:
                 message = (
-                    f"does not hold the run that this machine published last (dvc.lock {_short(str(lock))}): it was cut"
+                    f"does not hold the run that this machine published last (dvc.lock {_short(lock)}): it was cut"
                 )
                 yield Finding(where, message, cause="cut")
-        for value in self._remembered(SEEN):
-            seen = SeenEntry.model_validate(value)
+            else:
+                yield from self._not_entered(manifests)
+        for seen in (seen for address, seen in all_seen.items() if names_store(address, store, self.root)):
             if self._digests.get(seen.number) != seen.entry:
                 message = (
                     f"entry {seen.number} is not the one that this machine has seen: the log was cut or written anew"
                 )
                 yield Finding(where, message, cause="cut")
 
-    def _remembered(self, file: Path) -> list[object]:
-        """The values of this remote in a file of values by address."""
-        if not (self.root / file).exists():
-            return []
-        content = dict(parse_json((self.root / file).read_bytes(), file.as_posix()))
-        return [
-            value
-            for address, value in content.items()
-            if str(address) == self.objects.store.address
-            or (self.root / str(address).removeprefix("file://")).resolve() == self.objects.folder.resolve()
-        ]
+    def _not_entered(self, manifests: list[Manifest]) -> Iterator[Finding]:
+        """Whether the ledger still names every record of one of the manifests, all of a run that was published here."""
+        try:
+            ledger = read_ledger(self.root) or []
+        except DataError:  # ``tampered_records`` names the broken link
+            return
+        entered = {(entry.stage, entry.record) for entry in ledger}
+        lost = min(([name for name in m.records.items() if name not in entered] for m in manifests), key=len)
+        if lost:
+            message = (
+                f"does not name record {lost[0][1][:12]} of {lost[0][0]}, which this machine published: the ledger was "
+                f"cut; restore .pathfinder/lineage from a copy or, to accept the loss, delete {SENT}"
+            )
+            yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 
     def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """Whether the newest manifest tells the truth about dvc.lock, and the store has its objects."""
@@ -270,11 +288,39 @@ class Published:
                 yield Finding(f"{self.objects.name(self.folder)}/log", message)
 
 
+def remembered(root: Path) -> tuple[dict[str, str], dict[str, SeenEntry]]:
+    """What this machine published last and the entries that it has seen, by address.
+
+    Raises ``DataError`` if one of the two files has another form.
+    """
+    sent = parsed(_Sent, _content(root, SENT), SENT.as_posix()).root
+    return sent, parsed(_Seen, _content(root, SEEN), SEEN.as_posix()).root
+
+
+def names_store(address: str, store: Store, root: Path) -> bool:
+    """Whether a remembered address is that of the store; folders are relative to the project."""
+    folder = (root / address.removeprefix("file://")).resolve()
+    return address == store.address or (store.folder is not None and folder == store.folder.resolve())
+
+
+def without_store(root: Path, stores: list[Store]) -> Iterator[Finding]:
+    """Notes on logs that this machine published or has seen, in remotes that DVC's configuration no longer names."""
+    sent, seen = remembered(root)
+    for address in sorted(sent.keys() | seen.keys()):
+        if not any(names_store(address, store, root) for store in stores):
+            message = f"does not name {address}, where this machine published or read a log, so that log was not read"
+            yield Finding(".dvc/config", f"{message}; add the remote again", "note")
+
+
 def remember_entry(root: Path, address: str, number: int, digest: str) -> None:
     """Remember the newest entry that this machine has seen, so that a log that was cut or written anew is found."""
     path = root / SEEN
     known = dict(read_json(path)) if path.exists() else {}
     write_json(path, {**known, address: {"number": number, "entry": digest}})
+
+
+def _content(root: Path, file: Path) -> bytes:
+    return (root / file).read_bytes() if (root / file).exists() else b"{}"
 
 
 def _broken(where: str, error: DataError) -> Finding:

@@ -20,6 +20,7 @@ class Workspace:
         self.digest = cache(self._digest)
         self.params = cache(self._params)
         self.is_tracked = cache(self._is_tracked)
+        self.has_commit = cache(self._has_commit)
 
     def links(self, path: str) -> list[str]:
         """The symbolic links at ``path``, above it (below the root) and inside it."""
@@ -53,3 +54,10 @@ class Workspace:
 
     def _is_tracked(self, path: str) -> bool:
         return bool(git("ls-files", "--", path, root=self.root))
+
+    def _has_commit(self, commit: str) -> bool:
+        """Whether a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
+        if git("rev-parse", "HEAD", root=self.root) is None:
+            return True
+        is_before = git("merge-base", "--is-ancestor", commit, "HEAD", root=self.root) is not None
+        return is_before or bool(git("for-each-ref", "--count=1", "--contains", commit, root=self.root))

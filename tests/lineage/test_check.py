@@ -57,8 +57,18 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     result = command(project, monkeypatch)
     assert result.exit_code == 2
     assert result.stderr.splitlines() == [
-        "error: could not check: dvc.lock: no such file, so no stage has run here; run the pipeline with `dvc repro`",
+        "error: could not check: dvc.lock: no such file; change to the project's folder or, if no stage has run, "
+        "run the pipeline with `pathfinder run`",
     ]
+
+
+@pytest.mark.parametrize("words", [["models/full"], ["--strict"], ["--key", "a.pem"], ["--remote"], ["--full"]])
+def test_a_check_of_all_commits_refuses_what_it_does_not_do(
+    project: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    result = command(project, monkeypatch, "--all-commits", *words)
+    assert result.exit_code == 2
+    assert "takes no path and no option but --json" in " ".join(result.stderr.split())
 
 
 def test_one_cause_is_one_finding_with_its_consumers(project: Path) -> None:
@@ -191,7 +201,10 @@ def test_records_from_before_the_ledger_are_accepted(project: Path) -> None:
     (record,) = read_records(project, "train@full")
     rewritten(project, "train@full", cmd=record.content["cmd"], git=record.content["git"] | {"commit": "0" * 40})
     assert check(None, project).errors == []
-    assert [finding.level for finding in check(None, project, strict=True).findings] == ["error"]
+    unsigned, lost = check(None, project, strict=True).findings
+    assert (unsigned.level, unsigned.message) == ("error", "the record is not signed by a trusted key")
+    assert (lost.level, lost.stages) == ("note", ("train@full",))
+    assert lost.message == "no branch or tag has commit 000000000000 of the run; fetch it, or run the pipeline again"
 
 
 def test_records_of_another_key_are_attested_when_it_is_named(

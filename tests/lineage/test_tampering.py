@@ -261,3 +261,31 @@ def test_a_clone_restored_from_the_remote_gives_no_alarm(tree: Path, tmp_path: P
     assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
     shutil.rmtree(tree / STORE / FOLDER)
     assert [finding.level for finding in check(None, clone, strict=True).findings] == ["error"]
+
+
+def test_a_remote_that_is_no_longer_configured_is_named(tree: Path) -> None:
+    """Someone who takes back a publication could hide the log that shows it."""
+    dvc(tree, "remote", "remove", "-q", STORE)
+    (note,) = check(None, tree).findings
+    assert (note.level, note.where) == ("note", ".dvc/config")
+    assert note.message.startswith(f"does not name {STORE}, where this machine published or read a log, so that log")
+
+
+def test_a_run_whose_commit_was_lost_is_named(tree: Path) -> None:
+    assert check(None, tree).findings == []
+    (branch,) = (tree / ".git/refs/heads").iterdir()
+    subprocess.run([*GIT, "checkout", "-q", "--orphan", "new"], cwd=tree, check=True)
+    subprocess.run([*GIT, "commit", "-qm", "one commit"], cwd=tree, check=True)
+    branch.unlink()
+    notes = check(None, tree).findings
+    assert {(note.level, note.message.partition(" commit ")[0]) for note in notes} == {("note", "no branch or tag has")}
+
+
+@pytest.mark.parametrize("text", ["[]", "[1]", "{", '{"a": 1}'])
+@pytest.mark.parametrize("name", ["sent", "seen"])
+def test_a_memory_of_another_form_is_refused_in_one_line(tree: Path, name: str, text: str) -> None:
+    (tree / f".pathfinder/{name}.json").write_text(text)
+    report, errors = audited(tree)
+    assert report is None
+    (line,) = errors
+    assert line.startswith(f"error: .pathfinder/{name}.json: ")

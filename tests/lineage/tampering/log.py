@@ -110,6 +110,14 @@ def signatures() -> Iterator[tuple[str, Tampering]]:
 
         yield f"{name} {kind} of the remote", remote
 
+    def another_key(project: Path) -> str:
+        one, *others = sorted((project / folder / "keys").glob("*.pem"))
+        assert others
+        one.write_bytes(others[0].read_bytes())
+        return f"{one.relative_to(project)}: is not the public key in its name"
+
+    yield "replace a public key in the remote", another_key
+
     def exchanged(project: Path) -> str:
         one, other = sorted((project / folder / "signatures").glob("*.dsse"))
         rewrite(one, other.read_text())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,23 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
         return "the chain is broken"
 
     yield "delete a record and its line in the ledger", delete_both
+
+    def cut_both(project: Path) -> str:
+        """The end of the chain has no successor that names it; what the machine published does."""
+        lines = (project / LEDGER).read_text().splitlines(keepends=True)
+        last = json.loads(lines[-1])
+        for path in (project / RECORDS / last["stage"]).glob(f"{last['record']}.*"):
+            path.unlink()
+        (project / LEDGER).write_text("".join(lines[:-1]))
+        return f"{LEDGER}: does not name record {last['record'][:12]} of {last['stage']}, which this machine published"
+
+    yield "cut the ledger and the record that its last line names", cut_both
+
+    def remove(project: Path) -> str:
+        shutil.rmtree(project / RECORDS)
+        return "which this machine published: the ledger was cut"
+
+    yield "remove the ledger and every record", remove
 
 
 def statements() -> Iterator[tuple[str, Tampering]]:
