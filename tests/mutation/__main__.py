@@ -1,7 +1,8 @@
 """Change the code of chosen modules in small ways, one at a time, and count the changes that their tests notice.
 
 Exits with status 1 if a mutant survives that accepted.toml does not name, or if an accepted one is killed or gone.
-A run that ends early resumes: mutants that a test has killed are not tried again.
+A run that ends early resumes: in the same tree, no mutant is tried twice. In a tree that has changed, those that a test
+has killed are not tried again while their function does not change.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ def main() -> None:
         parser.error(f"not in tests/mutation/chosen.py: {', '.join(sorted(unknown))}")
     modules = [module for module in CHOSEN if not given.modules or module in given.modules]
     if not given.show:
-        for module in modules:
+        for number, module in enumerate(modules, start=1):
             if given.fresh:
                 shutil.rmtree(folder_of(module), ignore_errors=True)
-            _try(module)
+            _try(module, number, len(modules))
     made = [folder for folder in map(folder_of, modules) if Mutants.read(folder)]
     sys.exit(report([read_verdicts(folder) for folder in made]))
 
 
-def _try(module: str) -> None:
+def _try(module: str, number: int, count: int) -> None:
     start = time.monotonic()
-    status = try_mutants(module, CHOSEN[module])
+    status = try_mutants(module, CHOSEN[module], f"[{number}/{count}] {module}")
     ended = f"{time.monotonic() - start:.0f} s"
     print(
         f"{module}: {ended}" if status == 0 else f"{module}: failed; see {folder_of(module)}/mutation.log",

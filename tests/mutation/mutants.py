@@ -1,7 +1,9 @@
-"""Write all mutants of a module into its file: ``python -m tests.mutation.mutants MODULE TYPES`` in a copy of the tree.
+"""Write all mutants of a module into its file, in a copy of the tree.
+
+``python -m tests.mutation.mutants MODULE TYPES TREE``
 
 mutmut makes the mutants. The environment variable ``MUTANT_UNDER_TEST`` chooses one; without it, the code does what it
-did. ``TYPES`` is a folder for mypy's cache.
+did. ``TYPES`` is a folder for mypy's cache, ``TREE`` the digest of the tree.
 """
 
 from __future__ import annotations
@@ -19,15 +21,15 @@ _MYPY += ["--disable-error-code", "unreachable", "--disable-error-code", "no-red
 
 
 def main() -> None:
-    """Mutate the module. Mutants that a test has killed keep their verdict while their function does not change."""
-    module, types = sys.argv[1:]
+    """Mutate the module. Mutants keep verdicts of an earlier run that still hold."""
+    module, types, tree = sys.argv[1:]
     file = Path(module)
     mutmut = importlib.import_module("mutmut.mutation.file_mutation")
     mutated = mutmut.mutate_file_contents(module, file.read_text(encoding="utf-8"))
     file.write_text(mutated.code, encoding="utf-8")
     spans = {name: (span.start, span.end) for name, span in mutated.line_span_by_function_name.items()}
-    new = Mutants(module, dict.fromkeys(mutated.mutant_names), dict(mutated.hash_by_function_name), spans)
-    new.keep_killed(Mutants.read())
+    new = Mutants(module, dict.fromkeys(mutated.mutant_names), dict(mutated.hash_by_function_name), spans, tree)
+    new.keep(Mutants.read())
     for line in _errors(module, types):
         new.verdicts[next(name for name, (start, end) in spans.items() if start <= line <= end)] = "refused"
     new.write()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.mutation import __main__ as command
+from tests.mutation import trial
 from tests.mutation.chosen import CHOSEN
 from tests.mutation.verdicts import FILE, Mutants, Survivor, Verdict, outdated, read_accepted, read_verdicts, table
 
@@ -88,11 +89,33 @@ def test_new_and_outdated_survivors_fail_the_command(
         assert said is None or said in capsys.readouterr().out
 
 
-def test_killed_mutants_of_functions_that_did_not_change_are_not_tried_again(folder: Path) -> None:
-    for hashes, killed in ((_HASHES, 1), (_HASHES | {"x_rule": "3"}, 0)):
-        mutants = Mutants(MODULE, dict.fromkeys(["x_rule__mutmut_1", "x_rule__mutmut_2"]), hashes, _SPANS)
-        mutants.keep_killed(Mutants.read(folder))
-        assert list(mutants.verdicts.values()) == [*["killed"] * killed, *[None] * (2 - killed)]
+def test_a_module_whose_mutants_were_all_tried_in_this_tree_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(trial, "ROOT", tmp_path)
+    monkeypatch.setattr(trial, "WORK", tmp_path / "work")
+    monkeypatch.setattr(trial, "LOCK", tmp_path / "no.lock")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("work\n")
+    (tmp_path / "pyproject.toml").touch()
+    work = trial.folder_of(MODULE)
+    work.mkdir(parents=True)
+    tree = trial._digest(trial._files())
+    for now, is_tried in ((tree, False), ("other", True)):
+        Mutants(MODULE, {"x_rule__mutmut_1": "survived"}, _HASHES, _SPANS, now).write(work)
+        assert bool(trial.try_mutants(MODULE, [], "one")) == is_tried  # without the lock file, uv fails
+
+
+def test_verdicts_are_kept_in_the_same_tree_and_kills_while_their_function_does_not_change(folder: Path) -> None:
+    other = _HASHES | {"x_rule": "3"}
+    for tree, hashes, kept in (
+        ("", _HASHES, ["killed", "survived"]),
+        ("other", _HASHES, ["killed", None]),
+        ("other", other, [None, None]),
+    ):
+        mutants = Mutants(MODULE, dict.fromkeys(["x_rule__mutmut_1", "x_rule__mutmut_2"]), hashes, _SPANS, tree)
+        mutants.keep(Mutants.read(folder))
+        assert list(mutants.verdicts.values()) == kept
 
 
 def test_an_unfinished_module_has_no_outdated_survivors(folder: Path) -> None:

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from pathfinder.core.io import write_text
+
 ACCEPTED = Path(__file__).with_name("accepted.toml")
 FILE = Path("mutants.json")
 Verdict = Literal["refused", "killed", "timed out", "survived"]
@@ -27,6 +29,13 @@ class Mutants:
     """The hash of the source of each function, by the name that its mutants begin with"""
     spans: dict[str, tuple[int, int]]
     """The first and the last line of each mutant, and of each function without a change, in the mutated file"""
+    tree: str = ""
+    """The digest of all files of the tree that the verdicts are about"""
+
+    @property
+    def decided(self) -> int:
+        """The number of mutants that have a verdict."""
+        return sum(verdict is not None for verdict in self.verdicts.values())
 
     @classmethod
     def read(cls, folder: Path = Path()) -> Mutants | None:
@@ -38,16 +47,22 @@ class Mutants:
 
     def write(self, folder: Path = Path()) -> None:
         """Write ``FILE``."""
-        (folder / FILE).write_text(json.dumps(asdict(self)), encoding="utf-8")
+        write_text(folder / FILE, json.dumps(asdict(self)))
 
-    def keep_killed(self, before: Mutants | None) -> None:
-        """Take over the verdict about killed mutants of functions that did not change."""
+    def keep(self, before: Mutants | None) -> None:
+        """Take over the verdicts of an earlier run.
+
+        In the same tree, these are all; otherwise those about killed mutants of functions that did not change.
+        """
         if before is None:
             return
         for name in self.verdicts:
             function = name.partition("__mutmut_")[0]
-            if before.verdicts.get(name) == "killed" and before.hashes[function] == self.hashes[function]:
-                self.verdicts[name] = "killed"
+            verdict = before.verdicts.get(name)
+            if before.hashes.get(function) == self.hashes[function] and (
+                verdict == "killed" or before.tree == self.tree
+            ):
+                self.verdicts[name] = verdict
 
 
 @dataclass(frozen=True, slots=True)
