@@ -59,4 +59,7 @@ def report(verdicts: list[Verdicts]) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command resumes")
