@@ -26,7 +26,7 @@ from pathfinder.core.records import as_trained
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.gates import Result, Suite
 from pathfinder.gates.outcome import failure, metrics_of, outcome_of, outcome_page
-from pathfinder.gates.suites import SCHEMAS, Tables, agreement, contents, file_of, shares, structure
+from pathfinder.gates.suites import SCHEMAS, Tables, agreement, contents, file_of, shares, structure, without_answers
 from pathfinder.gates.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
 from pathfinder.provenance.stage import stage
 
@@ -43,7 +43,8 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     report = Path("reports") / name.replace("validate", "validation")
     schemas = TRAIN_SCHEMAS if is_train else SCHEMAS
     others = ("trajectories", "steps", "clean") if is_train else ()
-    tables = {table: read_parquet(Path(file_of(table))) for table in (*schemas, *others)}
+    reduced = {"answers": without_answers}
+    tables = {table: read_parquet(Path(file_of(table)), reduce=reduced.get(table)) for table in (*schemas, *others)}
     for table, column in (("trajectories", "steps"), ("steps", "step")) if is_train else ():
         tables[table] = as_trained(tables[table], column, params.prepare.preset)
     checker = Checker()

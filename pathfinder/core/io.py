@@ -374,8 +374,13 @@ def write_parquet(path: Path, frame: pl.DataFrame) -> None:
         frame.write_parquet(temporary, compression="zstd", statistics=True)
 
 
-def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
-    """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly those of ``schema``."""
+def read_parquet(
+    path: Path, schema: dict[str, Any] | None = None, reduce: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
+) -> pl.DataFrame:
+    """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly those of ``schema``.
+
+    With ``reduce``, the file is read in parts, and memory holds only what ``reduce`` makes of them.
+    """
     if not path.exists():
         raise DataError(
             f"{path}: no such file; run the stage that writes it (`dvc repro` runs every stage that is needed)"
@@ -383,7 +388,7 @@ def read_parquet(path: Path, schema: dict[str, Any] | None = None) -> pl.DataFra
     import polars as pl
 
     try:
-        frame = pl.read_parquet(path)
+        frame = pl.scan_parquet(path).pipe(reduce).collect(engine="streaming") if reduce else pl.read_parquet(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise DataError(

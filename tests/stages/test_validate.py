@@ -6,8 +6,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, write_json, write_parquet
-from pathfinder.gates.suites import file_of
+from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
+from pathfinder.gates.suites import file_of, without_answers
 from stages.validate import main
 from tests.support.gate_tables import Tables, clean_tables, kept_records, set_values, train_tables
 
@@ -68,3 +68,21 @@ def test_the_stage_writes_the_same_bytes_twice_and_no_markup_from_the_data(
     assert metrics["success"] is True
     assert metrics["read"] == metrics["kept"] == len(clean_tables()["clean"])
     assert any(Path(".pathfinder/data_docs").rglob("index.html"))
+
+
+def test_the_texts_of_the_answers_are_not_kept_in_memory_and_missing_ones_are_found(
+    tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600,000 answers have 3.6 GiB."""
+    tables = clean_tables()
+    tables["answers"] = tables["answers"].with_columns(answer=pl.lit("x" * 10_000))
+    write_tables(tmp_path, root, tables)
+    monkeypatch.chdir(tmp_path)
+    read = read_parquet(Path(file_of("answers")), reduce=without_answers)
+    assert read.schema == tables["answers"].schema
+    assert read.estimated_size() < 300 * len(read)
+    main([])
+    tables["answers"] = set_values("answer", None, pl.col("outcome") == "parsed")(tables["answers"])
+    write_parquet(Path(file_of("answers")), tables["answers"])
+    with pytest.raises(DataError, match=r"answers\.parquet: \w+ToNotBeNull"):
+        main([])
