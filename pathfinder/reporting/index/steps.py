@@ -53,7 +53,7 @@ def answer_digests(answers: Path) -> pl.LazyFrame:
     """The digests of the judge's answers by record, in the order of the attempts; the texts are read in batches."""
     parts = [pl.DataFrame(schema={"id": pl.String(), "attempt": pl.Int64(), "digest": pl.String()})]
     with pyarrow.parquet.ParquetFile(answers) as file:
-        for batch in file.iter_batches(columns=["id", "attempt", "answer"]):
+        for batch in file.iter_batches(batch_size=4096, columns=["id", "attempt", "answer"]):
             texts = batch.column("answer").to_pylist()
             digests = [None if text is None else text_digest(text) for text in texts]
             rows = pl.DataFrame(pl.from_arrow(batch.drop_columns(["answer"])))
