@@ -30,6 +30,7 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 _UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp (?:< )?(?=\d)|\d (?=%|[sK]\b)")
+_DIGEST = re.compile(r"[0-9a-f]{40,}")
 _BREAKS = re.compile(r"(?<=[a-z]{6})(?=[A-Z])|(?<=consis)(?=tency)")
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")
 """The colours of the light and dark themes as CSS variables."""
@@ -208,6 +209,7 @@ def template(name: str) -> Template:
     )
     environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of, "side_by_side": _side_by_side}
     environment.globals |= {"shown": shown, "is_low": is_low, "unbroken": _unbroken, "breakable": _breakable}
+    environment.globals |= {"is_digest": _DIGEST.fullmatch}
     return environment.get_template(name)
 
 

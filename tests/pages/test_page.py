@@ -101,6 +101,11 @@ def test_headings_break_inside_long_words() -> None:
     assert ">OmniMath</th>" in page
 
 
+def test_only_digests_break_anywhere() -> None:
+    page = to_html(Page("t", [Table("C.", ["a", "sha256", "type"], [["a", "0f" * 32, "ExpectColumnValues"]])], []))
+    assert f'<td class="t hash">{"0f" * 32}</td><td class="t">ExpectColumnValues</td>' in page
+
+
 def test_a_long_list_of_sources_is_folded() -> None:
     for count in (3, 4):
         row = ["r", Sourced("1", Origin("mean", tuple(f"{n}.json#/a" for n in range(count))))]
