@@ -63,7 +63,7 @@ def check(
     except (PathfinderError, OSError) as error:
         print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
         raise typer.Exit(2) from error
-    show(report.as_json(), as_json, [*map(str, report.findings), report.summary()])
+    show(report.as_json(), as_json, report.lines())
     if report.errors:
         raise typer.Exit(1)
 

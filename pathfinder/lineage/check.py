@@ -21,7 +21,7 @@ from pathfinder.lineage.evidence import (
     unreproducible,
     witness,
 )
-from pathfinder.lineage.findings import Finding, Level, merged
+from pathfinder.lineage.findings import Finding, Level, listed, merged
 from pathfinder.lineage.graph import RAW
 from pathfinder.lineage.history import Locked, Record
 from pathfinder.lineage.objects import Objects
@@ -32,6 +32,8 @@ from pathfinder.lineage.verbs.show import counted
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.ledger import RECORDS
 from pathfinder.provenance.pipeline import MAIN, read_pipelines
+
+_MISSING_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,16 @@ class Report:
             "state": self.commit,
             "summary": self.summary(),
         }
+
+    def lines(self) -> list[str]:
+        """The findings in words and the summary; many missing outs, as in a new clone, are one line."""
+        missing = [finding for finding in self.findings if finding.cause == "missing"]
+        if len(missing) <= _MISSING_NAMED:
+            return [*map(str, self.findings), self.summary()]
+        paths = listed(finding.where for finding in missing)
+        remedy = "restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
+        others = [str(finding) for finding in self.findings if finding.cause != "missing"]
+        return [f"error: {paths} are missing; {remedy}", *others, self.summary()]
 
     def summary(self) -> str:
         """One line about what was checked."""

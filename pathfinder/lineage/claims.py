@@ -112,6 +112,7 @@ class Claims:
             level = "note"
         place, message = self._judge("md5 is", now.md5, locked, recorded or locked, where)
         rank = 0 if now.md5 == locked else 1
+        remedy = self._remedy(where) if rank and level == "error" else ""
         if place != where:
             yield self._finding(place, f"{path}: {message}", level, cause=f"{path} {locked}", about=path)
             return
@@ -119,23 +120,26 @@ class Claims:
             message += ", or a run with the same inputs that did not give the same bytes"
         files = self._files(path, locked if now.md5 != locked else str(recorded))
         if not (files and now.is_folder):
-            yield self._finding(where, message, level, cause="bytes", rank=rank)
+            yield self._finding(where, message + remedy, level, cause="bytes", rank=rank)
             return
         then = "dvc.lock and the record of the run list" if now.md5 != locked else "the record of the run has"
         for name in sorted(now.files.keys() | files):
             if (digest := now.files.get(name)) is None:
-                yield self._finding(f"{where}/{name}", f"is missing; {then} it", level, cause="bytes", rank=rank)
+                yield self._finding(
+                    f"{where}/{name}", f"is missing; {then} it{remedy}", level, cause="bytes", rank=rank
+                )
             elif digest.md5 != files.get(name):
                 known = f"has {files[name]}" if name in files else "does not list it"
                 message = f"md5 is {digest.md5}, the listing of {path} {known}"
-                message += "; dvc.lock was changed with it" if now.md5 == locked else ""
+                message += "; dvc.lock was changed with it" if now.md5 == locked else remedy
                 yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
 
     def _judge(self, what: str, now: Any, locked: Any, recorded: Any, where: str) -> tuple[str, str]:
         """Which witness was changed, as the file to blame and a message with every value that differs."""
         is_now, in_lock, in_record = _short(now), _short(locked), _short(recorded)
         if now == recorded:
-            return self.stage.file, f"{what} {in_lock} in {self.stage.file}; {where} and the record have {is_now}"
+            file = self.stage.file
+            return file, f"{what} {in_lock} in {file}; {where} and the record have {is_now}; restore {file} from git"
         if now == locked:
             return where, (
                 f"{what} {is_now} here and in {self.stage.file}, the record of the run has {in_record}: changed after "
@@ -145,6 +149,12 @@ class Claims:
         if locked != recorded:
             message += f", the record of the run has {in_record}"
         return where, message
+
+    def _remedy(self, path: str) -> str:
+        """How to get the bytes back that dvc.lock names."""
+        if self.workspace.is_tracked(path):
+            return "; restore it from git, or run the pipeline again"
+        return f"; to restore it, delete it and run `dvc checkout {path}`"
 
     def _now(self, path: str) -> tuple[str, Digest | None]:
         """The place and digest of a path; a pretraining out that is not here is looked up among the shipped files."""
