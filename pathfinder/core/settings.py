@@ -17,9 +17,9 @@ RESTORE = "restore it with `git checkout`"
 
 
 class Section(BaseModel):
-    """A strict, frozen part of a settings file: unknown, missing and ill-typed keys are refused."""
+    """A strict, frozen part of a settings file: unknown, missing and ill-typed keys, NaN and infinity are refused."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 Settings = TypeVar("Settings", bound=Section)

@@ -55,3 +55,14 @@ def test_every_wrong_key_is_named(tmp_path: Path) -> None:
         assert wrong in str(caught.value)
     file.write_text("inner: {count: 1}\nname: a")
     assert read_settings(Whole, file) == Whole(inner=Inner(count=1), name="a")
+
+
+@pytest.mark.parametrize("value", [".inf", "-.inf", ".nan"])
+def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: str) -> None:
+    class Rate(Section):
+        rate: float
+
+    file = tmp_path / "settings.yaml"
+    file.write_text(f"rate: {value}\n")
+    with pytest.raises(DataError, match=r"rate: Input should be a finite number"):
+        read_settings(Rate, file)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shutil
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +43,7 @@ _EVERY = 12  # of the leaves of params.yaml, one in twelve: the types repeat
 def like(valid: Any) -> Field:
     """A field that may hold only values of the type of ``valid``; a whole number is a fraction too."""
     if isinstance(valid, float):
-        return Field(lambda value: type(value) in (int, float), float)
+        return Field(lambda value: type(value) in (int, float) and math.isfinite(value), float)
     return Field(lambda value: type(value) is type(valid))
 
 
@@ -218,6 +220,14 @@ def _in_seconds(value: Any) -> Any:
     )
 
 
+def _for_label(view: View) -> View:
+    """Only a line whose pattern matches the stage says something about it."""
+    (row,) = view
+    pattern = row["stages", 0, "stage"]
+    return [{keys: row[keys] for keys in row if keys == ("slots",) or fnmatchcase("label", pattern)} | _PATTERN]
+
+
+_PATTERN: dict[Keys, Any] = {("stages", 0, "stage"): MISSING}
 RESOURCES = Document(
     "resources.yaml",
     FILE.as_posix(),
@@ -238,6 +248,7 @@ RESOURCES = Document(
         },
     ),
     {
+        ("stages", 0, "stage"): Field(is_text),
         ("stages", 0, "pool"): Field(or_nothing(is_text), null_as_missing),
         ("stages", 0, "parts"): Field(or_nothing(is_whole), null_as_missing),
         ("stages", 0, "gpus"): Field(or_nothing(is_whole), null_as_missing),
@@ -251,6 +262,7 @@ RESOURCES = Document(
     },
     _resources,
     "yaml",
+    together=_for_label,
     texts={
         "key twice": b"stages: []\nstages: []\n",
         "object of Python": b"stages: !!python/object/apply:os.system ['true']\n",
@@ -286,10 +298,13 @@ PROFILE = Document(
     {
         ("profile",): Field(lambda value: value == "mine"),
         ("search", "temperature"): Field(
-            lambda value: value is MISSING or type(value) in (int, float),
+            lambda value: value is MISSING or (type(value) in (int, float) and math.isfinite(value)),
             lambda value: value if value is MISSING else float(value),
         ),
-        ("search", "width"): Field(lambda value: value is MISSING or is_whole(value)),
+        ("search", "width"): Field(  # `4.` is a whole number in YAML 1.2
+            lambda value: value is MISSING or is_whole(value) or (type(value) is float and value.is_integer()),
+            lambda value: value if value is MISSING else int(value),
+        ),
     },
     _profile,
     "yaml",

@@ -163,8 +163,8 @@ _FIRST, _MARK, _SECOND = (("conversations", turn, "content") for turn in (0, 1, 
 
 
 def _split(text: str) -> tuple[str, str]:
-    question, _, step = text.partition("Step 1:")
-    return question.strip(), step.strip()
+    question, *step = re.split(r"Step\s*1\s*:", text, maxsplit=1, flags=re.IGNORECASE)
+    return question.strip(), "".join(step).strip()
 
 
 def _conversations(path: Path) -> View:
@@ -183,7 +183,7 @@ _TURNS: dict[Keys, Field] = {
     _MARK: Field(_is_mark, lambda value: None if value in (MISSING, None) else {"+": 1, "-": -1}[value.strip()]),
     _SECOND: Field(
         lambda value: is_some_text(value) and bool(value.replace("Step 2:", "").strip()),
-        lambda value: re.sub(r"^[ \t]*Step\s*\d+\s*:[ \t]*", "", value, flags=re.MULTILINE).strip(),
+        lambda value: re.sub(r"^[ \t]*Step\s*\d+\s*:[ \t]*", "", value, flags=re.MULTILINE | re.IGNORECASE).strip(),
     ),
 }
 RLHFLOW = Document(
