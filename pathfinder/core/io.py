@@ -35,6 +35,7 @@ LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
+_NO_CAUSE = "Invalid thrift: transport error"  # polars, of a write that failed within a header of Parquet
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # of renameat2(2)
 
 
@@ -194,6 +195,8 @@ def _named(error: Exception, temporary: Path, path: Path) -> Exception:
             error.filename = str(path)
     elif not isinstance(error, PathfinderError) and (found := _SYSTEM_ERROR.search(str(error))):
         return OSError(int(found[1]), os.strerror(int(found[1])), str(path))
+    elif _NO_CAUSE in str(error):
+        return DataError(f"{path}: not written; check its disk for space (`df -h`, `ulimit -f`) and faults (`dmesg`)")
     return error
 
 
@@ -382,9 +385,7 @@ def read_parquet(
     With ``reduce``, the file is read in parts, and memory holds only what ``reduce`` makes of them.
     """
     if not path.exists():
-        raise DataError(
-            f"{path}: no such file; run the stage that writes it (`dvc repro` runs every stage that is needed)"
-        )
+        raise DataError(f"{path}: no such file; run the stage that writes it (`dvc repro` runs all that are needed)")
     import polars as pl
 
     try:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -152,6 +153,19 @@ def test_an_error_of_the_system_in_a_library_has_its_number_and_the_file(tmp_pat
         with pytest.raises(OSError, match="No space left on device") as caught, io.atomic_file(tmp_path / "file"):
             raise error
         assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
+
+
+def test_a_table_that_a_full_disk_cuts_in_a_header_is_an_error_with_the_file(tmp_path: Path) -> None:
+    path, before = tmp_path / "table.parquet", resource.getrlimit(resource.RLIMIT_FSIZE)
+    frame = pl.DataFrame({f"column_{number}": ["text"] * 20 for number in range(60)})
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+    try:
+        with pytest.raises(io.DataError, match=r"table\.parquet: not written; check its disk") as caught:
+            io.write_parquet(path, frame)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert "transport error" in str(caught.value.__cause__)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("in_one_step", [True, False])

@@ -15,6 +15,14 @@ CALLS = (
         f"{IO}::test_an_error_of_the_system_in_a_library_has_its_number_and_the_file",
     ),
     Fault(
+        "rust-header",
+        "a table that a full disk cuts within a header of Parquet is a traceback without the file",
+        "pathfinder/core/io.py",
+        "    elif _NO_CAUSE in str(error):",
+        "    elif not error:",
+        f"{IO}::test_a_table_that_a_full_disk_cuts_in_a_header_is_an_error_with_the_file",
+    ),
+    Fault(
         "lock-window",
         "a writer loses its new file to another one, which takes it for left over if the clock is set forward",
         "pathfinder/core/io.py",

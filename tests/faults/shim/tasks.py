@@ -17,6 +17,7 @@ from pathfinder.sources.remote import commit_manifest, open_store
 
 FOLDER, STORE = Path("folder"), Path("store")
 _ROWS = pl.DataFrame({"id": [f"record-{number}" for number in range(300)], "value": range(300)})
+_WIDE = pl.DataFrame({f"column_{number}": ["text"] * 20 for number in range(60)})  # a write fails within a header
 
 
 def files_before(_: list[str]) -> None:
@@ -37,6 +38,7 @@ def _write_files(word: str) -> None:
     io.write_json(Path("value.json"), {"word": word})
     io.write_jsonl(Path("lines.jsonl"), [word] * 10)
     io.write_parquet(Path("table.parquet"), _ROWS.with_columns(word=pl.lit(word)))
+    io.write_parquet(Path("wide.parquet"), _WIDE.with_columns(word=pl.lit(word)))
     with io.atomic_folder(FOLDER) as folder:
         io.write_json(folder / "one.json", word)
         (folder / "below").mkdir()
