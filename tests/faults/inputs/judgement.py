@@ -91,7 +91,7 @@ def rows_of(document: Document, content: bytes) -> tuple[list[Any] | None, bool]
         return None, True
     try:
         if document.container == "yaml":
-            return [_yaml(text)], is_odd
+            return [yaml.safe_load(text)], is_odd
         if document.container == "object":
             return [_strict(text)], is_odd
         if text.lstrip(" \t\r\n").startswith("["):
@@ -116,14 +116,6 @@ def _decoded(content: bytes) -> tuple[str | None, bool]:
         return content.removeprefix(codecs.BOM_UTF8).decode(), False
     except UnicodeDecodeError:
         return None, True
-
-
-def _yaml(text: str) -> Any:
-    """Where the parser of PyYAML refuses a text, the one in C may read it, for example with U+2028 between values."""
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return yaml.load(text, yaml.CSafeLoader)
 
 
 def _strict(text: str) -> Any:
