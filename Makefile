@@ -31,7 +31,8 @@ INDEX = $(addprefix --default-index ,$(or $(PIP_INDEX_URL),$(shell $(BIN)/python
 LOCKED := --no-deps --require-hashes
 # $(call install,environment,lock,replace): uv and pip regard 2.13.0+cpu as version 2.13.0, so "replace" names a package
 # to install again.
-install = $(BIN)/uv pip install --quiet --python $(1)/bin/python $(INDEX) $(LOCKED) $(addprefix --reinstall-package ,$(3)) -r $(2) 2>/dev/null || \
+# All modules are compiled at once, as pip does it. If a run compiles one while the disk is full, Python keeps a cut module.
+install = $(BIN)/uv pip install --quiet --compile-bytecode --python $(1)/bin/python $(INDEX) $(LOCKED) $(addprefix --reinstall-package ,$(3)) -r $(2) 2>/dev/null || \
   { $(if $(3),$(1)/bin/python -m pip $(PIP_OPTIONS) uninstall --yes $(3);) $(1)/bin/python -m pip $(PIP_OPTIONS) install $(LOCKED) -r $(2); }
 names = <(grep -oE '^[a-z0-9._-]+==' $(1) | grep -v ^torch= | sort)
 STAMP := $(VENV)/.installed

@@ -38,6 +38,8 @@ _TRANSIENT = re.compile(
     r"|Too Many Requests"
 )
 _FULL = re.compile(r"disk I/O error|database or disk is full|No space left on device|File too large|quota exceeded")
+# Python 3.11 keeps a compiled module of which a full disk took only the first part, and every later import fails.
+_CUT = re.compile(r"marshal data too short|bad marshal data")
 # What DVC says before it decides about a stage; everything after that may be the stage's own output.
 _STATES: tuple[tuple[str, State], ...] = (
     ("Stage '{}' didn't change", "up to date"),
@@ -62,7 +64,10 @@ class DvcError(PathfinderError, RuntimeError):
         blockers = [line for line in lines if _BLOCKER.match(line)]
         reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or f"exit code {code}"
         is_full = _FULL.search(reason) and "free space" not in reason
-        remedy = "; free space on the disk (`df -h`, `ulimit -f`), then run again" if is_full else ""
+        remedies = ["free space on the disk (`df -h`, `ulimit -f`)"] if is_full else []
+        if _CUT.search(reason):
+            remedies.append("delete the compiled modules that a full disk cut (`find . -name '*.pyc' -delete`)")
+        remedy = f"; {', '.join(remedies)}, then run again" if remedies else ""
         super().__init__(f"`{' '.join(command)}` failed: {reason}{remedy}")
 
 

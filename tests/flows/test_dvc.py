@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import os
+import py_compile
+import shlex
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +63,23 @@ def test_a_full_disk_has_a_remedy_once() -> None:
     )
     told = "error: out.txt: No space left on device; free space on its disk (`df -h`), then run the command again"
     assert str(DvcError(["repro"], 1, told)) == f"`repro` failed: {told}"
+
+
+def test_a_compiled_module_that_a_full_disk_cut_has_a_remedy(tmp_path: Path) -> None:
+    module = tmp_path / "module.py"
+    module.write_text("text = 'text' * 3\n")
+    compiled = Path(str(py_compile.compile(str(module), doraise=True)))
+    compiled.write_bytes(compiled.read_bytes()[:-20])  # as a short write leaves it
+    command = [sys.executable, "-c", "import module"]
+
+    def imported() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    remedy = "find . -name '*.pyc' -delete"
+    told = str(DvcError(["repro"], 1, imported().stderr))
+    assert told.endswith(f"; delete the compiled modules that a full disk cut (`{remedy}`), then run again")
+    subprocess.run(shlex.split(remedy), cwd=tmp_path, check=True)
+    assert imported().returncode == 0
 
 
 def test_stopping_ends_the_stage_and_its_children(project: Project) -> None:
