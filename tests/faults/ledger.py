@@ -50,7 +50,7 @@ def table(trials: Iterable[Trial]) -> str:
 
 
 def summary(trials: dict[tuple[int, int], Trial]) -> str:
-    """A sentence with seeds, days and times, the table, and every trial that went wrong or printed a traceback."""
+    """A sentence with seeds, days and times, the table, and every trial that went wrong."""
     seeds = ", ".join(str(seed) for seed in dict.fromkeys(seed for seed, _ in trials))
     days = " and ".join(sorted({trial.date for trial in trials.values()} - {""}))
     hours = sum(trial.seconds for trial in trials.values()) / 3600
@@ -62,7 +62,7 @@ def summary(trials: dict[tuple[int, int], Trial]) -> str:
         table(trials.values()),
     ]
     for (seed, number), trial in trials.items():
-        for problem in (*trial.problems, *(["prints a traceback"] if trial.traceback else [])):
+        for problem in trial.problems:
             lines.append(f"\nRun {number} of seed {seed} ({trial.kind}): {problem}.")
     return "\n".join(lines) + "\n"
 

@@ -107,6 +107,8 @@ def run(world: World, seed: int, number: int, kinds: tuple[str, ...] = KINDS) ->
         trial.resumes += 1
         status = _finish(_start(project), lines)
     trial.traceback = first_traceback(lines)
+    if trial.traceback:
+        trial.problems.append("prints a traceback")
     if status != 0:
         trial.problems.append(f"status {status} after {trial.resumes} resumes: {' | '.join(lines[-3:])}")
     _check(trial, project, count, world, before)
