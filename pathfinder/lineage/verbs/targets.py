@@ -16,7 +16,7 @@ from pathfinder.core.io import DataError, parse_json
 from pathfinder.lineage import history
 from pathfinder.lineage.history import Locked
 from pathfinder.lineage.stores import listing_of, object_file, object_stores
-from pathfinder.lineage.verbs.revision import at, known_commit, read_at
+from pathfinder.lineage.verbs.revision import at, commit_of, known_commit, read_at
 from pathfinder.provenance.hashing import digest_listing, digest_path
 
 
@@ -34,21 +34,32 @@ class Target:
 
 
 def target_of(text: str, root: Path, revision: str | None = None) -> Target:
-    """The target that a text names; ``revision`` is the default for a text without one."""
+    """The target that a text names; ``revision`` is the default for a text without one.
+
+    Raises ``DataError`` for the name of a stage or a file that ``@`` and an unknown revision follow.
+    """
     name, mark, pointer = text.partition("#")
     found = pointer if mark else None
-    if "@" in name and not ((root / name).exists() or name in _stage_names(root)):
-        for place in (place for place, letter in enumerate(name) if letter == "@"):
-            if place and known_commit(root, name[place + 1 :]):
-                return Target(Path(name[:place]).as_posix(), name[place + 1 :], found)
+    if "@" in name and not _is_known(name, root):
+        parts = [(name[:place], name[place + 1 :]) for place, letter in enumerate(name) if place and letter == "@"]
+        for before, after in parts:
+            if known_commit(root, after):
+                return Target(Path(before).as_posix(), after, found)
+        for before, after in parts:
+            if _is_known(before, root):
+                commit_of(root, after)  # an error
     return Target(Path(name).as_posix(), revision, found)
 
 
-def _stage_names(root: Path) -> set[str]:
+def _is_known(name: str, root: Path) -> bool:
+    """Whether ``name`` is a file or a folder of the project, a stage, or an output."""
+    if (root / name).exists():
+        return True
     try:
-        return set(history.read_lock(root))
+        stages = history.read_lock(root)
     except DataError:
-        return set()
+        return False
+    return name in stages or any(name in stage.outs for stage in stages.values())
 
 
 class Files:

@@ -68,6 +68,12 @@ def test_a_target_names_a_stage_or_file_then_a_revision_then_a_place(twice: Path
     assert target_of(text, twice) == expected
 
 
+@pytest.mark.parametrize("text", ["models/full@nope", "train@full@nope", "params.yaml@nope", "models/full@nope#/loss"])
+def test_an_unknown_revision_of_a_known_target_is_named(twice: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"^nope: no such revision of this repository"):
+        target_of(text, twice)
+
+
 def test_the_bytes_of_an_older_out_come_from_the_cache(twice: Path) -> None:
     assert Files(twice, "HEAD~2").read("models/full/weights.txt").startswith(b"full 0.5 ")
     assert Files(twice, "HEAD").value("metrics/train/full.json") == {"loss": 0.25}
