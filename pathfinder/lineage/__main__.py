@@ -40,7 +40,7 @@ def check(
         bool, typer.Option("--remote", help="Read remotes on other machines too: their listing, records and log.")
     ] = False,
     full: Annotated[
-        bool, typer.Option("--full", help="With --remote: read every byte there; an interrupted check resumes.")
+        bool, typer.Option("--full", help="Like --remote, but read every byte there; an interrupted check resumes.")
     ] = False,
     all_commits: Annotated[
         bool, typer.Option("--all-commits", help="Check the dvc.lock of every commit against the records instead.")

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from flows import storage
 from pathfinder.core.io import TransientError
+from pathfinder.lineage.__main__ import app
 from pathfinder.lineage.check import check
 from pathfinder.lineage.remote.reading import VERIFIED
 from pathfinder.sources import remote
@@ -99,3 +101,17 @@ def test_an_object_that_was_edited_after_it_was_verified_is_found(project: Path,
     reads.most = 1000
     errors = [str(finding) for finding in check(None, project, remote="full").errors]
     assert [f"{key}: md5 is" in text for text in errors] == [True]
+
+
+def test_full_alone_reads_remotes_as_its_help_and_the_manual_say(
+    project: Path, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    result = CliRunner().invoke(app, ["check", "--full"])
+    assert result.exit_code == 0, result.output
+    assert len(reads.keys) > 8
+    assert "remote far read" in result.output
+    page = CliRunner().invoke(app, ["check", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    assert "Like --remote, but read every byte there" in page
+    manual = (Path(__file__).parents[2] / "docs/audit.md").read_text()
+    assert "--full          # like --remote, and every byte" in manual
