@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,15 +11,16 @@ from typing import Any
 
 from flows import estimates, profiles
 from flows.estimates import Estimate, card_of, is_estimated
+from flows.machines import disks
+from flows.machines.disks import Room
 from pathfinder.core.io import DataError
-from pathfinder.core.params import PARAMS_FILE, Params, load_params
+from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.core.settings import check_settings, parse_yaml
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, describe, verdict
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import Shape, planned_shape
-from pathfinder.sources.hub import cache_folder
 
 HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")
 OVERVIEW = ("profile", "machine", "fits", "hours", "judge's tokens", "main memory, GiB", "disk, GB")
@@ -38,25 +38,16 @@ _COPIES = 3
 _GB = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
-    """A disk that a run fills: the folder that is on it, and the bytes that the run needs and that are free."""
-
-    folder: Path
-    needed: float
-    free: float
-
-
 @dataclass(frozen=True)
 class Plan:
     """A profile on a device. Nothing is loaded or fetched.
 
-    ``free`` are the free bytes of main memory and disk of the machine, None if it is not this one.
+    ``root`` is the folder of the project on the machine, None if the machine is not this one.
     """
 
     params: Params
     device: Device
-    free: tuple[float, float] | None = None
+    root: Path | None = None
 
     def shape_of(self, name: str) -> Shape:
         """The shape of a model of the source catalogue; without a base, "base" is the largest published PRM."""
@@ -92,10 +83,9 @@ class Plan:
     @property
     def has_room(self) -> bool:
         """Whether main memory and disk suffice as well, as far as they are known."""
-        if self.free is None or not is_estimated(self.params):
+        if self.root is None or not is_estimated(self.params):
             return True
-        needed = max(self.main_memory().values()), sum(self.disk().values())
-        return all(need <= free for need, free in zip(needed, self.free, strict=True))
+        return max(self.main_memory().values()) <= main_memory()[0] and all(room.suffices for room in self.rooms)
 
     @cached_property
     def estimates(self) -> list[Estimate]:
@@ -172,34 +162,37 @@ class Plan:
         return found
 
     def disk(self) -> dict[str, float]:
-        """Bytes on disk by purpose."""
-        params, shape_of = self.params, self.shape_of
+        """Bytes on disk by purpose, of a run from nothing."""
         found = {"sources and results": _SOURCES_GB * _GB}
-        wanted = {f"models/{name}" for name in ("base", "judge", "policy", *params.baselines)}
-        fetched = {
-            source.location: shape_of(source.name.removeprefix("models/"))
-            for source in params.download.sources
-            if source.kind == "hub" and source.name in wanted and not source.files
-        }
-        found["Hub cache"] = sum(2.0 * shape.parameters for shape in fetched.values())
+        found[disks.HUB] = sum(size for _, size in self._models())
         if "train" in self.stages:
             size = 12.0 * self._learned
-            kept = int(params.train.checkpoint_gib * GIB // size) if params.train.checkpoint_gib else 2
+            kept = int(self.params.train.checkpoint_gib * GIB // size) if self.params.train.checkpoint_gib else 2
             found["checkpoints"] = max(2, kept) * size
-            found["trained models"] = _COPIES * len(params.runs) * 2.0 * shape_of("base").parameters
+            found["trained models"] = _COPIES * len(self.params.runs) * 2.0 * self.shape_of("base").parameters
         return found
 
-    def rooms(self, root: Path) -> list[Room]:
-        """The disks of ``root`` and of the Hub's cache, one if they are the same; empty for generated worlds."""
-        if not is_estimated(self.params):
+    def _models(self) -> Iterable[tuple[Source, float]]:
+        """The models that are fetched into the Hub's cache, each once, with their bytes."""
+        wanted = {f"models/{name}" for name in ("base", "judge", "policy", *self.params.baselines)}
+        found = {
+            source.location: (source, 2.0 * self.shape_of(source.name.removeprefix("models/")).parameters)
+            for source in self.params.download.sources
+            if source.kind == "hub" and source.name in wanted and not source.files
+        }
+        return found.values()
+
+    @cached_property
+    def rooms(self) -> list[Room]:
+        """The disks of the project and of the Hub's cache, with the bytes that are not yet there.
+
+        Empty for generated worlds and for other machines. Only models in the Hub's cache count as there.
+        """
+        if self.root is None or not is_estimated(self.params):
             return []
-        found: dict[int, Room] = {}
-        for purpose, size in self.disk().items():
-            folder = _existing(cache_folder() if purpose == "Hub cache" else root)
-            disk = folder.stat().st_dev
-            before = found.get(disk) or Room(folder, 0.0, float(shutil.disk_usage(folder).free))
-            found[disk] = Room(before.folder, before.needed + size, before.free)
-        return list(found.values())
+        left = self.disk()
+        left[disks.HUB] = sum(max(0.0, size - disks.fetched(source)) for source, size in self._models())
+        return disks.rooms(self.root, left)
 
     @property
     def _learned(self) -> float:
@@ -210,19 +203,18 @@ class Plan:
         """Main memory, disk and the basis of the hours as sentences; empty for generated worlds."""
         if not is_estimated(self.params):
             return
-        memory, disk = self.main_memory(), self.disk()
+        memory = self.main_memory()
         largest = max(memory, key=memory.__getitem__)
-        parts = ", ".join(f"{name} {size / _GB:.0f}" for name, size in disk.items())
-        told = [
-            (f"main memory: {memory[largest] / GIB:.0f} GiB ({largest})", memory[largest], GIB, "GiB"),
-            (f"disk: {sum(disk.values()) / _GB:.0f} GB ({parts})", sum(disk.values()), _GB, "GB"),
-        ]
-        for place, (words, needed, unit, name) in enumerate(told):
-            if self.free is None:
-                yield words
-            else:
-                enough = "" if needed <= self.free[place] else ", which is too little"
-                yield f"{words}; free here: {self.free[place] / unit:.0f} {name}{enough}"
+        words = f"main memory: {memory[largest] / GIB:.0f} GiB ({largest})"
+        if self.root is None:
+            yield words
+            yield f"disk: {_gigabytes(self.disk())}"
+        else:
+            free = main_memory()[0]
+            yield f"{words}; free here: {free / GIB:.0f} GiB{_enough(memory[largest] <= free)}"
+        for room in self.rooms:
+            disk = f"disk of {room.folder}" if len(self.rooms) > 1 else "disk"
+            yield f"{disk}: {_gigabytes(room.parts)}; free here: {room.free / _GB:.0f} GB{_enough(room.suffices)}"
         if self.is_estimated:
             card = card_of(self.device)
             yield (
@@ -251,9 +243,13 @@ class Plan:
         }
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that exists."""
-    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+def _gigabytes(sizes: Mapping[str, float]) -> str:
+    parts = ", ".join(f"{name} {size / _GB:.0f}" for name, size in sizes.items())
+    return f"{sum(sizes.values()) / _GB:.0f} GB ({parts})"
+
+
+def _enough(suffices: bool) -> str:
+    return "" if suffices else ", which is too little"
 
 
 def _stage_json(stage: str, found: Verdict | None) -> dict[str, Any]:
@@ -325,7 +321,7 @@ def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
         raise DataError("--gpus needs --memory, the GiB of each GPU")
     if name:
         return Plan(params, machine_of(root, name))
-    return Plan(params, this_device(), (main_memory()[0], float(shutil.disk_usage(root).free)))
+    return Plan(params, this_device(), root)
 
 
 def plans(root: Path) -> dict[str, Plan]:

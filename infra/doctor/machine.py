@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flows import gpu_plan, processes
 from flows.guard import lock
+from flows.machines.disks import Room
 from infra.doctor.finding import Finding
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE
@@ -31,17 +32,20 @@ def disks(root: Path) -> list[Finding]:
         return [disk(root)]
     try:
         plan = gpu_plan.plan_of(root, "", 1, 0.0)
-        rooms = plan.rooms(root)
+        rooms = plan.rooms
     except DataError as error:
         return [disk(root), Finding("profile", str(error), "follow this line, or write params.yaml anew")]
     return [_room(room, plan.params.profile) for room in rooms] or [disk(root)]
 
 
-def _room(room: gpu_plan.Room, profile: str) -> Finding:
-    needed = f"profile {profile} needs {room.needed / _GB:.0f} GB"
+def _room(room: Room, profile: str) -> Finding:
+    needed = f"profile {profile} needs {room.needed / _GB:.0f} GB more"
     found = f"{room.free / _GB:.0f} GB free on the disk of {room.folder}, {needed}"
-    remedy = "make room, or set HF_HOME to a larger disk: `pathfinder plan --gpu` lists the parts of a run from nothing"
-    return Finding("disk", found, "" if room.free >= room.needed else remedy)
+    remedy = (
+        "make room, or set HF_HOME to a larger disk: `pathfinder plan --gpu` lists the parts. Models that are already "
+        "fetched are not counted, but what earlier runs made is: a run that has begun needs less"
+    )
+    return Finding("disk", found, "" if room.suffices else remedy)
 
 
 def disk(root: Path, needed_gb: float = SPACE_GB) -> Finding:

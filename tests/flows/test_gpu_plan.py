@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -111,10 +112,52 @@ def test_every_gpu_profile_has_a_line(root: Path) -> None:
     assert set(GPU_PROFILES) <= set(profiles.names(root))
 
 
-def test_too_little_main_memory_or_disk_is_said(root: Path) -> None:
-    params, device = gpu_plan.load(root, "paper"), gpus(80, 8)
-    assert Plan(params, device, (256 * GIB, 1e12)).has_room
-    small = Plan(params, device, (64 * GIB, 500e9))
+def test_too_little_main_memory_or_disk_is_said(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def plan(memory: float, disk: float) -> Plan:
+        monkeypatch.setattr("flows.gpu_plan.main_memory", lambda: (memory, memory))
+        monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=disk))
+        return Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
+
+    assert plan(256 * GIB, 1e12).has_room
+    assert not plan(256 * GIB, 500e9).has_room
+    small = plan(64 * GIB, 500e9)
     assert small.fits
     assert not small.has_room
     assert [line.endswith("which is too little") for line in small.lines()] == [True, True, False]
+
+
+def test_each_of_two_disks_needs_room_for_its_own_part(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Path("/dev")  # a file system of its own
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(other / "hub"))
+    monkeypatch.setattr("flows.gpu_plan.main_memory", lambda: (256.0 * GIB, 256.0 * GIB))
+    free = {tmp_path: 550e9, other: 150e9}  # neither has room for all of the 609 GB
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
+    plan = Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
+    assert plan.has_room
+    lines = [line for line in plan.lines() if line.startswith("disk")]
+    assert lines[0].startswith(f"disk of {tmp_path}: 513 GB (sources and results 10, checkpoints 183, ")
+    assert lines[1] == "disk of /dev: 96 GB (Hub cache 96); free here: 150 GB"
+    free[other] = 50e9
+    assert not Plan(plan.params, plan.device, tmp_path).has_room
+
+
+def test_fetched_models_need_no_disk(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = tmp_path / "hub"
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
+    params = gpu_plan.load(root, "paper")
+
+    def needed() -> float:
+        return sum(room.needed for room in Plan(params, gpus(80, 8), tmp_path).rooms)
+
+    before = needed()
+    (judge,) = [source for source in params.download.sources if source.name == "models/judge"]
+    snapshot = hub / f"models--{judge.location.replace('/', '--')}" / "snapshots" / str(judge.revision)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    with (snapshot / "model.safetensors").open("wb") as file:
+        file.truncate(10**9)  # takes no space
+    assert before - needed() == pytest.approx(1e9)

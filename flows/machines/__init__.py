@@ -1,0 +1,1 @@
+"""What a profile needs of a machine beside the memory of its GPUs."""
