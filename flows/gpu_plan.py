@@ -11,7 +11,7 @@ from typing import Any
 
 from flows import estimates, profiles
 from flows.estimates import Estimate, card_of, is_estimated
-from flows.machines import disks
+from flows.machines import disks, servers
 from flows.machines.disks import Room
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
@@ -309,25 +309,24 @@ def memory_header(device: Device) -> tuple[str, ...]:
 
 
 def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
-    """The plan of profile ``name``, or else of params.yaml.
+    """The plan of profile ``name``, or else of params.yaml, after ``servers.require``.
 
     The machine has ``count`` GPUs of ``memory`` GiB. Without a memory it is that of the profile's head or, without a
-    name, this one. Raises ``DataError`` if the profile or the number of GPUs is not valid.
+    name, this one. Raises ``DataError`` if the profile, one of its servers or the number of GPUs is not valid.
     """
     params = load(root, name) if name else load_params(root / PARAMS_FILE)
-    if memory:
-        return Plan(params, gpus(memory, count))
-    if count > 1:
+    if count > 1 and not memory:
         raise DataError("--gpus needs --memory, the GiB of each GPU")
-    if name:
-        return Plan(params, machine_of(root, name))
-    return Plan(params, this_device(), root)
+    asked = gpus(memory, count) if memory else machine_of(root, name) if name else None
+    found = Plan(params, asked) if asked else Plan(params, this_device(), root)
+    servers.require(params, found.stages, found.shape_of)
+    return found
 
 
 def plans(root: Path) -> dict[str, Plan]:
     """The plan of each GPU profile on its own machine, by name."""
     named = [name for name in profiles.names(root) if _MACHINE.match(profiles.summary(root, name).machine)]
-    return {name: Plan(load(root, name), machine_of(root, name)) for name in named}
+    return {name: plan_of(root, name, 1, 0.0) for name in named}
 
 
 def overview(root: Path) -> list[tuple[str, ...]]:

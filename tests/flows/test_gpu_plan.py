@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from flows.estimates import CARDS, records_of, written_per_second
 from flows.gpu_plan import Plan
 from pathfinder.core.io import DataError
 from pathfinder.core.runs import parse_run
+from pathfinder.core.settings import parse_yaml
 from pathfinder.models.devices import GIB, gpus
 from tests.flows.test_profiles import GPU_PROFILES
 
@@ -161,3 +163,27 @@ def test_fetched_models_need_no_disk(root: Path, tmp_path: Path, monkeypatch: py
     with (snapshot / "model.safetensors").open("wb") as file:
         file.truncate(10**9)  # takes no space
     assert before - needed() == pytest.approx(1e9)
+
+
+@pytest.mark.parametrize(
+    ("section", "changes", "told"),
+    [
+        ("label", {"vllm": 5}, "label.vllm.tensor_parallel 5: vLLM .*DeepSeek-R1-Distill-Qwen-32B over 5 GPUs"),
+        ("label", {"vllm": 16}, r"label\.vllm\.tensor_parallel 16: .*; use one of 1, 2, 4, 8$"),
+        ("search", {"vllm": 8}, r"search\.vllm\.tensor_parallel 8: .*; use one of 1, 2, 4$"),
+        ("label", {"max_tokens": 8096}, r"^label\.max_model_len 8096 has no room .* label\.max_tokens 8096; raise"),
+    ],
+)
+def test_a_server_that_cannot_start_is_refused(
+    root: Path, tmp_path: Path, section: str, changes: dict[str, int], told: str
+) -> None:
+    content = parse_yaml(profiles.render(root, "paper"))
+    for key, value in changes.items():
+        content[section][key] = content[section][key] | {"tensor_parallel": value} if key == "vllm" else value
+    (tmp_path / "params.yaml").write_text(json.dumps(content))
+    with pytest.raises(DataError, match=told):
+        gpu_plan.plan_of(tmp_path, "", 16, 80.0)
+    content[section]["engine"] = "openai"
+    if "vllm" in changes:  # the server is another's
+        (tmp_path / "params.yaml").write_text(json.dumps(content))
+        assert gpu_plan.plan_of(tmp_path, "", 16, 80.0).stages
