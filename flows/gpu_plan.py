@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -72,8 +72,26 @@ class Plan:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict | None]:
-        """Whether each stage fits."""
-        return {stage: verdict(stage, self.params, self.device, self.shape_of) for stage in self.stages}
+        """Whether each stage fits. A server needs a GPU, which ``verdict`` does not ask of a CPU."""
+        found = {stage: verdict(stage, self.params, self.device, self.shape_of) for stage in self.stages}
+        if self.device.kind == "cuda":
+            return found
+        return {stage: _without_gpu(each) if _servers(each) else each for stage, each in found.items()}
+
+    @cached_property
+    def gpus_needed(self) -> Device | None:
+        """The GPUs that the head of the profile's file names, or else those of its servers; None without either.
+
+        Only a plan on the machine of the project knows the file.
+        """
+        root, profile = self.root, self.params.profile
+        is_known = root is not None and profile in profiles.names(root)
+        if root and is_known and (found := _MACHINE.match(profiles.summary(root, profile).machine)):
+            return gpus(float(found[2]), int(found[1]))
+        needs = [need for each in self.verdicts.values() for need in _servers(each)]
+        if not needs:
+            return None
+        return gpus(max(need.total / need.share for need in needs) / GIB, max(need.cards for need in needs))
 
     @property
     def fits(self) -> bool:
@@ -144,7 +162,7 @@ class Plan:
         found = {"prepare to build": _DATA_GIB * GIB}
         for stage in self.stages:
             each = self.verdicts[stage]
-            servers = sum(need.cards for need in each.needs if need.share) if each else 0
+            servers = sum(need.cards for need in _servers(each))
             if servers:
                 found[f"{stage} (server)"] = servers * _SERVER_GIB * GIB
         if "train" in self.stages:
@@ -250,6 +268,14 @@ def _gigabytes(sizes: Mapping[str, float]) -> str:
 
 def _enough(suffices: bool) -> str:
     return "" if suffices else ", which is too little"
+
+
+def _servers(found: Verdict | None) -> list[Need]:
+    return [need for need in found.needs if need.share] if found else []
+
+
+def _without_gpu(found: Verdict | None) -> Verdict | None:
+    return replace(found, fits=False, remedy="its server needs a GPU") if found else None
 
 
 def _stage_json(stage: str, found: Verdict | None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def findings(root: Path) -> Iterator[Finding]:
     yield from machine.findings(root)
     yield from server.findings(root)
     yield from store.findings(root)
-    yield from cards.findings()
+    yield from cards.findings(root)
 
 
 if __name__ == "__main__":

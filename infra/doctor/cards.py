@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from flows import gpu_plan
 from infra.doctor.finding import Finding
+from pathfinder.core.io import DataError
 from pathfinder.models import toolchain
+from pathfinder.models.devices import GIB, Device, gpus
 
 DRIVER = 580
 """The oldest driver branch that runs CUDA 13, the version of the wheels in the locks (NVIDIA's compatibility table)."""
@@ -83,9 +86,38 @@ def vllm_finding() -> Finding:
     return Finding("vLLM", f"no {VLLM}", "stages that start a server need it: make vllm", optional=True)
 
 
-def findings() -> list[Finding]:
-    """The checks of a machine with a card; one line without a remedy for a machine without a card."""
+def profile_finding(root: Path, found: Sequence[Card]) -> Finding | None:
+    """What the active profile lacks on these cards, as `pathfinder plan --gpu` says it; None if it lacks nothing.
+
+    None as well without a valid params.yaml, which the check of the disks reports.
+    """
+    try:
+        plan = gpu_plan.plan_of(root, "", 1, 0.0)
+        if found and all(card.memory for card in found):  # all of it, and whichever build of PyTorch is installed
+            plan = replace(plan, device=gpus(min(card.memory for card in found) / 1024, len(found)))
+        wanted, profile = plan.gpus_needed, plan.params.profile
+        small = [stage for stage, each in plan.verdicts.items() if each and not each.fits]
+    except DataError:
+        return None
+    other = "write a profile for this machine (`pathfinder profile` lists them)"
+    if wanted and plan.device.kind == "cpu":
+        needed = f"profile {profile} needs {_gpus(wanted)}, and there is none"
+        return Finding("card", needed, f"use a machine with such cards (there: make BUILD=cuda env), or {other}")
+    if small and plan.device.kind == "cuda":
+        lacking = f"profile {profile} does not fit on {_gpus(plan.device)}: {', '.join(small)}"
+        return Finding("profile", lacking, f"change the settings that `pathfinder plan --gpu` names, or {other}")
+    return None
+
+
+def _gpus(device: Device) -> str:
+    each = f"{device.total / GIB:.0f} GiB"
+    return f"{device.cards} NVIDIA cards of {each}" if device.cards > 1 else f"an NVIDIA card of {each}"
+
+
+def findings(root: Path) -> list[Finding]:
+    """The checks of a machine with a card; one line for a machine without a card, wrong if the profile needs one."""
     found = cards()
+    lacking = profile_finding(root, found)
     if not found:
-        return [Finding("card", "no NVIDIA card; only the profiles for the CPU run on this machine")]
-    return [*card_findings(found), torch_finding(), compiler_finding(), vllm_finding()]
+        return [lacking or Finding("card", "no NVIDIA card; only the profiles for the CPU run on this machine")]
+    return [*card_findings(found), *([lacking] if lacking else []), torch_finding(), compiler_finding(), vllm_finding()]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from flows import profiles
 from infra.doctor import cards
 
 
@@ -34,11 +37,65 @@ def test_a_machine_with_a_card_fails_until_nothing_is_missing(tmp_path: Path, mo
     smi.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    lines = [finding.line() for finding in cards.findings()]
+    lines = [finding.line() for finding in cards.findings(tmp_path)]
     assert lines[0].startswith("driver     550.54.15: WRONG; install driver 580")
     assert lines[-1].endswith("not installed; stages that start a server need it: make vllm")
 
 
 def test_without_a_card_nothing_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [finding.is_wrong for finding in cards.findings()] == [False]
+    assert [finding.is_wrong for finding in cards.findings(tmp_path)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "paper",
+            "card       profile paper needs 8 NVIDIA cards of 80 GiB, and there is none: WRONG; use a machine with",
+        ),
+        ("one-gpu-24", "card       profile one-gpu-24 needs an NVIDIA card of 24 GiB, and there is none: WRONG; "),
+        ("quickstart", "card       no NVIDIA card; only the profiles for the CPU run on this machine: ok"),
+    ],
+)
+def test_without_a_card_a_profile_for_cards_is_wrong(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: str
+) -> None:
+    project(root, tmp_path, name, monkeypatch)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr("pathfinder.models.devices._has_driver", lambda: False)
+    (line,) = [finding.line() for finding in cards.findings(tmp_path)]
+    assert line.startswith(told)
+
+
+def project(root: Path, folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the profiles, of which ``name`` is active."""
+    for path in ("infra/profiles", "infra/accelerate"):
+        shutil.copytree(root / path, folder / path)
+    (folder / "data").symlink_to(root / "data")
+    (folder / "params.yaml").write_text(profiles.render(root, name))
+    monkeypatch.chdir(folder)
+
+
+def test_a_server_needs_a_card_whatever_the_profile_is_called(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(root, tmp_path, "one-gpu-80", monkeypatch)
+    text = (tmp_path / "params.yaml").read_text()
+    (tmp_path / "params.yaml").write_text(text.replace("profile: one-gpu-80", "profile: mine"))
+    monkeypatch.setattr("pathfinder.models.devices._has_driver", lambda: False)
+    found = cards.profile_finding(tmp_path, [])
+    assert found is not None
+    assert re.match(r"profile mine needs an NVIDIA card of \d\d GiB, and there is none$", found.found)
+
+
+def test_a_profile_that_is_too_large_for_the_cards_is_wrong(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project(root, tmp_path, "paper", monkeypatch)
+    h100 = cards.Card("NVIDIA H100 80GB HBM3", "580.1", 81559, 9.0)
+    assert cards.profile_finding(tmp_path, [h100] * 8) is None
+    lacking = cards.profile_finding(tmp_path, [h100])
+    assert lacking is not None
+    assert lacking.found.startswith("profile paper does not fit on an NVIDIA card of 80 GiB: label, train")
+    assert "`pathfinder plan --gpu`" in lacking.remedy
