@@ -108,11 +108,12 @@ def plan(
         return
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
-    from flows.plan import missing_data, planned
+    from flows.plan import missing_data, planned, require_params
     from pathfinder.lineage.history import read_lock
 
     root = Path.cwd()
     require_project(root)
+    require_params(root)
     graph = load_graph(root)
     selected = graph.select(targets or [])
     locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from flows import profiles
 from flows.cli import app
 from tests.flows.conftest import Project
 
@@ -28,6 +29,22 @@ def test_plan_shows_the_reasons(project: Project, monkeypatch: pytest.MonkeyPatc
     third = cli.invoke(app, ["plan", "total"]).output
     assert "output out/odd.txt missing" in third
     assert "numbers" not in third
+
+
+def test_plan_reads_the_parameters_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong name of a run is refused before DVC is asked, with the message of the stages."""
+    shutil.copytree(root / profiles.FOLDER, tmp_path / profiles.FOLDER)
+    shutil.copyfile(root / "dvc.yaml", tmp_path / "dvc.yaml")
+    (tmp_path / ".dvc").mkdir()
+    text = profiles.render(root, "quickstart")
+    wrong = text.replace("\nruns: [full,", "\nruns: [fulll,", 1)
+    assert wrong != text
+    (tmp_path / "params.yaml").write_text(wrong)
+    monkeypatch.chdir(tmp_path)
+    result = cli.invoke(app, ["plan"])
+    assert result.exit_code == 1
+    assert "error: " in result.output
+    assert "run 'fulll': expected VARIANT" in result.output
 
 
 def test_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
