@@ -3,7 +3,8 @@
 Two things are converted. The first is what is delimited as mathematics: ``$…$``, ``$$…$$``, ``\\(…\\)`` and
 ``\\[…\\]``. As in Pandoc, a dollar opens a formula only before a character that is no space. It closes one only after
 such a character, and not before a digit, so prices stay prices. The second is a known command outside delimiters with
-its arguments and exponents, because solutions often end with a bare ``\\boxed{…}``.
+its arguments and exponents, because solutions often end with a bare ``\\boxed{…}``. Whatever is between ``\\left`` and
+``\\right`` is one formula, also if it contains such commands.
 
 The converter's own text is not safe: it does not escape its input, and it takes addresses and styles from it. This
 module writes the converter's elements itself: known names and attributes, every text escaped.
@@ -25,6 +26,11 @@ _DEEPEST = 24
 _GROUP = r"\{[^{}$\n]*+\}"  # possessive: the search never returns to an earlier brace, so it takes linear time
 for _ in range(3):  # braces nested four deep
     _GROUP = rf"\{{(?:[^{{}}$\n]++|{_GROUP})*+\}}"
+_BRACKET = r" ?(?:[()\[\]|./]|\\(?:[{}|]|[lr](?:floor|ceil|angle|vert)(?![A-Za-z])))"
+_CONTENT = r"[^\\$\n]|\\(?!(?:left|right)(?![A-Za-z]))[^$\n]"
+_FENCED = rf"\\left{_BRACKET}(?:{_CONTENT})*+\\right{_BRACKET}"
+for _ in range(2):  # brackets nested three deep
+    _FENCED = rf"\\left{_BRACKET}(?:{_CONTENT}|{_FENCED})*+\\right{_BRACKET}"
 _SYMBOLS = (
     "times|cdot|div|pm|leq?|geq?|neq?|approx|equiv|infty|pi|theta|alpha|beta|gamma|lambda|ldots|cdots|dots|therefore"
     "|implies|Rightarrow|rightarrow|to"
@@ -34,6 +40,7 @@ _FORMULA = re.compile(
     r"|\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
     rf"|(?<!\\)(?P<bare>\\(?:(?:boxed|fbox|sqrt(?:\[\d\])?|overline){_GROUP}|(?:[dt]?frac|binom){_GROUP}{_GROUP}"
     rf"|(?:{_SYMBOLS})(?![A-Za-z]))(?:[_^](?:{_GROUP}|\w))*+)"
+    rf"|(?<!\\)(?P<fenced>{_FENCED}(?:[_^](?:{_GROUP}|\w))*+)"
 )
 """No delimiter occurs twice before the other one, so the search takes linear time."""
 _ELEMENTS = re.compile(

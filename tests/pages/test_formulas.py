@@ -44,6 +44,9 @@ def drawn(text: str) -> str:
         (r"\boxed{\frac{\sqrt{2}}{\text{n}}}", "<msqrt><mn>2</mn></msqrt>"),
         (r"so \frac{1}{2}^2 of it", "</mfrac><mn>2</mn></msup></math> of it"),
         (r"3 \times 4 = 12", "3 <math"),
+        (r"so \left(\frac{1}{2}\right)^2 = q", "</mrow><mn>2</mn></msup></math> = q"),
+        (r"f\left[ 1 + \left( x \right) \times 2 \right]", ">]</mo></mrow></math>"),
+        (r"\left\lfloor \frac{7}{2} \right\rfloor = 3", "</math> = 3"),
     ],
 )
 def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
@@ -63,6 +66,8 @@ def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
         r"\href{javascript:alert(1)}{x} and \style{color:red}{y} without delimiters",
         r"C:\temp\new \timestamp",
         r"a broken $\frac$ one",
+        r"\left( x \right and no more",
+        r"\left(\frac{1}{2}^{3\right)" + "^{" + "9" * LONGEST + "}",
         r"$\left($",
         "$" + "x" * (LONGEST + 1) + "$",
         "$" + "{" * 200 + "$",
@@ -119,13 +124,36 @@ def test_random_formulas_are_fast_and_harmless() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [r"\(", r"\[", r"\\\\", "$$a", "$x$ ", r"$\frac$ ", r"\(\\", r"\boxed{", r"\boxed{a}{", r"\pi^{a}"]
+    "part",
+    [
+        r"\(",
+        r"\[",
+        r"\\\\",
+        "$$a",
+        "$x$ ",
+        r"$\frac$ ",
+        r"\(\\",
+        r"\boxed{",
+        r"\boxed{a}{",
+        r"\pi^{a}",
+        r"\left(",
+        r"\left(\right",
+    ],
 )
 def test_a_long_text_takes_little_time(part: str) -> None:
     text = "\\[" + part * (100_000 // len(part))
     start = time.process_time()
     drawn(text)
     assert time.process_time() - start < 1
+
+
+@pytest.mark.parametrize(
+    "text", [r"\left(\frac{1}{2}\right)^2", r"\left. \frac{a}{b} \right|_{x=1}", r"\left\{\pi\right\}"]
+)
+def test_brackets_and_what_they_hold_are_one_formula(text: str) -> None:
+    assert drawn(text).startswith("<math")
+    assert drawn(text).endswith("</math>")
+    assert drawn(text).count("<math") == 1
 
 
 def test_a_page_has_room_for_so_many_formulas() -> None:
