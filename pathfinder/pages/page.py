@@ -29,7 +29,7 @@ _TEMPLATES = Path(__file__).parent / "templates"
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
-_UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp (?:< )?(?=\d)|\d (?=%|[sK]\b)")
+_UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp [<=] (?=\d)|\d (?=%|[sK]\b)")
 _DIGEST = re.compile(r"[0-9a-f]{40,}")
 _BREAKS = re.compile(r"(?<=[a-z]{6})(?=[A-Z])|(?<=consis)(?=tency)")
 PALETTE = (_TEMPLATES / "palette.css").read_text(encoding="utf-8")

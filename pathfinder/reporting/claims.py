@@ -43,7 +43,7 @@ class Finding(Estimate):
         return f"{self.value:+z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: no "-0.0"
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'{self.p:.3f}'}"
+        return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
 
     def cell(self) -> Sourced:
         """The finding in words with the origin of its figures."""

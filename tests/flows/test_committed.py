@@ -39,7 +39,7 @@ _README = """
 
 | claim | ProcessBench mean F1 |
 | --- | --- |
-| chance | open: -1.1 [-7.1, 4.9], p 1.000 |
+| chance | open: -1.1 [-7.1, 4.9], p = 1.000 |
 """
 
 

@@ -85,8 +85,15 @@ def test_every_block_has_its_markup() -> None:
 
 
 def test_figures_break_only_before_their_interval_and_their_p_value() -> None:
-    row = ["a [1, 2]", "88.6 [85.5, 91.6]", "yes: +34.3 [-1.0, 38.5], p < 0.001", "a [note, of 2] step 3 % p x"]
-    page = to_html(Page("T", [Table("C.", ["h", "i", "j", "k"], [row])], []))
+    row = [
+        "a [1, 2]",
+        "88.6 [85.5, 91.6]",
+        "yes: +34.3 [-1.0, 38.5], p < 0.001",
+        "open: 1, p = 1.000",
+        "a [note, of 2] step 3 % p x",
+    ]
+    page = to_html(Page("T", [Table("C.", ["h", "i", "j", "k", "l"], [row])], []))
+    assert ">open: 1, p\u00a0=\u00a01.000</td>" in page
     assert ">88.6 [85.5,\u00a091.6]</td>" in page
     assert ">yes: +34.3 [-1.0,\u00a038.5], p\u00a0&lt;\u00a00.001</td>" in page
     assert ">a [note, of 2] step 3\u00a0% p x</td>" in page

@@ -132,7 +132,7 @@ def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Pat
     assert published["headers"] == ["claim", "ProcessBench mean F1", "PRMScore"]
     under = [{row[0]: row[1] for row in table["rows"]} for table in (ours, published)]
     assert set(under[1]) == {"separate subtasks help", "separate error categories help"}
-    assert under[1]["separate subtasks help"] == "open: +0.0 [0.0, 0.0], p 1.000"
+    assert under[1]["separate subtasks help"] == "open: +0.0 [0.0, 0.0], p = 1.000"
     assert under[0]["separate subtasks help"] != under[1]["separate subtasks help"]
     for benchmark in ("processbench", "prmbench"):
         for path in Path("metrics", benchmark).glob("*.json"):
