@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ FAULTS = (
     "no flag",
     "reward below one half",
 )
+TOLD = "<script>const e=document.querySelector('.scroll');parent.postMessage(e.scrollWidth-e.clientWidth,'*')</script>"
 SCROLLED = (
     "<script>document.title=[...document.querySelectorAll('.scroll')].map(e=>e.scrollWidth-e.clientWidth)</script>"
 )
@@ -74,6 +76,16 @@ def test_the_table_of_faults_fits_a_phone(tmp_path: Path) -> None:
     bare = re.sub(r"<meta http-equiv=.*?>", "", to_html(Page("t", [], [Section("One", [table])])))
     framed = bare.replace("</head>", "<style>body{width:390px}</style></head>").replace("</body>", SCROLLED + "</body>")
     assert "<title>0</title>" in dom(tmp_path, framed, NARROWEST)
+
+
+def test_long_paths_leave_a_phone_room_for_the_other_columns(tmp_path: Path) -> None:
+    rows = [("artifacts/predictions/best_of_n/no_error_categories.jsonl", "output", "12,345", "0f" * 32)]
+    table = Table("Outputs.", ("file", "kind", "bytes", "sha256"), rows, frozenset([2]))
+    bare = re.sub(r"<meta http-equiv=.*?>", "", to_html(Page("t", [], [Section("One", [table])])))
+    # A frame, because a headless window is never as narrow as a phone, and the styles ask for the window's width.
+    frame = f"<iframe width=390 height=900 srcdoc='{html.escape(bare.replace('</body>', TOLD + '</body>'))}'></iframe>"
+    page = f"<title></title><body>{frame}<script>onmessage=e=>document.title=e.data</script>"
+    assert "<title>0</title>" in dom(tmp_path, page, NARROWEST)
 
 
 def test_the_filter_runs_under_the_page_s_policy(tmp_path: Path, page: str) -> None:
