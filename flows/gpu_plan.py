@@ -85,9 +85,8 @@ class Plan:
         Only a plan on the machine of the project knows the file.
         """
         root, profile = self.root, self.params.profile
-        is_known = root is not None and profile in profiles.names(root)
-        if root and is_known and (found := _MACHINE.match(profiles.summary(root, profile).machine)):
-            return gpus(float(found[2]), int(found[1]))
+        if root and profile in profiles.names(root) and (named := _named_gpus(root, profile)):
+            return named
         needs = [need for each in self.verdicts.values() for need in _servers(each)]
         if not needs:
             return None
@@ -320,10 +319,15 @@ def load(root: Path, name: str) -> Params:
 
 def machine_of(root: Path, name: str) -> Device:
     """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
-    found = _MACHINE.match(profiles.summary(root, name).machine)
+    found = _named_gpus(root, name)
     if found is None:
         raise DataError(f"{name}: its head names no GPUs; ask about a machine with --gpus and --memory")
-    return gpus(float(found[2]), int(found[1]))
+    return found
+
+
+def _named_gpus(root: Path, name: str) -> Device | None:
+    found = _MACHINE.match(profiles.summary(root, name).machine)
+    return gpus(float(found[2]), int(found[1])) if found else None
 
 
 def memory_header(device: Device) -> tuple[str, ...]:
@@ -351,8 +355,7 @@ def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
 
 def plans(root: Path) -> dict[str, Plan]:
     """The plan of each GPU profile on its own machine, by name."""
-    named = [name for name in profiles.names(root) if _MACHINE.match(profiles.summary(root, name).machine)]
-    return {name: plan_of(root, name, 1, 0.0) for name in named}
+    return {name: plan_of(root, name, 1, 0.0) for name in profiles.names(root) if _named_gpus(root, name)}
 
 
 def overview(root: Path) -> list[tuple[str, ...]]:
