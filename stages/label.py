@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
+from pathfinder.core.io import read_parquet, write_json, write_parquet
 from pathfinder.core.params import load_params
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
@@ -47,11 +47,6 @@ def main(*, part: Annotated[str, "answer only this part of the prompts, for exam
     params, only = profile.label, Part.parse(part) if part else None
     if only is not None:
         require_servers(params)
-    if params.max_tokens >= params.max_model_len:
-        raise DataError(
-            f"label.max_tokens {params.max_tokens} leaves no room for a prompt in label.max_model_len "
-            f"{params.max_model_len}; lower the first or raise the second"
-        )
     steps, trajectories = read_parquet(STEPS_FILE, STEPS), read_parquet(TRAJECTORIES_FILE, TRAJECTORIES)
     gpus = {"openai": 0, "vllm": gpus_of(params.vllm), "transformers": 1}[params.engine]
     with confined(gpus), ExitStack() as stack:

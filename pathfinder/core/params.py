@@ -137,6 +137,15 @@ class Label(Budget):
     mistral_per_rating: NonNegativeInt
     seed: Seed
 
+    @model_validator(mode="after")
+    def _prompts_have_room(self) -> Label:
+        if self.max_tokens >= self.max_model_len:
+            raise ValueError(
+                f"max_tokens {self.max_tokens} leaves no room for a prompt in max_model_len {self.max_model_len}; "
+                "lower the first or raise the second"
+            )
+        return self
+
 
 class Validate(Section):
     """Bounds of the data gates."""

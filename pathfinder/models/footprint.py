@@ -15,7 +15,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.models.devices import GIB, Device, this_device
 from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
-from pathfinder.models.shapes import fetched_shape, planned_shape
+from pathfinder.models.shapes import Shape, fetched_shape, planned_shape
 
 _LEAST_BUDGET = 1024
 
@@ -41,7 +41,7 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
         return None
     if _fit(needs, device, params):
         return Verdict(needs, True)
-    for changes in _smaller(stage, params, device):
+    for changes in _smaller(stage, params, device, shape_of):
         changed = params
         for key, value in changes.items():
             changed = _changed(changed, key, value)
@@ -86,17 +86,17 @@ def _changed(section: Any, key: str, value: Any) -> Any:
 _Changes = dict[str, Any]
 
 
-def _smaller(stage: str, params: Params, device: Device) -> Iterator[_Changes]:
+def _smaller(stage: str, params: Params, device: Device, shape_of: Shapes) -> Iterator[_Changes]:
     """Settings that need less memory or fewer cards, the smallest changes first."""
     if stage == "train":
         yield from _smaller_training(params, device)
     elif stage == "label" and params.label.engine == "vllm":
-        yield from _smaller_server("label.vllm", params.label.vllm.options, device)
+        yield from _smaller_server("label.vllm", params.label.vllm.options, device, shape_of("judge"))
     elif stage == "label":
         yield from _halved({}, "label.batch_size", params.label.batch_size, 1)
     elif stage in ("sample", "control"):
         if params.search.engine == "vllm":
-            yield from _smaller_server("search.vllm", params.search.vllm.options, device)
+            yield from _smaller_server("search.vllm", params.search.vllm.options, device, shape_of("policy"))
         yield from _halved({}, "search.batch_size", params.search.batch_size, 1)
     else:
         servers: list[_Changes] = [{}]
@@ -133,9 +133,9 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
             yield base | more | {"train.token_budget": least}
 
 
-def _smaller_server(key: str, options: Sequence[str], device: Device) -> Iterator[_Changes]:
+def _smaller_server(key: str, options: Sequence[str], device: Device, shape: Shape) -> Iterator[_Changes]:
     """Other divisions of the model over the cards of the device, then the same with 8-bit weights."""
-    divisions = [cards for cards in (1, 2, 4, 8) if cards <= device.cards]
+    divisions = [cards for cards in range(1, device.cards + 1) if shape.divides(cards)]
     for quantised in ({}, {f"{key}.options": [*options, "--quantization", "fp8_per_tensor"]}):
         for cards in divisions:
             yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": 1} | quantised

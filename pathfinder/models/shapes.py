@@ -27,6 +27,8 @@ class Shape:
     vocabulary: int
     tied: bool
     biased: bool
+    head_width: int = 128
+    """Numbers in one attention head."""
 
     @property
     def matrices(self) -> dict[str, tuple[int, int]]:
@@ -57,6 +59,14 @@ class Shape:
     def keys_and_values(self) -> int:
         """Numbers that one token adds to the cache."""
         return 2 * self.layers * self.key_width
+
+    def divides(self, gpus: int) -> bool:
+        """Whether vLLM can divide the model over this many GPUs, by its Qwen2 and Llama models.
+
+        Each GPU gets as many attention heads. The key-value heads are divided or, if they are fewer than GPUs, copied.
+        """
+        heads, keys = self.query_width // self.head_width, self.key_width // self.head_width
+        return heads % gpus == 0 and (keys % gpus == 0 or gpus % keys == 0)
 
     def adapter(self, lora: Lora) -> int:
         """Parameters that a LoRA adapter trains, including the rows of the label tokens."""
@@ -117,6 +127,7 @@ def shape_of(config: Any, name: str) -> Shape:
         vocabulary=whole("vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
         biased=config.get("model_type") == "qwen2",
+        head_width=size,
     )
 
 

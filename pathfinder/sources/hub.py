@@ -314,7 +314,8 @@ def _refuse(error: Exception, where: str) -> None:
     status = getattr(getattr(origin, "response", None), "status_code", None)
     if status is not None and 400 <= status < 500 and status not in RETRIED:
         raise DataError(
-            f"{where}: {_one_line(error)}; correct download.sources, or give access with HF_TOKEN"
+            f"{where}: {_one_line(error)}; correct the name or the revision (of a stage: in download.sources), or give "
+            "access with HF_TOKEN"
         ) from error
 
 

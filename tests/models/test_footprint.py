@@ -108,6 +108,16 @@ def test_a_server_and_the_prm_share_one_card_or_have_their_own(root: Path) -> No
     assert "search.shared_card: true, search.vllm.gpu_memory_utilization: 0." in together.remedy
 
 
+@pytest.mark.parametrize("gib", [4, 5, 6, 10])
+def test_a_remedy_divides_the_heads_of_a_server(root: Path, gib: int) -> None:
+    one = profile(root, "paper").search.vllm.model_copy(update={"tensor_parallel": 1, "replicas": 1})
+    found = verdict("sample", profile(root, "paper", search={"vllm": one}), gpus(gib, 8))
+    assert found is not None
+    assert not found.fits
+    assert "tensor_parallel: 8" not in found.remedy  # the policy has 28 attention heads
+    assert ("search.vllm.tensor_parallel: " in found.remedy) == (gib > 5)
+
+
 def test_weights_that_a_server_quantises_are_loaded_in_full_first(root: Path) -> None:
     params = profile(root, "paper")
     judge = planned_shape("judge", params.download.sources, root)

@@ -8,7 +8,7 @@ import pytest
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Lora, Source
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.models.shapes import KNOWN, planned_shape, shape_of
+from pathfinder.models.shapes import KNOWN, Shape, planned_shape, shape_of
 from pathfinder.training.adapter import with_adapter
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, small_model
@@ -41,6 +41,17 @@ def test_an_adapter_counts_every_parameter() -> None:
     ids = Prompter(tokenizer, VARIANTS["full"]).ids
     network = with_adapter(small_model(tokenizer), lora, ids)
     assert shape.adapter(lora) == sum(p.numel() for p in network.parameters() if p.requires_grad)
+
+
+def test_a_server_divides_attention_heads_and_divides_or_copies_keys() -> None:
+    def divisors(shape: Shape) -> list[int]:
+        return [gpus for gpus in range(1, 41) if shape.divides(gpus)]
+
+    assert divisors(KNOWN["Qwen/Qwen2.5-Math-7B-Instruct"]) == [1, 2, 4, 28]  # 28 heads, 4 for keys
+    assert divisors(KNOWN["deepseek-ai/DeepSeek-R1-Distill-Qwen-32B"]) == [1, 2, 4, 8, 40]  # 40 and 8
+    sizes = {"intermediate_size": 96, "num_hidden_layers": 1, "vocab_size": 9}
+    odd = {"hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 16}
+    assert divisors(shape_of(odd | sizes, "odd")) == [1, 3, 6]
 
 
 def test_a_config_without_sizes_is_refused() -> None:

@@ -252,7 +252,7 @@ def test_restricted_and_unknown_repositories_have_a_remedy(project: Project, mon
     monkeypatch.setenv("HF_TOKEN", project.hub.token)
     download()
     project.write(source("models/base", "owner/none"))
-    with pytest.raises(DataError, match=r"correct download\.sources, or give access with HF_TOKEN") as caught:
+    with pytest.raises(DataError, match=r"correct the name or the revision \(of a stage: .* HF_TOKEN") as caught:
         download()
     assert "\n" not in str(caught.value)
 
