@@ -138,7 +138,7 @@ rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substi
 faults: $(DEV_STAMP) data  ## put every fixed fault back and see its test fail, then run under random faults
 	@python -m tests.faults.all
 
-mutate: $(DEV_STAMP)  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
+mutate: $(DEV_STAMP) data  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
 	@nice python -m tests.mutation
 
 team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md

@@ -144,7 +144,7 @@ def test_audit_without_a_run_says_what_to_do(copy: Path) -> None:
     (copy / "dvc.lock").unlink(missing_ok=True)
     done = subprocess.run(words, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "dvc repro" in done.stderr
+    assert "pathfinder run" in done.stderr
 
 
 def test_make_targets_exist(copy: Path) -> None:

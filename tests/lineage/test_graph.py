@@ -59,7 +59,7 @@ def test_the_error_for_an_unknown_path_names_the_command_that_lists_the_known_on
 
 
 def test_the_error_without_a_run_names_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="dvc repro"):
+    with pytest.raises(DataError, match="pathfinder run"):
         up("models/full", tmp_path)
 
 
