@@ -146,5 +146,17 @@ def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(DataError, match=name):
+    with pytest.raises(DataError, match=name) as caught:
         records(tmp_path / name)
+    if name == "g.parquet":
+        assert str(caught.value).endswith("; fetch the file again")
+
+
+def test_a_file_that_memory_cannot_hold_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> None:
+        raise MemoryError("malloc failed")  # as Arrow does for a page of many gigabytes
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", full)
+    (tmp_path / "a.parquet").touch()
+    with pytest.raises(DataError, match=r"a\.parquet: cannot be read .* \(malloc failed\); it needs more memory$"):
+        records(tmp_path / "a.parquet")

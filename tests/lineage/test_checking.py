@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,14 @@ import pytest
 import yaml
 
 from pathfinder.core.io import sha256_file, write_json
-from pathfinder.lineage.check import Report, check
-from pathfinder.lineage.findings import Finding
+from pathfinder.lineage.check import check
 from pathfinder.lineage.publication import publication
 from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.signing import KEY_FILE, own_key, public_pem
 from tests.lineage.small import DATA, MODEL, PRETRAINED, RAW, START, add_record, claim, store, write_project
+from tests.support.miniature import GIT
 
 NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
 """What every check says: nobody has the record of the run that made the shipped data."""
@@ -47,49 +48,22 @@ def edit_lock(root: Path, stage: str, edit: Any, file: str = "dvc.lock") -> None
     (root / file).write_text(yaml.safe_dump(content))
 
 
-def report(*findings: Finding, signers: tuple[list[str], ...] = (), not_read: tuple[str, ...] = ()) -> Report:
-    return Report(list(findings), 4, 3, list(signers), ["workspace", "cache"], list(not_read), "commit 0")
+def test_the_commit_of_a_run_must_be_on_a_branch_or_tag(root: Path) -> None:
+    for words in (["init", "-q"], ["add", "params.yaml"], ["commit", "-qm", "one"]):
+        subprocess.run([*GIT, *words], cwd=root, check=True)
+    head = subprocess.run([*GIT, "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True).stdout
+    line = "note: .pathfinder/lineage: no branch or tag has commit 000000000000 of the run; "
+    assert not any("no branch or tag" in text for text in found(root)), "records without a commit"
+    for year, commit in (("2027", head.strip()), ("2028", "0" * 40)):
+        times = {"start": START.replace("2026", year), "end": START, "seconds": 1.0, "peak_rss_bytes": 1}
+        add_record(root, "train", times=times, git={"commit": commit, "dirty": False, "changed": []})
+        told = [text for text in found(root) if "no branch or tag" in text]
+        assert told == ([] if commit in head else [f"{line}fetch it, or run the pipeline again (train)"])
 
 
-@pytest.mark.parametrize(
-    ("signers", "signed"),
-    [
-        ((), " (none signed by a trusted key)"),
-        ((["a"],), " (1 signed by 1 key)"),
-        ((["a"], ["b"]), " (2 signed by 2 keys)"),
-        ((["a"], ["a"], ["a"]), " by 1 key"),
-        ((["a"], ["a", "b"], ["a"]), " by 2 keys"),
-    ],
-)
-def test_the_summary_says_how_many_records_are_signed(signers: tuple[list[str], ...], signed: str) -> None:
-    assert report(signers=signers).summary() == f"3 of 4 stages attested{signed}; workspace, cache read; commit 0"
-
-
-def test_the_summary_says_nothing_about_signatures_where_nothing_is_attested() -> None:
-    empty = Report([], 4, 0, [], ["workspace"], [], "clean")
-    assert empty.summary() == "0 of 4 stages attested; workspace read; clean"
-
-
-def test_a_report_counts_differences_and_is_a_json_value() -> None:
-    wrong, other = Finding("x", "is bad", stages=("b", "a")), Finding("y", "is bad")
-    one = report(wrong, Finding("z", "is odd", "note"), signers=(["b"], ["a", "b"]), not_read=("far", "farther"))
-    assert one.errors == [wrong]
-    summary = "3 of 4 stages attested (2 signed by 2 keys); workspace, cache read; not read: far, farther; commit 0"
-    assert one.summary() == f"1 difference; {summary}"
-    assert report(wrong, other).summary().startswith("2 differences; 3 of 4 ")
-    assert one.as_json() == {
-        "findings": [
-            {"level": "error", "where": "x", "message": "is bad", "stages": ["b", "a"]},
-            {"level": "note", "where": "z", "message": "is odd", "stages": []},
-        ],
-        "stages": 4,
-        "attested": 3,
-        "keys": ["a", "b"],
-        "read": ["workspace", "cache"],
-        "not read": ["far", "farther"],
-        "state": "commit 0",
-        "summary": f"1 difference; {summary}",
-    }
+def test_a_changed_source_is_one_finding(root: Path) -> None:
+    (root / RAW / "corpus/one.txt").write_text("two\n")
+    assert sum(text.startswith(f"error: {RAW}/corpus/one.txt: ") for text in found(root)) == 1
 
 
 def test_a_sound_project_is_sound_in_whole_and_in_part(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
