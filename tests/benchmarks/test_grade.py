@@ -204,7 +204,7 @@ def test_missing_and_empty_files(world: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no such file"):
         grade("processbench", tmp_path / "none.jsonl", world / "processbench")
     (tmp_path / "empty.jsonl").touch()
-    with pytest.raises(DataError, match="contains no row"):
+    with pytest.raises(DataError, match=r"/empty\.jsonl: contains no row"):
         grade("processbench", tmp_path / "empty.jsonl", world / "processbench")
 
 
@@ -332,6 +332,26 @@ def test_search_rows_are_counted(tmp_path: Path) -> None:
     }
     official = grade("search", tmp_path / "p.jsonl", tmp_path / "data", "official")
     assert (official["details"]["n"], official["sets"]["math"]) == ({"math": 3}, pytest.approx(200 / 3))
+
+
+def test_the_name_of_a_search_file_or_its_folder_is_the_set_of_its_rows(tmp_path: Path) -> None:
+    for name, key in (("math", "1"), ("amc23", "5")):  # the question is in both sets
+        problems(tmp_path / "data", name, [key])
+    rows = [{"question": "0?", "pred_answer": "5"}]
+    (tmp_path / "amc23").mkdir()
+    for place in ("amc23.jsonl", "amc23/test.jsonl"):
+        assert grade("search", write(tmp_path / place, rows), tmp_path / "data")["sets"] == {"amc23": 100.0}
+
+
+@pytest.mark.parametrize(("key", "is_valid"), [(5, True), (["1", 2], True), ([], False), ([{}], False), ({}, False)])
+def test_the_key_in_a_search_row_is_an_answer_or_answers(tmp_path: Path, key: Any, is_valid: bool) -> None:
+    problems(tmp_path, "math", ["1"])
+    file = write(tmp_path / "p.jsonl", [{"question": "0?", "pred_answer": "1", "gt_answer": key}])
+    if is_valid:
+        assert grade("search", file, tmp_path)["average"] == 100.0
+    else:
+        with pytest.raises(DataError, match="gt_answer"):
+            grade("search", file, tmp_path)
 
 
 def test_a_search_row_of_an_unknown_set_is_refused_although_its_question_is_known(tmp_path: Path) -> None:

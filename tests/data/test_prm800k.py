@@ -111,6 +111,8 @@ def test_nothing_is_lost_after_the_last_step_and_an_unknown_finish_is_counted_as
     value["label"]["finish_reason"] = "left"
     notes = read_prm800k(value, "repaired").notes
     assert (notes["ended_by_unchosen_step"], notes["finish_unknown"]) == (0, 1)
+    value = line(step(completion("a")), step(completion("b"), chosen=0))
+    assert read_prm800k(value, "repaired").notes["ended_by_unchosen_step"] == 1
 
 
 @pytest.mark.parametrize("chosen", [-1, 2])
