@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from prefect import Task, flow, get_run_logger
+from prefect import Task, flow, get_run_logger, tags
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.events.worker import EventsWorker
@@ -337,7 +337,8 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
     preflight(root, address)
     with server.local_server(root) as url, server_needed(url, hold):
         terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
-        with temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}):
+        settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
+        with temporary_settings(settings), tags(hold.holder.tag):
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
             finally:

@@ -10,12 +10,12 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterTags
 from prefect.client.schemas.objects import State
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
-from flows.guard.lock import Hold
+from flows.guard.lock import Hold, Holder
 from pathfinder.core.io import DataError
 
 SETTLE_S = 20.0
@@ -25,10 +25,20 @@ def left_behind(hold: Hold) -> Iterator[str]:
     """What is known about a run that did not end properly; its flow run gets a final state."""
     if (previous := hold.previous) is not None:
         yield f"the last run here did not end properly ({previous})"
-        if previous.flow_run and previous.flow_run != hold.holder.flow_run:
-            _end_flow_run(previous.flow_run, f"it did not end properly: {previous}")
+        for flow_run in _flow_runs(previous):
+            if flow_run != hold.holder.flow_run:
+                _end_flow_run(flow_run, f"it did not end properly: {previous}")
     for command in hold.ended:
         yield f"ended what it had left running: {command}"
+
+
+def _flow_runs(holder: Holder) -> list[str]:
+    """The flow run of a run, which may have ended after Prefect made the flow run and before it wrote the id."""
+    if holder.flow_run or not holder.tag:
+        return [holder.flow_run] if holder.flow_run else []
+    tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[holder.tag]))
+    with get_client(sync_client=True) as client:
+        return [str(found.id) for found in client.read_flow_runs(flow_run_filter=tagged)]
 
 
 def _end_flow_run(flow_run_id: str, reason: str) -> None:

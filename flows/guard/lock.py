@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,12 +30,16 @@ _WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds the lock of a folder: its process, its command, its start and its Prefect flow run."""
+    """The run that holds the lock of a folder: its process, its command, its start and its Prefect flow run.
+
+    The flow run has the tag ``tag``. It exists before this process can write its id.
+    """
 
     pid: int
     command: str
     since: str
     flow_run: str = ""
+    tag: str = ""
 
     def __str__(self) -> str:
         return f"PID {self.pid}, since {self.since}: {self.command}"
@@ -93,7 +98,8 @@ def held(root: Path) -> Iterator[Hold]:
                 f"another run is in progress in this folder ({_present(handle)}); wait for it or end it"
             ) from error
         previous = _read(handle)
-        holder = Holder(os.getpid(), processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S"))
+        command, since = processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S")
+        holder = Holder(os.getpid(), command, since, tag=f"run-{uuid.uuid4().hex[:16]}")
         _write(handle, json.dumps(asdict(holder)))
         ended = _end_orphans(root)
         _remove_torn(folder / DVC_LOCKS)

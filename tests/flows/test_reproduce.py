@@ -254,6 +254,20 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
 
 
+def test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end(served: Project) -> None:
+    count(served, 16)
+    running = "select name from flow_run where state_type in ('PENDING', 'RUNNING')"
+    crashed = "select name from flow_run where state_type = 'CRASHED'"
+    before = query(served, crashed)
+    kill = "lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
+    words = f"import os, signal; from flows import reproduce; reproduce.Hold.name_flow_run = {kill}; reproduce.main(())"
+    served.run("-c", words, code=-9)
+    assert query(served, running) == [("all stages",)]
+    assert "the last run here did not end properly" in served.reproduce("numbers")
+    assert query(served, running) == []
+    assert query(served, crashed) == [*before, ("all stages",)]
+
+
 def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     count(served, 12)
     served.run("-m", "dvc", "repro", "-q")

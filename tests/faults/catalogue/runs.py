@@ -240,6 +240,14 @@ RUNS = (
         f"{FLOWS}/test_guard.py::test_a_stage_that_reaches_its_limit_is_ended_with_everything_it_started",
     ),
     Fault(
+        "unnamed",
+        "a run that is killed before it writes the id of its flow run leaves it Running for ever",
+        "flows/guard/endings.py",
+        "    if holder.flow_run or not holder.tag:",
+        "    if holder.tag:",
+        f"{FLOWS}/test_reproduce.py::test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end",
+    ),
+    Fault(
         "server-gone",
         "a run whose Prefect server is killed near its end prints a traceback and stays Running",
         "flows/guard/endings.py",
