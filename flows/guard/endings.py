@@ -34,8 +34,10 @@ def left_behind(hold: Hold) -> Iterator[str]:
 
 def _flow_runs(holder: Holder) -> list[str]:
     """The flow run of a run, which may have ended after Prefect made the flow run and before it wrote the id."""
-    if holder.flow_run or not holder.tag:
-        return [holder.flow_run] if holder.flow_run else []
+    if holder.flow_run:
+        return [holder.flow_run]
+    if not holder.tag:
+        return []
     tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[holder.tag]))
     with get_client(sync_client=True) as client:
         return [str(found.id) for found in client.read_flow_runs(flow_run_filter=tagged)]

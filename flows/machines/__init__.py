@@ -1,1 +1,1 @@
-"""What a profile needs of a machine beside the memory of its GPUs."""
+"""Checks of the disks and vLLM servers that a profile needs; ``models.footprint`` checks the memory of GPUs."""
