@@ -59,8 +59,8 @@ def caught(evidence: Evidence) -> list[Block]:
     caption = (
         f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. "
         "The kind of the fault, in parentheses, is the flag that it should get. A step that is not optimal has no "
-        "error: it should get no flag, and a low reward. A step with several faults counts in each of their rows. The "
-        "colour of a cell grows with the share."
+        "error: it should get no flag, and a low reward. A step with several faults counts in each of their rows. "
+        "Stronger colours mark larger shares."
     )
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
