@@ -17,7 +17,7 @@ SHEPHERD = "math_shepherd"
 _MARK = "ки"  # Math-Shepherd's placeholder after every step
 _RATINGS = {"+": 1, "-": -1}
 _FIRST_STEP = re.compile(r"(.*?)(Step\s*1\s*:.*)", re.DOTALL | re.IGNORECASE)
-_FIRST_STEP_OFFICIAL = re.compile(r"(.*?)(Step 1:.*)", re.DOTALL)
+_FIRST_STEP_OFFICIAL = re.compile(r"(.*?)Step 1:(.*)", re.DOTALL)
 _CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECASE)
 
 
@@ -76,7 +76,8 @@ def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
     question = match[1].strip()
     if not question:
         raise UnreadableError("problem_empty_text", first)
-    return question, match[2].strip()
+    step = match[2].strip()
+    return question, f"Step 1:{step}" if preset == "official" else step  # published without a blank after the caption
 
 
 def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset) -> None:

@@ -28,7 +28,7 @@ def test_a_conversation_is_read_as_question_steps_and_ratings() -> None:
     assert reading.trunk == ["Add. See Step 9: later", "So 5.\nDone", "End"]
     assert [r.rating for r in reading.records] == [1, -1, None]
     official = read_monte_carlo(value["conversations"], "official")
-    assert official.trunk == ["Step 1: Add. See Step 9: later", "Step 2: So 5.\nStep 3: Done", "Step 4: End"]
+    assert official.trunk == ["Step 1:Add. See Step 9: later", "Step 2: So 5.\nStep 3: Done", "Step 4: End"]
     assert [without_captions(step) for step in official.trunk] == ["Add. See later", "So 5.\n\nDone", "End"]
     assert [r.rating for r in official.records] == [1, -1, None]
 
@@ -57,7 +57,7 @@ def test_an_unreadable_step_ends_the_repaired_trunk() -> None:
     assert reading.lost == [(2, 0, "after_unreadable_step")]
     assert reading.dropped == {"after_unreadable_step": 1}
     official = read_monte_carlo(value, "official")
-    assert official.trunk == ["Step 1: a", "c"]
+    assert official.trunk == ["Step 1:a", "c"]
     assert [(r.position, r.step_index) for r in official.records] == [(0, 0), (2, 1)]
     assert len(reading.records) + len(reading.set_aside) + reading.dropped.total() == 3
 
@@ -106,7 +106,7 @@ def test_text_after_the_last_placeholder_is_a_step_without_a_rating() -> None:
         [1, None],
     )
     ended = read_monte_carlo({name: f"{text}\n" for name, text in value.items()}, "official")
-    assert ended.trunk == ["Step 1: a", "Step 2: b"]
+    assert ended.trunk == ["Step 1:a", "Step 2: b"]
 
 
 def test_a_rating_directly_before_the_next_step_is_one_character() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from pathfinder.core.records import CLEAN, DROPS
+from pathfinder.data.conversion import Batch, convert_batch
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.suites import contents, structure
 from tests.support.gate_tables import BOUNDS, Fault, clean_tables, reverse, set_first, set_values
@@ -67,6 +69,8 @@ FAULTS = [
     Fault("orphan step", "steps", set_first("trajectory_id", "nobody"), "steps", "trajectory_found"),
     Fault("step past the trunk", "steps", set_first("step_index", 9), "steps", "prefix_right"),
     Fault("negative place", "steps", set_first("step_index", -1), "steps", "step_index is at least 0"),
+    Fault("ids of other places", "steps", set_values("step_index", 2, pl.col("step_index") == 1), "steps", "id_right"),
+    Fault("ids of other lines", "steps", set_first("trajectory_id", "prm800k-0123abcd-3"), "steps", "id_right"),
     Fault("text too long", "steps", set_first("step", "x" * 1001), "steps", "step_chars"),
     Fault("null step", "steps", set_first("step", None), "steps", "step_chars is given"),
     Fault("problems shuffled", "trajectories", reverse("problem"), "trajectories", "problem_id_right"),
@@ -138,6 +142,19 @@ def test_clean_data_pass_every_gate(tmp_path: Path) -> None:
     assert len(results) > 100
     assert {r.suite for r in results} >= {"trajectories", "steps", "labels", "answers", "clean", "drops", "shares"}
     assert any(tmp_path.rglob("index.html"))
+
+
+def test_a_step_left_out_of_the_trunk_keeps_the_places_of_later_ones() -> None:
+    steps = [
+        {"completions": [{"text": text, "rating": rating}], "chosen_completion": chosen}
+        for text, rating, chosen in (("a", 1, 0), ("b", -1, None), ("c", 1, 0))
+    ]
+    line = json.dumps({"question": {"problem": "p"}, "label": {"steps": steps}}).encode()
+    made = convert_batch(Batch("prm800k", "prm800k/x.jsonl", "0" * 64, "official", 0, [(1, line)]))
+    tables = {name: pl.DataFrame(pl.from_arrow(table)) for name, table in made.tables.items()}
+    assert tables["steps"]["step_index"].to_list() == [0, 1, 1]
+    suite = next(suite for suite in contents(clean_tables() | tables, BOUNDS) if suite.name == "steps")
+    assert [str(result) for result in Checker().run([suite]) if not result.passed] == []
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
