@@ -37,7 +37,7 @@ _SYMBOLS = (
 )
 _FORMULA = re.compile(
     r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)"
-    r"|\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
+    r"|(?<!\\)\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|(?<!\\)\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
     rf"|(?<!\\)(?P<bare>\\(?:(?:boxed|fbox|sqrt(?:\[\d\])?|overline){_GROUP}|(?:[dt]?frac|binom){_GROUP}{_GROUP}"
     rf"|(?:{_SYMBOLS})(?![A-Za-z]))(?:[_^](?:{_GROUP}|\w))*+)"
     rf"|(?<!\\)(?P<fenced>{_FENCED}(?:[_^](?:{_GROUP}|\w))*+)"

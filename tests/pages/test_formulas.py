@@ -133,6 +133,7 @@ def test_random_formulas_are_fast_and_harmless() -> None:
         "$x$ ",
         r"$\frac$ ",
         r"\(\\",
+        "\\(\\",
         r"\boxed{",
         r"\boxed{a}{",
         r"\pi^{a}",
