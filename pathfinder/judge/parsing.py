@@ -43,8 +43,11 @@ _CORRECTED = re.compile(
     r"[^\n\d]{0,60}(?<!\w)(?P<value>[01])(?![\w%]|[.,/]\d)",
     re.IGNORECASE,
 )
-# A line of a block quotation, or a sentence that opens a quotation.
-_CITATION = re.compile(r"^\s*>|\w[^\w\n]*[\"'„«‘][\s>*_`]*$")
+# A line of a block quotation; a sentence that opens a quotation just before a score.
+_BLOCK_QUOTATION = re.compile(r"\s*>")
+_CITATION = re.compile(r"\w[^\w\n]*[\"'„«‘][\s>*_`]*$")
+_NEAR = 200
+"""Characters before a score in which a sentence can open its quotation; whole lines would take quadratic time."""
 _KEY_QUOTES = ('"', "'")
 _QUOTES = frozenset("\"'“”„«»‘’><")
 # "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
@@ -143,8 +146,10 @@ def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str],
 def _is_cited(visible: str, mention: re.Match[str]) -> bool:
     """Whether a mention is in a block quotation, or in the quotation marks of a sentence. A key of JSON is not."""
     start = mention.start()
-    line = visible[visible.rfind("\n", 0, start) + 1 : start]
-    if found := _CITATION.search(line):
+    begin = visible.rfind("\n", 0, start) + 1
+    if _BLOCK_QUOTATION.match(visible, begin, start):
+        return True
+    if found := _CITATION.search(visible, max(begin, start - _NEAR), start):
         return not (found[0].endswith(_KEY_QUOTES) and visible.startswith(_KEY_QUOTES, mention.end("letter")))
     is_open = visible.rfind("“", 0, start) > visible.rfind("”", 0, start)
     return is_open and "”" in visible[start:]

@@ -166,7 +166,14 @@ def test_any_mixture_of_pieces_gives_scores_or_a_reason(pieces: list[str]) -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["score a" * 20_000, "Score A: " + " " * 200_000, "Score A:" * 30_000, "<think>" * 50_000]
+    "text",
+    [
+        "score a" * 20_000,
+        "Score A: " + " " * 200_000,
+        "Score A:" * 30_000,
+        "<think>" * 50_000,
+        '"Score A: 1 Score B: 0 Score C: 1" ' * 3_000,
+    ],
 )
 def test_long_answers_take_linear_time(text: str) -> None:
     start = time.monotonic()
