@@ -19,6 +19,7 @@ import re
 import shutil
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -329,8 +330,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these pairs, for a JSON decoder; raises ``ValueError`` if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        raise _DuplicateKeyError(f"duplicate key {next(key for key in keys if keys.count(key) > 1)!r:.80}")
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise _DuplicateKeyError(f"duplicate key {key!r:.80}")
     return found
 
 

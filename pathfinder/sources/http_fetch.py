@@ -69,7 +69,7 @@ def pause(failure: str, attempt: int, retries: int, retry_after: str = "") -> No
     A line on standard error says what failed, how long the wait is, and how many attempts are left. ``attempt`` counts
     from 0.
     """
-    wait = float(retry_after) if retry_after.isdigit() else 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
+    wait = float(retry_after) if retry_after.isdecimal() else 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
     wait = min(wait, _LONGEST_WAIT_S)
     next_one = f"attempt {attempt + 2} of {retries + 1} in {wait:.1f} s"
     print(f"{printable(failure)}; {next_one}", file=sys.stderr, flush=True)

@@ -75,17 +75,18 @@ def test_a_wrong_schema_is_refused(tmp_path: Path) -> None:
         io.read_parquet(tmp_path / "x.parquet", {"id": pl.String()})
 
 
-HOSTILE = [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000]
+MANY_KEYS = b"{%s}" % b",".join(b'"%d": 1' % number for number in (*range(100_000), 99_999))
+HOSTILE = [b"[" * 100_000 + b"]" * 100_000, b"9" * 5_000, MANY_KEYS]
 
 
-@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"a": {"b": 1, "b": 2}}', *HOSTILE], ids=range(5))
+@pytest.mark.parametrize("content", [b"{", b"\xff", b'{"a": {"b": 1, "b": 2}}', *HOSTILE], ids=range(6))
 def test_json_that_is_broken_or_has_a_key_twice_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "value.json").write_bytes(content)
     with pytest.raises(io.DataError, match=r"value\.json: not valid JSON \("):
         io.read_json(tmp_path / "value.json")
 
 
-@pytest.mark.parametrize("content", HOSTILE, ids=("nested", "digits"))
+@pytest.mark.parametrize("content", HOSTILE, ids=("nested", "digits", "keys"))
 def test_hostile_json_in_a_line_is_refused_by_file_and_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n" + content + b"\n")
     with pytest.raises(io.DataError, match=r"rows\.jsonl:2: not valid JSON \("):

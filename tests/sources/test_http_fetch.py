@@ -7,7 +7,7 @@ import pytest
 
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Download
-from pathfinder.sources.http_fetch import fetch_file
+from pathfinder.sources.http_fetch import fetch_file, pause
 from tests.support.servers import FileServer, file_server
 
 BODY = bytes(range(256)) * 5000
@@ -75,6 +75,11 @@ def test_a_server_that_does_not_answer_is_transient(tmp_path: Path, waits: list[
     with pytest.raises(TransientError, match="3 attempts"):
         fetch(url, tmp_path, retries=2)
     assert len(waits) == 2
+
+
+def test_a_time_that_is_no_number_does_not_end_the_retries(waits: list[float]) -> None:
+    pause("503", 0, 1, retry_after="²")
+    assert 0 < waits[0] < 1
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "https:///a.bin", "https://host:port/a.bin", "a.bin"])
