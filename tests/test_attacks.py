@@ -12,10 +12,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pyarrow
 import pyarrow.parquet
 import pytest
+from safetensors.torch import load_file
 
 from pathfinder.core import io
 from pathfinder.core.io import DataError, read_json, read_jsonl
@@ -58,6 +60,39 @@ def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_pat
         with pytest.raises(DataError):
             load(model)
     assert not trace.exists()
+
+
+@pytest.mark.parametrize("file", ["evil.bin", "../other.safetensors", None])
+def test_an_index_that_names_other_files_than_safetensors_is_refused(model: Path, file: str | None) -> None:
+    """transformers reads what the index names, and unpickles a file with another ending."""
+    (model / "model.safetensors").rename(model / "a.safetensors")
+    weights = dict.fromkeys(load_file(model / "a.safetensors"), "a.safetensors")
+    index = model / "model.safetensors.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weights}))
+    assert load_model(model).num_parameters() == load_model(MODEL).num_parameters()
+    index.write_text(json.dumps({"metadata": {}, "weight_map": weights | {"lm_head.weight": file}}))
+    with pytest.raises(DataError, match="no safetensors files of its folder"):
+        load_model(model)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        {"_attn_implementation": "other/kernel"},
+        {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        {"num_attention_heads": 0},
+        {"tie_word_embeddings": "x"},
+        {"text_config": {"a": 1}},
+    ],
+    ids=lambda setting: next(iter(setting)),
+)
+def test_a_setting_of_config_json_that_transformers_cannot_use_is_one_line(
+    model: Path, setting: dict[str, Any]
+) -> None:
+    """The first names code of the Hub, which is not fetched."""
+    edit_json(model / "config.json", **setting)
+    with pytest.raises(DataError, match=r"the model cannot be loaded \(.+\)"):
+        load_model(model)
 
 
 @pytest.mark.parametrize(

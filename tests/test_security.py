@@ -32,20 +32,24 @@ def test_every_test_of_the_page_exists(file: str, name: str) -> None:
     assert name in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
-def keywords() -> Iterator[tuple[Path, ast.keyword]]:
+def calls() -> Iterator[tuple[Path, ast.Call]]:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call):
-                yield from ((path, keyword) for keyword in node.keywords)
+                yield path, node
 
 
 def test_no_code_of_others_is_run() -> None:
+    """A loader that is not told asks the user on a terminal."""
     forbidden = {"trust_remote_code", "allow_pickle", "shell"}
-    found = [(path, keyword) for path, keyword in keywords() if keyword.arg in forbidden]
+    found = [(path, keyword) for path, call in calls() for keyword in call.keywords if keyword.arg in forbidden]
     assert {keyword.arg for _, keyword in found} == {"trust_remote_code", "allow_pickle"}, "the search finds calls"
     for path, keyword in found:
         assert isinstance(keyword.value, ast.Constant), path
         assert keyword.value.value is False, path
+    loads = [(path, call) for path, call in calls() if re.match(r"Auto\w+\.from_pretrained\(", ast.unparse(call))]
+    assert len(loads) > 2
+    assert [path for path, call in loads if "trust_remote_code" not in {each.arg for each in call.keywords}] == []
 
 
 def test_servers_listen_on_this_machine_only() -> None:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import MASK
 from pathfinder.models.folders import resolve
 from pathfinder.models.tokens import add_label_tokens
@@ -58,6 +57,8 @@ def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
 
     Raises ``DataError`` for broken files, and for weights that the files lack (transformers would draw them at random).
     """
+    for index in path.glob("*.safetensors.index.json"):
+        _refuse_other_weights(index)
     try:
         model, found = kind.from_pretrained(
             path,
@@ -68,12 +69,21 @@ def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
             output_loading_info=True,
             **more,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        reason = str(error).partition("\n")[0][:200]
+    except Exception as error:  # transformers passes on whatever a setting of config.json causes
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: the model cannot be loaded ({reason}); fetch or create its files again") from error
     if missing := sorted(found["missing_keys"]):
         raise DataError(f"{path}: the weights have no {', '.join(missing[:3])} …; fetch or create them again")
     return model
+
+
+def _refuse_other_weights(index: Path) -> None:
+    """Raise ``DataError`` unless an index names safetensors files of its folder: transformers unpickles any other."""
+    content = read_json(index)
+    names = content.get("weight_map") if isinstance(content, dict) else None
+    files = names.values() if isinstance(names, dict) else [None]
+    if not all(isinstance(file, str) and file.endswith(".safetensors") and "/" not in file for file in files):
+        raise DataError(f"{index}: names weights that are no safetensors files of its folder; fetch the model again")
 
 
 @torch.no_grad()

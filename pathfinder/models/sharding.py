@@ -24,7 +24,7 @@ _from_config: Any = AutoModelForCausalLM.from_config
 def has_rows(folder: Path, tokenizer: PreTrainedTokenizerFast) -> bool:
     """Whether the matrices of the model in ``folder`` have a row for each token, label tokens included."""
     add_label_tokens(tokenizer)
-    return len(tokenizer) <= int(AutoConfig.from_pretrained(resolve(folder)).vocab_size)
+    return len(tokenizer) <= int(AutoConfig.from_pretrained(resolve(folder), trust_remote_code=False).vocab_size)
 
 
 def empty_model(folder: Path, rows: int = 0) -> Any:
@@ -33,7 +33,7 @@ def empty_model(folder: Path, rows: int = 0) -> Any:
     ``rows`` is the number of rows of its vocabulary if it differs from that of the files.
     """
     path = resolve(folder)
-    config = AutoConfig.from_pretrained(path)
+    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
     config.vocab_size = rows or config.vocab_size
     with torch.device("meta"):
         model: Any = _from_config(config, dtype=torch.float32)

@@ -35,8 +35,8 @@ TRACEBACKS = (
         "weights-cut",
         "weights that are cut",
         "pathfinder/models/model.py",
-        ", RuntimeError, SafetensorError) as error",
-        ", RuntimeError) as error",
+        "except Exception as error:",
+        "except (OSError, ValueError) as error:",
         f"{MODEL}[cut]",
     ),
     Fault(
