@@ -45,7 +45,7 @@ _COUNTED = {
     "unknown_id": "ids that are not in the data (left out)",
     "subsets_left_out": "subsets missing in the file or the data (the mean is over the others)",
     "unknown_question": "questions that are not in the data ({unknown})",
-    "other_key": "rows whose gt_answer differs from the data's answer (the row's is used)",
+    "other_key": "rows whose gt_answer differs from the data's answer ({differing})",
     "steps_without_label": "steps without a label (left out)",
     "labels_without_step": "labels without a step ({extra})",
     "grading_failures": "answers that could not be graded (not right)",
@@ -258,6 +258,7 @@ def notes(kind: Kind, result: Mapping[str, Any], preset: GradingPreset) -> list[
         "unanswered": "left out" if is_official else "wrong",
         "repeated": "each counts" if kind == "search" and is_official else "the first is used",
         "unknown": "graded by gt_answer" if is_official else "left out",
+        "differing": "the row's is used" if is_official else "the data's is used",
         "extra": "counted as labels of correct steps" if is_official else "left out",
     }
     details = result["details"]

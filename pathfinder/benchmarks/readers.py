@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pathfinder.core.io import DataError, read_json, read_jsonl
+from pathfinder.core.given import rows_in
+from pathfinder.core.io import DataError, open_bytes
 from pathfinder.core.records import normalise
 
 SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")
@@ -197,7 +197,7 @@ def read_prmbench_originals(folder: Path) -> list[PRMBenchItem]:
 
 def _prmbench_rows(folder: Path) -> Iterator[tuple[str, Any]]:
     for path in sorted(path for path in folder.glob("*.jsonl*") if path.is_file()):
-        yield from ((f"{path}: row {number}", row) for number, row in _rows(path))
+        yield from _rows(path)
 
 
 def _original(at: str, row: Any) -> PRMBenchItem:
@@ -293,7 +293,7 @@ def _read_sets(
     kept: list[Row] = []
     read = repeated = 0
     for name, path in paths.items():
-        rows = [make(f"{path}: row {number}", number, row, name) for number, row in _rows(path)]
+        rows = [make(at, number, row, name) for number, (at, row) in enumerate(_rows(path), start=1)]
         if not rows:
             raise DataError(f"{path}: contains no row; fetch the file again")
         again = sorted(i for i, count in Counter(row.id for row in rows).items() if count > 1)
@@ -315,14 +315,10 @@ def _find(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """Rows of a JSON list or of JSON lines, counted from 1."""
-    numbered: Iterable[tuple[int, Any]] = read_jsonl(path)
-    if path.name.endswith((".json", ".json.gz")):
-        with suppress(DataError):  # some hubs name JSON lines .json
-            content = read_json(path)
-            numbered = enumerate(content if isinstance(content, list) else [content], start=1)
-    yield from ((number, _clean(row)) for number, row in numbered)
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """The place for messages and the row, of a JSON list or of JSON lines, whatever the file's name."""
+    with open_bytes(path) as handle:
+        yield from ((at, _clean(row)) for at, row in rows_in(str(path), handle))
 
 
 def _clean(value: Any) -> Any:

@@ -20,7 +20,8 @@ def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
     Raises ``DataError`` if it is no file.
     """
     if source == "-":
-        yield "standard input", BytesIO(sys.stdin.buffer.read())
+        # a process may be started with its standard input closed
+        yield "standard input", BytesIO(sys.stdin.buffer.read() if sys.stdin else b"")
     elif Path(source).is_file():
         with open_bytes(Path(source)) as handle:
             yield source, handle

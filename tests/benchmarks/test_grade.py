@@ -128,10 +128,12 @@ def test_a_search_folder_of_the_published_script(tmp_path: Path) -> None:
 def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> None:
     problems(tmp_path / "data", "math", ["1"])
     file = write(tmp_path / "any.jsonl", [{"question": "0?", "gt_answer": "7", "pred_answer": "7"}])
-    assert grade("search", file, tmp_path / "data")["sets"] == {"math": 0.0}, "the question gives the set"
-    official = grade("search", file, tmp_path / "data", "official")
+    repaired, official = (grade("search", file, tmp_path / "data", preset) for preset in ("repaired", "official"))
+    assert repaired["sets"] == {"math": 0.0}, "the question gives the set"
     assert official["sets"] == {"math": 100.0}
-    assert official["details"]["other_key"] == 1
+    differs = "rows whose gt_answer differs from the data's answer"
+    assert notes("search", repaired, "repaired") == [f"{differs} (the data's is used): 1"]
+    assert notes("search", official, "official") == [f"{differs} (the row's is used): 1"]
 
 
 def test_problems_with_the_same_text_use_their_rows_in_turn(tmp_path: Path) -> None:
@@ -211,14 +213,15 @@ def test_missing_and_empty_files(world: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
+        (None, "standard input: contains no row"),  # closed
         (b"", "standard input: contains no row"),
         (b'{"subset": "x", "id": "1", "prediction": -1}\n', "standard input: no "),
     ],
 )
 def test_standard_input_is_called_so(
-    world: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, message: str
+    world: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, message: str
 ) -> None:
-    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
+    monkeypatch.setattr("sys.stdin", None if content is None else TextIOWrapper(BytesIO(content)))
     with pytest.raises(DataError, match=f"^{message}"):
         grade("processbench", Path("-"), world / "processbench")
 

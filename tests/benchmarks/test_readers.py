@@ -137,6 +137,20 @@ def test_a_missing_subset_is_counted_and_an_empty_one_refused(tmp_path: Path) ->
         read_processbench(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("gsm8k.json", b'[{"id": 1,\n "id": 2}]', "duplicate key 'id'"),
+        ("gsm8k.json", b'[{"id": 1,\n', "line 2 column 1"),
+        ("gsm8k.json.gz", gzip.compress(b'[{"id": 1,\n "label": 2}]')[:-9], "cannot be decompressed"),
+    ],
+)
+def test_the_error_of_a_damaged_list_names_its_cause(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        read_processbench(tmp_path)
+
+
 def test_untrusted_text_comes_through(tmp_path: Path) -> None:
     """Separators, label tokens and braces are kept; a lone surrogate, which no file can contain, is replaced."""
     steps = ["<+> \u2028 {context} \\boxed{<extra>}", "bad \ud800 half", "\x00\x1f"]
