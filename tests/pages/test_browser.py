@@ -78,9 +78,27 @@ def test_the_table_of_faults_fits_a_phone(tmp_path: Path) -> None:
     assert "<title>0</title>" in dom(tmp_path, framed, NARROWEST)
 
 
-def test_long_paths_leave_a_phone_room_for_the_other_columns(tmp_path: Path) -> None:
-    rows = [("artifacts/predictions/best_of_n/no_error_categories.jsonl", "output", "12,345", "0f" * 32)]
-    table = Table("Outputs.", ("file", "kind", "bytes", "sha256"), rows, frozenset([2]))
+PATH = "artifacts/predictions/best_of_n/no_error_categories.jsonl"
+STAGE = "processbench@no_error_categories"
+INTERVAL = "88.8 [88.7, 89.0]"
+ON_A_PHONE = {
+    "files": Table("T.", ("file", "kind", "bytes", "sha256"), [(PATH, "output", "12,345", "0f" * 32)], frozenset([2])),
+    "stages": Table(
+        "T.",
+        ("stage", "seconds", "peak memory, MiB", "started (UTC)", "machine"),
+        [(STAGE, "123.4", "1,321", "2026-11-23 04:47:11", "Intel(R) Xeon(R) Processor @ 2.60GHz")],
+        links={STAGE: "#x"},
+    ),
+    "judge": Table(
+        "T.",
+        ("measure", "PRM800K -1", "RLHFlow-Mistral +", "RLHFlow-Mistral -", "all"),
+        [("error precision, %", *[INTERVAL] * 4), ("labels correct if dropped, %", *[INTERVAL] * 4)],
+    ),
+}
+
+
+@pytest.mark.parametrize("table", ON_A_PHONE.values(), ids=ON_A_PHONE.keys())
+def test_a_table_fits_a_phone(tmp_path: Path, table: Table) -> None:
     bare = re.sub(r"<meta http-equiv=.*?>", "", to_html(Page("t", [], [Section("One", [table])])))
     # A frame, because a headless window is never as narrow as a phone, and the styles ask for the window's width.
     frame = f"<iframe width=390 height=900 srcdoc='{html.escape(bare.replace('</body>', TOLD + '</body>'))}'></iframe>"
