@@ -31,15 +31,15 @@ _QUESTIONS = {
 _RIVALS = {ONE_SAMPLE: "pass@1", MAJORITY: "majority voting", BEST_OF_N["min"]: "best of n by min"}
 _DATA_EFFECTS = {
     (1, 1): "it helps, and more of it helps further",
-    (1, 0): "it helps and then saturates",
+    (1, 0): "it helps, and more of it makes no clear difference",
     (1, -1): "some helps, more of it hurts",
-    (0, 1): "only the larger share helps",
-    (0, 0): "no share makes a clear difference in these runs",
-    (0, -1): "more of it hurts",
-    (-1, 1): "some hurts, and more of it makes up for that",
-    (-1, 0): "it hurts",
-    (-1, -1): "it hurts",
-}  # of the first share of the weak data and of the rest
+    (0, 1): "the first share makes no clear difference, and more of it helps",
+    (0, 0): "neither share makes a clear difference",
+    (0, -1): "the first share makes no clear difference, and more of it hurts",
+    (-1, 1): "some hurts, and more of it helps again",
+    (-1, 0): "it hurts, and more of it makes no clear difference",
+    (-1, -1): "it hurts, and more of it hurts further",
+}  # of the first share of the weak data and of the rest; no clear difference is no proof of equality
 
 
 def answers(evidence: Evidence, found: Findings) -> list[Block]:
@@ -73,7 +73,7 @@ def _data(found: Findings) -> list[str]:
         for name, some in found.get(SOME_DATA, {}).items()
         if (more := more_data.get(name)) is not None
     ]
-    question, tests = "Does more weak data keep helping, or does it saturate?", (found.get(SOME_DATA, {}), more_data)
+    question, tests = "Does more weak data keep helping?", (found.get(SOME_DATA, {}), more_data)
     used = [test for given in tests for test in given.values()]
     return [_said(f"{question} {_sentence('; '.join(parts))}", used)] if parts else []
 

@@ -67,9 +67,9 @@ def folded(summary: str, caption: str, headers: Sequence[str], rows: Sequence[tu
 
 
 def measured(results: Results, benchmark: Benchmark) -> list[list[Run]]:
-    """The runs of each system that has metrics on the benchmark."""
+    """The runs of each system that have metrics on the benchmark; systems without one are left out."""
     found = results.benchmarks[benchmark]
-    return [members for members in results.systems if any(run.name in found for run in members)]
+    return [there for members in results.systems if (there := [run for run in members if run.name in found])]
 
 
 def scale_points(results: Results, reading: Reading = main_rule) -> list[tuple[Run, int, int, list[float | None]]]:

@@ -88,8 +88,9 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
-        "comparisons of this page. “Yes” and “no” mean p < 0.05. “Perhaps” and “perhaps not” mean that the interval "
-        "excludes zero but p is larger. “Open” means neither."
+        "comparisons that ProcessBench, PRMBench and Search list below. “Yes” and “no” mean p < 0.05. “Perhaps” and "
+        "“perhaps not” mean that the interval excludes zero but p is larger. “Open” means neither: the data show no "
+        "clear difference, which does not prove that there is none."
     )
     table = Table(caption, ("claim", *titles), rows, measured=frozenset())
     return [table, *map(Text, _about_seeds(evidence.compared))]
@@ -119,7 +120,7 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
     if counts == {1}:
         return [
             "Every system has a single seed, so the intervals cover the choice of problems but not the training. "
-            "Another seed would move the figures by an unknown amount, which the profile seeds measures."
+            "Another seed would move the figures by an unknown amount. The profile seeds measures it for tiny models."
         ]
     if 1 in counts:
         return [
@@ -134,10 +135,16 @@ def hypothesis(found: Findings) -> list[str]:
     tests = found.get(VARIANT_CLAIMS["no_subtasks"], {})
     if not tests:
         return []
-    words = {"yes": "holds", "no": "fails", "perhaps": "may hold", "perhaps not": "may fail", "open": "remains open"}
+    words = {
+        "yes": "is supported",
+        "perhaps": "is weakly supported",
+        "open": "remains open",
+        "perhaps not": "is weakly contradicted",
+        "no": "is contradicted",
+    }
     parts = [f"{words[verdict]} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
-    reason = ": the interval of the difference includes zero" if parts[-1].startswith(words["open"]) else ""
+    reason = ", where the interval of the difference includes zero" if "open" in by_verdict(tests) else ""
     figures = [figure for test in tests.values() for figure in (test.value, test.low, test.high)]
     return [said(f"{claim} {'; it '.join(parts)}{reason}.", figures)]
 

@@ -132,7 +132,11 @@ def systems_only(page: Page) -> Page:
 
 
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
-    """A list with one sentence per comparison on a benchmark; empty without comparisons."""
+    """One sentence per comparison on a benchmark, below a note on their intervals; empty without comparisons."""
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
     sentences = [said(str(one), [getattr(one.difference, key) for key in ("value", "low", "high")]) for one in found]
-    return [Listing(sentences)] if sentences else []
+    note = (
+        "Each comparison below has a 95 % interval of its own. “Beats” and “trails” mean that it excludes zero. Some "
+        f"of many intervals do so by chance; the p-values in “{CLAIMS}” account for that."
+    )
+    return [Text(note), Listing(sentences)] if sentences else []

@@ -103,7 +103,11 @@ class Evidence:
     def lines(self) -> list[Line]:
         """The rows of the main results."""
         levels = {
-            bench: {name: found.level(self._report, spread) for name, found in self.measured[bench].items()}
+            bench: {
+                name: found.level(self._report, spread)
+                for name, found in self.measured[bench].items()
+                if name not in self.systems or len(found.seeds) == len(self.systems[name])  # the label counts all seeds
+            }
             for bench, spread in self.spreads.items()
             if spread
         }

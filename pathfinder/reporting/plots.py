@@ -152,8 +152,8 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         Table(
             f"Quality of the reward on the steps of {benchmark}. The figures are of each system's first run. An area "
             "of 1 is perfect and one of 0.5 is chance. The calibration error is the mean gap between reward and share "
-            "of correct steps over ten bins. The Brier score is the mean squared gap between reward and label. For "
-            "both, 0 is perfect.",
+            "of correct steps over ten bins, weighted by their steps. The Brier score is the mean squared gap between "
+            "reward and label. For both, 0 is perfect.",
             headers,
             rows,
         ),

@@ -107,7 +107,7 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
     theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
     found: list[tuple[str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
-    for members in results.systems:
+    for members in cells.measured(results, benchmark):
         name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
         if values := _known(cells.scores_of(members, published, table.columns)):
             found.append((f"{name}, {_words(results, benchmark)}", values, titles))

@@ -8,7 +8,7 @@ from pathlib import Path
 from pathfinder.benchmarks import paper
 from pathfinder.core.params import load_params
 from stages.report import main
-from tests.support.report_inputs import write_best_of_n, write_everything, write_project, write_published
+from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project, write_published
 
 
 def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root: Path) -> None:
@@ -140,3 +140,20 @@ def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Pat
     main([])
     tables = json.loads(Path("reports/tables.json").read_text())["tables"][section]
     assert not any("published decision rules" in table["caption"] for table in tables)
+
+
+def test_a_mean_over_seeds_never_counts_a_seed_that_was_not_measured(folder: Path, root: Path) -> None:
+    write_project(root, "seeds", SEEDED)
+    write_everything(SEEDED)
+    for path in ("metrics/processbench/full-s2.json", "artifacts/predictions/processbench/full-s2.jsonl"):
+        Path(path).unlink()
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())
+    ours = tables["results"][0]
+    assert (ours["system"], ours["processbench"]) == ("PathFinder-PRM (mean of 2 seeds)", "missing")
+    assert ours["prmbench"]["low"] <= ours["prmbench"]["value"] <= ours["prmbench"]["high"]
+    names = {bench: tables["tables"][bench][0]["rows"][0][0] for bench in ("ProcessBench", "PRMBench")}
+    assert names == {
+        "ProcessBench": "PathFinder-PRM, rule both",
+        "PRMBench": "PathFinder-PRM (mean of 2 seeds), rule both",
+    }
