@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-_OWN = ("127.0.0.1", "localhost", "::1")
 
 
 class OwnHost:
@@ -21,7 +20,7 @@ class OwnHost:
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
-        self._app, self._names = app, {*_OWN, *(name.lower() for name in names)}
+        self._app, self._names = app, {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on if it names this server and comes from no other origin."""
@@ -29,20 +28,24 @@ class OwnHost:
             headers = Headers(scope=scope)
             host, origin = headers.get("host", ""), headers.get("origin")
             is_foreign = origin is not None and origin.partition("://")[2] != host  # a proxy may serve https
-            if is_foreign or _name(host) not in self._names:
+            name = _name(host)
+            if is_foreign or not (name in self._names or is_own(name)):
                 refusal = JSONResponse({"detail": "this server answers only to its own name and pages"}, 403)
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-def _name(host: str) -> str | None:
+def _name(host: str) -> str:
     try:
-        return urlsplit(f"//{host}").hostname
+        return urlsplit(f"//{host}").hostname or ""
     except ValueError:
-        return None
+        return ""
 
 
 def is_own(host: str) -> bool:
     """Whether a server that listens on ``host`` can be reached from this machine only."""
-    return host in _OWN
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -90,14 +90,14 @@ def make_app(
 ) -> FastAPI:
     """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes.
 
-    With ``is_local`` it answers only under the names of this machine and ``names``, and to no page of another origin
-    (``OwnHost``).
+    With ``is_local`` or ``names`` it answers only under the names of this machine and ``names``, and to no page of
+    another origin (``OwnHost``).
 
     Its routes raise ``HTTPException`` for a full queue (429) and for solutions that cannot be scored (400, 422).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     app.add_middleware(BodyLimit, most_bytes=most_bytes)
-    if is_local:
+    if is_local or names:
         app.add_middleware(OwnHost, names=names)
     refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
 
@@ -212,7 +212,10 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 class BodyLimit:
-    """Answers 413 to a request whose body is longer than ``most_bytes``, whatever its headers say."""
+    """Answers 413 to a request whose body is longer than ``most_bytes``, and 400 to one with two lengths.
+
+    A proxy that reads the other length would take the end of a body for the next request, or the other way round.
+    """
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self._app, self._most_bytes = app, most_bytes
@@ -221,6 +224,10 @@ class BodyLimit:
         """Read the whole body before the application sees the request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+            refusal = JSONResponse({"detail": "the body has two lengths"}, 400, {"Connection": "close"})
+            await refusal(scope, receive, send)
             return
         body = bytearray()
         message: Message = {"more_body": True}
