@@ -149,7 +149,9 @@ def test_a_listing_names_only_files_below_its_folder(path: str) -> None:
         parse_listing(content, "listing")
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "a/..\\..\\x", "C:\\x", "../x", "a/../../x", "a/.git/config"])
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "a/..\\..\\x", "C:\\x", "../x", "a/../../x", "a/.git/config", "a\0", "\ud800"]
+)
 def test_a_listing_of_the_hub_cannot_name_a_place_elsewhere(name: str) -> None:
     """Such a name is refused; names with a part that starts with a dot are left out."""
     source = Source(name="prmbench", kind="hub", location="datasets/a/b", revision=None, licence="x", files={})

@@ -109,7 +109,8 @@ def _check_model_names(source: Source) -> None:
 def _check_names(source: Source, names: Iterable[str]) -> None:
     for name in names:
         path = PurePosixPath(name)
-        if path.is_absolute() or ".." in path.parts or not path.parts or _is_hidden(name) or "\\" in name:
+        is_plain = name.isprintable() and "\\" not in name
+        if path.is_absolute() or ".." in path.parts or not path.parts or _is_hidden(name) or not is_plain:
             raise DataError(
                 f"source {source.name}: {name!r} is not a file name below the source; correct download.sources"
             )
