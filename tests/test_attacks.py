@@ -128,15 +128,22 @@ def test_a_small_file_that_decompresses_without_end_is_refused(tmp_path: Path, m
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 32 << 10
 
 
-def test_aliases_of_yaml_that_multiply_are_refused_at_once(tmp_path: Path) -> None:
-    names = "abcdefghij"
-    bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
-        f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in itertools.pairwise(names)
+@pytest.mark.parametrize(
+    ("first", "other", "message"),
+    [("[x, x]", "[%s]", "Extra inputs are not permitted"), ("{x: 1}", "{<<: [%s]}", "too many keys merged")],
+    ids=["lists", "merges"],
+)
+def test_aliases_of_yaml_that_multiply_are_refused_at_once(
+    tmp_path: Path, first: str, other: str, message: str
+) -> None:
+    bomb = f"a: &a {first}\n" + "".join(
+        f"{name}: &{name} {other % ', '.join([f'*{before}'] * 9)}\n"
+        for before, name in itertools.pairwise("abcdefghij")
     )
     path = tmp_path / "params.yaml"
     path.write_text(bomb + (ROOT / "params.yaml").read_text())
     start = time.process_time()
-    with pytest.raises(DataError, match="Extra inputs are not permitted") as caught:
+    with pytest.raises(DataError, match=message) as caught:
         load_params(path)
     assert len(str(caught.value)) < 2_000
     assert time.process_time() - start < 5

@@ -25,6 +25,9 @@ class Section(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
+_MOST_MERGED = 10_000
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
 
@@ -37,6 +40,13 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             seen.add(key.value)
         found: dict[Any, Any] = super().construct_mapping(node, deep)
         return found
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace `<<` by the keys that it merges; raises ``ConstructorError`` if merges of merges give too many."""
+        own = len(node.value)
+        super().flatten_mapping(node)
+        if len(node.value) > own + _MOST_MERGED:
+            raise yaml.constructor.ConstructorError(None, None, "too many keys merged by `<<`", node.start_mark)
 
 
 # YAML 1.1, which PyYAML reads, takes 1e-5 for a string. DVC reads and writes YAML 1.2, where it is a number.
