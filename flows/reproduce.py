@@ -336,9 +336,10 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         return 0
     preflight(root, address)
     with server.local_server(root) as url, server_needed(url, hold):
-        terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
         settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
         with temporary_settings(settings), tags(hold.holder.tag):
+            server.require_answer(url)
+            terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
             try:
                 state = reproduce(targets, force, pull, jobs, return_state=True)
             finally:

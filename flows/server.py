@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +23,7 @@ import httpx
 
 from flows import processes
 from flows.storage import REMOTE
-from pathfinder.core.io import DataError, write_json
+from pathfinder.core.io import DataError, TransientError, write_json
 from pathfinder.sources.remote import ENDPOINT
 
 HOME = Path(".pathfinder/prefect")
@@ -32,6 +33,7 @@ _RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 HEARTBEAT_S = 30
+_NO_API = "{}: no Prefect API; correct PREFECT_API_URL, which ends in /api, as in http://127.0.0.1:4200/api"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,37 @@ def access() -> tuple[str, dict[str, str]]:
     basic = f"Basic {base64.b64encode(password.encode()).decode()}" if password else ""
     bearer = f"Bearer {key}" if key else ""
     return PREFECT_API_URL.value() or "", {"Authorization": basic or bearer} if basic or bearer else {}
+
+
+def require_answer(url: str) -> None:
+    """Ask the server that this process uses, at ``url``, for its version; Prefect's own check ends in a traceback.
+
+    Raises ``TransientError`` if it does not respond, and ``DataError`` if it refuses or is no Prefect API.
+    """
+    from prefect.client.base import ServerType
+    from prefect.client.orchestration import get_client
+
+    with get_client(sync_client=True) as client:
+        if client.server_type is ServerType.CLOUD:
+            return
+        try:
+            client.api_version()
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+            if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+                raise DataError(
+                    f"{url}: the Prefect server refuses access (status {status}); set "
+                    "PREFECT_API_AUTH_STRING=user:password"
+                ) from error
+            if error.response.is_server_error:
+                raise TransientError(f"{url}: the Prefect server fails (status {status}); see its log") from error
+            raise DataError(_NO_API.format(url)) from error
+        except httpx.TransportError as error:
+            raise TransientError(
+                f"{url}: the Prefect server does not respond ({error}); check PREFECT_API_URL"
+            ) from error
+        except ValueError as error:
+            raise DataError(_NO_API.format(url)) from error
 
 
 @contextlib.contextmanager

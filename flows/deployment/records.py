@@ -18,20 +18,21 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from flows import server
 from flows.deployment.definition import Present, names, pool_name
 from flows.notices import automations
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, TransientError
 
 _SCHEDULE_KEYS = ("cron", "day_or", "interval", "anchor_date", "rrule", "timezone")
 
 
 @contextlib.contextmanager
 def connected(root: Path, url: str) -> Iterator[SyncPrefectClient]:
-    """A client of the server at ``url``; raises ``DataError`` if it does not respond."""
+    """A client of the server at ``url``; raises as ``server.require_answer`` does."""
     settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
-    try:
-        with temporary_settings(settings), get_client(sync_client=True) as client:
+    with temporary_settings(settings), get_client(sync_client=True) as client:
+        server.require_answer(url)
+        try:
             yield client
-    except httpx.TransportError as error:
-        raise DataError(f"{url}: the Prefect server does not respond ({error}); check PREFECT_API_URL") from error
+        except httpx.TransportError as error:
+            raise TransientError(f"{url}: the Prefect server has ended ({error}); repeat the command") from error
 
 
 def ensure_pool(client: SyncPrefectClient, root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -58,6 +59,7 @@ def server_needed(url: str, hold: Hold) -> Iterator[None]:
         yield
     except httpx.TransportError as error:
         hold.is_reported = False
+        print(file=sys.stderr)  # Prefect's last message, about its log, has no newline
         raise DataError(
             f"{url}: the Prefect server has ended ({error}); run again: finished stages are not repeated"
         ) from error

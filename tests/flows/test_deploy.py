@@ -292,7 +292,7 @@ def test_a_server_that_does_not_respond_is_one_line(project: Project) -> None:
     shutil.copy(ROOT / "prefect.yaml", project.root)
     away = replace(project, environment={**project.environment, "PREFECT_API_URL": "http://127.0.0.1:9/api"})
     for command in (UP, DOWN):
-        output = away.run(*command, code=1)
+        output = away.run(*command, code=75)
         assert "http://127.0.0.1:9/api: the Prefect server does not respond" in output
         assert "Traceback" not in output
 

@@ -16,8 +16,9 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import processes, reproduce, server
 from flows.guard.lock import LOCK
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, TransientError
 from tests.flows.conftest import Project
+from tests.support.servers import JSONHandler, serving
 
 
 def record(root: Path, service: server.Service) -> Path:
@@ -110,6 +111,37 @@ def test_a_server_that_does_not_respond_is_not_used(tmp_path: Path) -> None:
     service = server.Service(os.getpid(), processes.start_time(os.getpid()), "http://127.0.0.1:9/api")
     record(tmp_path, service).rename(server.home(tmp_path) / "server.json")
     assert server.recorded(tmp_path, "server") is None
+
+
+class Answer(JSONHandler):
+    """A server that answers every request with the status that its path ends in."""
+
+    def do_GET(self) -> None:
+        self.send(int(self.path.split("/")[1]), None)
+
+    def send(self, status: int, value: object, *_: object, **__: object) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "message"),
+    [
+        (401, DataError, "refuses access .status 401.; set PREFECT_API_AUTH_STRING"),
+        (500, TransientError, "fails .status 500.; see its log"),
+        (404, DataError, "no Prefect API; correct PREFECT_API_URL, which ends in /api"),
+        (200, DataError, "no Prefect API; correct PREFECT_API_URL, which ends in /api"),
+    ],
+)
+def test_a_named_server_that_does_not_take_a_run_is_one_line(
+    project: Project, monkeypatch: pytest.MonkeyPatch, status: int, error: type[Exception], message: str
+) -> None:
+    monkeypatch.chdir(project.root)
+    with serving(Answer) as address:
+        monkeypatch.setenv("PREFECT_API_URL", f"{address}/{status}")
+        with temporary_settings({PREFECT_API_URL: f"{address}/{status}"}), pytest.raises(error, match=message):
+            reproduce.start(())
 
 
 @pytest.mark.parametrize("cause", [DataError, KeyboardInterrupt])
