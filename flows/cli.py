@@ -34,7 +34,9 @@ def run(
     targets: Targets = None,
     force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
     pull: Annotated[bool, typer.Option("--pull", help="Restore the outputs of earlier runs from the remote.")] = False,
-    jobs: Annotated[int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False)] = 0,
+    jobs: Annotated[
+        int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False, min=0)
+    ] = 0,
     keep_lock: Annotated[
         bool, typer.Option("--keep-lock", help="Put the committed dvc.lock back if the results differ from it.")
     ] = False,
@@ -94,7 +96,7 @@ def _run_document(outcomes: Iterable[Outcome], notes: list[str], tables: Path | 
 def plan(
     targets: Targets = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
-    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: this machine's.")] = 0.0,
+    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: this machine's.", min=0.0)] = 0.0,
     gpus: Annotated[int, typer.Option(help="With --gpu and --memory: the number of GPUs.", min=1)] = 1,
     name: Annotated[
         str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.", autocompletion=_profiles)
@@ -103,17 +105,23 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print a table of stages."""
+    machine = bool(memory or gpus > 1 or name)
+    if not gpu and (machine or every):
+        raise typer.BadParameter("--memory, --gpus, --profile and --all are options of --gpu; add it")
+    if every and machine:
+        raise typer.BadParameter("--all shows each profile on its own machine; leave out --memory, --gpus, --profile")
+    if gpu and targets:
+        raise typer.BadParameter("--gpu shows all stages of a profile; leave out the targets")
     if gpu:
         _gpu_plan(name, gpus, memory, every, as_json)
         return
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
-    from flows.plan import missing_data, planned, require_params
+    from flows.plan import missing_data, planned
     from pathfinder.lineage.history import read_lock
 
     root = Path.cwd()
     require_project(root)
-    require_params(root)
     graph = load_graph(root)
     selected = graph.select(targets or [])
     locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+from flows.profiles import FOLDER
 from pathfinder.core.io import DataError
-from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.history import overlap
 from pathfinder.provenance.pipeline import Stage, read_pipeline
@@ -76,7 +77,12 @@ class Graph:
 
 
 def load_graph(root: Path) -> Graph:
-    """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid."""
+    """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
+
+    DVC also runs pipelines without profiles; their params.yaml has keys of their own.
+    """
+    if (root / FOLDER).is_dir():
+        load_params(root / PARAMS_FILE)  # as every stage does
     stages = read_pipeline(root)
     targets = read_yaml(root / PARAMS_FILE).get("targets", ()) if (root / PARAMS_FILE).is_file() else ()
     upstream = {

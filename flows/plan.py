@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from flows.graph import Graph
-from flows.profiles import FOLDER
-from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.identity import is_code
 
@@ -23,15 +21,6 @@ class Planned:
     name: str
     reasons: tuple[str, ...]
     certain: bool
-
-
-def require_params(root: Path) -> None:
-    """Raise ``DataError`` if params.yaml is not valid, as every stage does.
-
-    DVC also runs pipelines without profiles; their params.yaml has keys of their own.
-    """
-    if (root / FOLDER).is_dir():
-        load_params(root / PARAMS_FILE)
 
 
 def out_of_date(graph: Graph, status: Mapping[str, Any]) -> set[str]:

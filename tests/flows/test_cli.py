@@ -31,7 +31,8 @@ def test_plan_shows_the_reasons(project: Project, monkeypatch: pytest.MonkeyPatc
     assert "numbers" not in third
 
 
-def test_plan_reads_the_parameters_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_the_parameters_are_read_first(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     """A wrong name of a run is refused before DVC is asked, with the message of the stages."""
     shutil.copytree(root / profiles.FOLDER, tmp_path / profiles.FOLDER)
     shutil.copyfile(root / "dvc.yaml", tmp_path / "dvc.yaml")
@@ -41,10 +42,30 @@ def test_plan_reads_the_parameters_first(root: Path, tmp_path: Path, monkeypatch
     assert wrong != text
     (tmp_path / "params.yaml").write_text(wrong)
     monkeypatch.chdir(tmp_path)
-    result = cli.invoke(app, ["plan"])
+    result = cli.invoke(app, [verb])
     assert result.exit_code == 1
     assert "error: " in result.output
     assert "run 'fulll': expected VARIANT" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["plan", "--profile", "paper"], "are options of --gpu"),
+        (["plan", "--gpu", "--all", "--memory", "80"], "leave out --memory"),
+        (["plan", "--gpu", "label"], "leave out the targets"),
+        (["plan", "--gpu", "--memory", "-1"], "greater than or equal to 0"),
+        (["run", "--jobs", "-1"], "greater than or equal to 0"),
+    ],
+)
+def test_options_that_would_be_ignored_or_never_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    result = cli.invoke(app, words)
+    assert result.exit_code == 2, result.output
+    assert error in result.output
 
 
 def test_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
