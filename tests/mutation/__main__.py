@@ -11,10 +11,16 @@ import argparse
 import shutil
 import sys
 import time
+from collections.abc import Iterable, Mapping, Sequence
 
+from pathfinder.core.progress import duration
+from tests.conftest import ROOT
 from tests.mutation.chosen import CHOSEN
 from tests.mutation.trial import folder_of, try_mutants
 from tests.mutation.verdicts import Mutants, Verdicts, outdated, read_accepted, read_verdicts, table
+
+_UNCHANGED_S = 10.0
+"""A module whose mutants all have a verdict takes less."""
 
 
 def main() -> None:
@@ -28,22 +34,36 @@ def main() -> None:
         parser.error(f"not in tests/mutation/chosen.py: {', '.join(sorted(unknown))}")
     modules = [module for module in CHOSEN if not given.modules or module in given.modules]
     if not given.show:
+        tried: dict[str, float] = {}
         for number, module in enumerate(modules, start=1):
             if given.fresh:
                 shutil.rmtree(folder_of(module), ignore_errors=True)
-            _try(module, number, len(modules))
+            seconds = _try(module, f"[{number}/{len(modules)}{after(modules[number:], tried)}] {module}")
+            if seconds > _UNCHANGED_S:
+                tried[module] = seconds
     made = [folder for folder in map(folder_of, modules) if Mutants.read(folder)]
     sys.exit(report([read_verdicts(folder) for folder in made]))
 
 
-def _try(module: str, number: int, count: int) -> None:
+def _try(module: str, label: str) -> float:
     start = time.monotonic()
-    status = try_mutants(module, CHOSEN[module], f"[{number}/{count}] {module}")
-    ended = f"{time.monotonic() - start:.0f} s"
+    status = try_mutants(module, CHOSEN[module], label)
+    seconds = time.monotonic() - start
     print(
-        f"{module}: {ended}" if status == 0 else f"{module}: failed; see {folder_of(module)}/mutation.log",
+        f"{module}: {seconds:.0f} s" if status == 0 else f"{module}: failed; see {folder_of(module)}/mutation.log",
         flush=True,
     )
+    return seconds
+
+
+def after(modules: Sequence[str], tried: Mapping[str, float]) -> str:
+    """How long ``modules`` will take, by the seconds and the sizes of those that were tried; empty if unknown."""
+    size, known = _size(modules), _size(tried)
+    return f", about {duration(sum(tried.values()) * size / known)} for the rest" if size and known else ""
+
+
+def _size(modules: Iterable[str]) -> int:
+    return sum((ROOT / module).stat().st_size for module in modules)
 
 
 def report(verdicts: list[Verdicts]) -> int:

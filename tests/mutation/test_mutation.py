@@ -118,6 +118,14 @@ def test_verdicts_are_kept_in_the_same_tree_and_kills_while_their_function_does_
         assert list(mutants.verdicts.values()) == kept
 
 
+def test_the_time_of_the_other_modules_follows_from_the_sizes_of_those_that_were_tried() -> None:
+    small, large = list(CHOSEN)[:2]
+    assert command.after([large], {}) == ""
+    assert command.after([], {small: 60.0}) == ""
+    assert command.after([small, small], {small: 60.0}) == ", about 2 min for the rest"
+    assert command.after([small], {small: 100.0, large: 0.0}) != command.after([small], {small: 100.0})
+
+
 def test_an_unfinished_module_has_no_outdated_survivors(folder: Path) -> None:
     Mutants(MODULE, {"x_rule__mutmut_1": "killed", "x_rule__mutmut_2": None}, _HASHES, _SPANS).write(folder)
     verdicts = read_verdicts(folder)
