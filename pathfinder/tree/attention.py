@@ -25,6 +25,10 @@ from pathfinder.models.toolchain import require_compiler
 from pathfinder.tree.inference import KVCache, final_states, supports
 
 NAME = "tree"
+_BLOCK = 128
+"""Queries or keys of a block that FlexAttention skips as a whole."""
+_PAIRS = 2**25
+"""Pairs of a query and a key that are compared at once to find these blocks."""
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -131,15 +135,8 @@ class FlexPlan:
     def to(self, device: torch.device | str, dtype: torch.dtype) -> FlexPlan:
         """The plan on ``device`` with its block mask."""
         del dtype  # the mask is a function, not a tensor
-        from torch.nn.attention.flex_attention import create_block_mask
-
         order, key_order, key_end = (x.to(device) for x in (self.order, self.key_order, self.key_end))
-
-        def visible(_b: Tensor, _h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-            return (key_order[k] <= order[q]) & (order[q] < key_end[k])
-
-        mask = create_block_mask(visible, None, None, len(order), len(key_order), device=str(order.device))
-        return FlexPlan(order, key_order, key_end, self.caches, mask)
+        return FlexPlan(order, key_order, key_end, self.caches, _block_mask(order, key_order, key_end))
 
     def select_queries(self, slots: Tensor) -> FlexPlan:
         """See ``BinPlan.select_queries``."""
@@ -154,6 +151,31 @@ class FlexPlan:
         grouped = query.shape[1] != key.shape[1]
         attend = _flex_attention(query.device.type)
         return attend(query, key, value, block_mask=self.block_mask, scale=scale, enable_gqa=grouped).transpose(1, 2)
+
+
+def _block_mask(order: Tensor, key_order: Tensor, key_end: Tensor) -> Any:
+    """The mask of some queries and keys as FlexAttention takes it: a function, and the blocks where it holds.
+
+    ``create_block_mask`` compares all pairs at once, with ten bytes for each. Here it gets a part of the queries at a
+    time, so that the memory does not grow with the keys that a search has cached.
+    """
+    from torch.nn.attention.flex_attention import BlockMask, create_block_mask
+
+    def visible(_b: Tensor, _h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+        return (key_order[k] <= order[q]) & (order[q] < key_end[k])
+
+    def part(start: int) -> Any:
+        queries = min(step, len(order) - start)
+        return create_block_mask(
+            lambda b, h, q, k: visible(b, h, start + q, k), None, None, queries, keys, device=str(order.device)
+        )
+
+    keys = len(key_order)
+    step = max(_PAIRS // keys // _BLOCK, 1) * _BLOCK
+    parts = [part(start) for start in range(0, len(order), step)]
+    names = ("kv_num_blocks", "kv_indices", "full_kv_num_blocks", "full_kv_indices")
+    some, places, full, full_places = (torch.cat([getattr(one, name) for one in parts], dim=2) for name in names)
+    return BlockMask.from_kv_blocks(some, places, full, full_places, _BLOCK, visible, (len(order), keys))
 
 
 @cache

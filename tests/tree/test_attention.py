@@ -1,12 +1,17 @@
-"""Calls that would read a tree as plain text are refused."""
+"""Calls that would read a tree as plain text are refused, and FlexAttention's mask needs little memory."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
+from torch.nn.attention.flex_attention import create_block_mask
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.tree.attention import Bin, BinPlan, read_logits, use_trees
+from pathfinder.tree import attention
+from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, read_logits, use_trees
 from pathfinder.tree.layout import batch_trees
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, queries_of, small_model
@@ -49,3 +54,33 @@ def test_a_tree_with_another_mask_is_refused(mask: torch.Tensor) -> None:
         model(input_ids=ids, attention_mask={"full_attention": mask}, tree=plan, use_cache=False)
     with pytest.raises(ValueError, match="tree"):
         model(input_ids=ids, attention_mask=mask, use_cache=False)
+
+
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Watches the largest number of elements of any tensor."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.elements = max(self.elements, out.numel())
+        return out
+
+
+@pytest.mark.parametrize("queries", [1, 128, 300])
+def test_a_block_mask_is_made_of_a_part_of_the_queries_at_a_time(queries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = 500
+    monkeypatch.setattr(attention, "_PAIRS", 128 * 512)
+    key_order = torch.arange(keys)
+    key_end = key_order + 1 + (key_order * 7919) % 200
+    order = key_order[-queries:].clone()
+    with Largest() as seen:  # type: ignore[no-untyped-call]
+        made = FlexPlan(order, key_order, key_end).to("cpu", torch.float32).block_mask
+    assert seen.elements <= 128 * 512
+    whole = create_block_mask(
+        lambda b, h, q, k: (key_order[k] <= order[q]) & (order[q] < key_end[k]), None, None, queries, keys, "cpu"
+    )
+    assert made.seq_lengths == whole.seq_lengths
+    for mine, theirs in zip(made.as_tuple()[2:-1], whole.as_tuple()[2:-1], strict=True):
+        assert torch.equal(mine, theirs) if isinstance(theirs, torch.Tensor) else mine == theirs
