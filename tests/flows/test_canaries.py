@@ -24,6 +24,11 @@ NAMES = (
     "POSTGRES_PASSWORD",
     "MY_PRIVATE_TOKEN",
 )
+RECORD = """
+from pathfinder.provenance.environment import describe_environment
+pathlib.Path("metrics/environment.json").write_text(json.dumps(describe_environment()))
+"""
+"""What a stage of the pipeline writes into its record."""
 
 
 @pytest.mark.campaign
@@ -34,11 +39,13 @@ def test_no_secret_of_the_environment_is_written_or_printed(project: Project, tm
     remote = tmp_path / "remote"
     variables = {**project.environment, **canaries, REMOTE: str(remote), "PREFECT_LOGGING_LEVEL": "DEBUG"}
     loud = replace(project, environment=variables)
+    loud.trap("numbers", RECORD)
     printed = [loud.reproduce("--verbose")]
     loud.trap("odd", "raise SystemExit('the stage fails')\n")
     (loud.root / "params.yaml").write_text("count: 11\n")
     printed.append(loud.reproduce("--verbose", code=None))
     assert "fails" in printed[1]
+    assert "OMP_NUM_THREADS" in (project.root / "metrics/environment.json").read_text()
     secrets = {name: value.rpartition("/")[2].encode() for name, value in canaries.items()}
     for name, secret in secrets.items():
         assert not any(secret.decode() in text for text in printed), f"{name} is printed"

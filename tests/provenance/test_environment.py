@@ -36,7 +36,8 @@ def test_the_environment_is_json_with_packages_processor_and_kernels() -> None:
 
 
 def test_variables_hold_no_secret_and_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HF_TOKEN", "PATHFINDER_API_KEY", "VLLM_PASSWORD", "AWS_REGION", "HOME"):
+    secrets = ("HF_TOKEN", "HF_PASS", "PATHFINDER_API_KEY", "PATHFINDER_NOTIFY", "PATHFINDER_WEBHOOK", "VLLM_PASSWORD")
+    for name in (*secrets, "AWS_REGION", "HOME"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("HF_HOME", "/home/someone/models")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
