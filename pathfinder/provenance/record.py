@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, write_text
+from pathfinder.core.io import DataError
 from pathfinder.core.settings import read_yaml
 from pathfinder.provenance.closure import import_closure, module_of
 from pathfinder.provenance.environment import (
@@ -31,7 +31,7 @@ from pathfinder.provenance.environment import (
 )
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.identity import LOCKS, is_code
-from pathfinder.provenance.ledger import RECORDS, enter
+from pathfinder.provenance.ledger import enter
 from pathfinder.provenance.materials import Journals, unlisted_modules, unlocked_packages
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from pathfinder.provenance.pipeline import MAIN, Stage, read_pipelines, value_at
@@ -101,33 +101,33 @@ def _recorded(stage: Stage) -> Iterator[None]:
         "journals": journals.states(),
     }
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    write_text(RECORDS / stage.name / f"{digest}.json", text)
-    statement = _sign(record, RECORDS / stage.name / digest)
-    enter(stage.name, digest, statement)
+    digest = _sha256(text)
+    files = {".json": text} | _signatures(record, digest)
+    enter(stage.name, digest, _sha256(files[SIGNED]) if SIGNED in files else None, files=files)
 
 
-def _sign(record: dict[str, Any], path: Path) -> str | None:
-    """Sign a record, which is at ``path`` without its ending, and the model that the run made.
+def _signatures(record: dict[str, Any], digest: str) -> dict[str, str]:
+    """The signed statement about a record and the signature of the model that the run made, by their endings.
 
-    Returns the sha256 of the signed statement; without a usable key the run is not lost.
+    Without a usable key the run is not lost.
     """
-    others: dict[str, str] = {}
+    found: dict[str, str] = {}
     try:
         if (model := model_of(record)) is not None:
-            others[MODEL_SIGNATURE] = _write(path.with_suffix(MODEL_SIGNATURE), sign_model(*model))
-        statement = statement_of(record, path.name, others)
-        return _write(path.with_suffix(SIGNED), sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
+            found[MODEL_SIGNATURE] = _line(sign_model(*model))
+        statement = statement_of(record, digest, {ending: _sha256(text) for ending, text in found.items()})
+        found[SIGNED] = _line(sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
     except DataError as error:
         print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)
-        return None
+    return found
 
 
-def _write(path: Path, envelope: dict[str, Any]) -> str:
-    """Write an envelope; returns the file's sha256."""
-    text = json.dumps(envelope, sort_keys=True) + "\n"
-    write_text(path, text)
+def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _line(envelope: dict[str, Any]) -> str:
+    return json.dumps(envelope, sort_keys=True) + "\n"
 
 
 def note(name: str, value: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -32,16 +33,25 @@ def test_stages_that_end_at_the_same_time_make_one_chain(tmp_path: Path) -> None
     assert {entry.record for entry in read_ledger(tmp_path) or ()} == set(DIGESTS)
 
 
-def test_a_new_ledger_begins_with_the_records_that_exist(tmp_path: Path) -> None:
+def test_a_new_ledger_begins_with_the_records_of_versions_without_one(tmp_path: Path) -> None:
     folder = tmp_path / RECORDS / "download"
     folder.mkdir(parents=True)
-    (folder / f"{DIGESTS[0]}.json").touch()
+    for digest, text in zip(DIGESTS[:4:2], ("{}", '{"schema": 3}'), strict=True):
+        (folder / f"{digest}.json").write_text(text)
     enter("train@full", DIGESTS[1], root=tmp_path)
     entries = read_ledger(tmp_path)
     assert [(entry.stage, entry.record) for entry in entries or ()] == [
         ("download", DIGESTS[0]),
         ("train@full", DIGESTS[1]),
     ]
+
+
+def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
+    for digest in DIGESTS[:2]:
+        enter("train@full", digest, root=tmp_path)
+    os.truncate(tmp_path / LEDGER, (tmp_path / LEDGER).stat().st_size - 9)
+    enter("train@full", DIGESTS[2], root=tmp_path)
+    assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:3:2]
 
 
 @pytest.mark.parametrize(
