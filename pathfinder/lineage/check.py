@@ -14,6 +14,7 @@ from pathfinder.lineage.claims import Claims
 from pathfinder.lineage.evidence import (
     around,
     entered_records,
+    planted_keys,
     signers_of,
     tampered_journals,
     tampered_records,
@@ -121,7 +122,7 @@ def check(
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
     present = {name: stage for name, stage in chosen.items() if name in locked}
     checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote)
-    findings = [*expected.missing(chosen, locked, pipeline)]
+    findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
     main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]
@@ -189,7 +190,8 @@ class _Checker:
         claims = Claims(self.workspace, self.folders, stage, defined, record)
         yield from claims.findings()
         yield from unreproducible(stage, records)
-        yield from tampered_journals(stage, records, self.root)
+        own = [record for record in records if record.path.is_relative_to(self.root / RECORDS)]
+        yield from tampered_journals(stage, own, self.root)  # the journals of other machines are not here
         if record is not None and record.made(stage):
             yield from around(record, stage)
             yield from self._commit(record, stage)

@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from pathfinder.core.io import DataError, parse_json
+from pathfinder.core.io import DataError, parse_json, sha256_file
 from pathfinder.lineage.claims import differing
 from pathfinder.lineage.findings import Finding
 from pathfinder.lineage.history import Locked, Record, read_records
 from pathfinder.lineage.workspace import Workspace
 from pathfinder.provenance.identity import LOCKS
-from pathfinder.provenance.ledger import LEDGER, RECORDS, read_ledger
+from pathfinder.provenance.ledger import LEDGER, RECORDS, file_of, read_ledger
 from pathfinder.provenance.materials import entries_of, state_of
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE, model_of, verify_model
 from pathfinder.provenance.record import SIGNED
@@ -145,7 +145,7 @@ def tampered_records(root: Path) -> Iterator[Finding]:
         yield Finding(where, message)
         return
     if ledger is None:
-        if newer := [name for (name, _), record in found.items() if record.content.get("schema", 1) > 1]:
+        if newer := {name: None for (name, _), record in found.items() if record.content.get("schema", 1) > 1}:
             yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(newer))
         return
     for entry in ledger:
@@ -155,7 +155,8 @@ def tampered_records(root: Path) -> Iterator[Finding]:
             yield Finding(where, f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement")
     entered = {(entry.stage, entry.record) for entry in ledger}
     for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
-        if (name, digest) not in found:
+        path = file_of(root / RECORDS / name / f"{digest}.json")
+        if (name, digest) not in found and not (path.is_file() and sha256_file(path) == digest):
             yield Finding(f"{RECORDS}/{name}/{digest}.json", "was deleted; the ledger names this record")
     for name, digest in found.keys() - entered:
         yield Finding(f"{RECORDS}/{name}/{digest}.json", "was not written by a run here; the ledger does not name it")
@@ -179,6 +180,14 @@ def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
             raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
         keys[key_id(pem)] = pem
     return keys
+
+
+def planted_keys(workspace: Workspace) -> Iterator[Finding]:
+    """The trusted keys that git does not hold: whoever can write to the folder could trust a key of their own."""
+    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
+        name = path.relative_to(workspace.root).as_posix()
+        if not workspace.is_committed(name):
+            yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")
 
 
 def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
@@ -214,5 +223,5 @@ def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> N
 
 def statement_digest(record: Path) -> str | None:
     """The sha256 of the statement about the record in a file; ``None`` if it has none."""
-    path = record.with_suffix(SIGNED)
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    path = file_of(record.with_suffix(SIGNED))
+    return sha256_file(path) if path.is_file() else None

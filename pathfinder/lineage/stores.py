@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -56,23 +57,29 @@ class Store:
 
 
 def stores(root: Path) -> list[Store]:
-    """DVC's cache and every remote of ``.dvc/config`` and ``.dvc/config.local``.
+    """DVC's cache and every remote of DVC's configuration: the machine's, the user's and the project's.
 
     Raises ``DataError`` if a file of DVC's configuration cannot be parsed.
     """
     config = configparser.ConfigParser(interpolation=None)
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    folders = [
+        Path(os.environ.get("DVC_SYSTEM_CONFIG_DIR") or "/etc/xdg/dvc"),
+        Path(os.environ.get("DVC_GLOBAL_CONFIG_DIR") or Path(home, "dvc")),
+        root / ".dvc",
+    ]
     try:
-        config.read([root / ".dvc" / "config", root / ".dvc" / "config.local"], encoding="utf-8")
+        config.read([*(folder / "config" for folder in folders), root / ".dvc" / "config.local"], encoding="utf-8")
     except (configparser.Error, UnicodeDecodeError) as error:
         raise DataError(f".dvc/config: cannot be parsed ({' '.join(str(error).split())}); restore it") from error
     base = (root / ".dvc").resolve()
     cache = config.get("cache", "dir", fallback="cache")
-    found = [Store("cache", cache, base / cache)]
+    found = [Store("cache", cache, base / os.path.expanduser(cache))]
     for section in config.sections():
         url = config.get(section, "url", fallback="")
         if "remote" in section and url:
             name = section.split('"')[1] if section.count('"') == 2 else section
-            folder = None if REMOTES_NOT_READ in url else (base / url).resolve()
+            folder = None if REMOTES_NOT_READ in url else (base / os.path.expanduser(url)).resolve()
             is_default = name == config.get("core", "remote", fallback=None)
             found.append(Store(name, url, folder, is_default, config.get(section, "endpointurl", fallback="")))
     return found

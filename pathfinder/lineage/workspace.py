@@ -44,16 +44,20 @@ class Workspace:
         return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}"
 
     def _digest(self, path: str) -> Digest | None:
-        try:
-            return digest_path(self.root / path)
-        except FileNotFoundError:
-            return None
+        place = self.root / path
+        return digest_path(place) if place.is_file() or place.is_dir() else None  # a pipe would block the reader
 
     def _params(self, file: str) -> dict[str, Any]:
         return read_yaml(self.root / file)
 
     def _is_tracked(self, path: str) -> bool:
         return bool(git("ls-files", "--", path, root=self.root))
+
+    def is_committed(self, path: str) -> bool:
+        """Whether HEAD has a file with these bytes at this path; true outside a repository."""
+        if git("rev-parse", "HEAD", root=self.root) is None:
+            return True
+        return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
 
     def _has_commit(self, commit: str) -> bool:
         """Whether a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""

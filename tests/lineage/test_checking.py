@@ -5,9 +5,15 @@ The project takes milliseconds, so `make mutate` can try each change of ``pathfi
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +25,7 @@ from pathfinder.lineage.check import check
 from pathfinder.lineage.publication import publication
 from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.hashing import digest_path
+from pathfinder.provenance.ledger import RECORDS, enter
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.signing import KEY_FILE, own_key, public_pem
 from tests.lineage.small import DATA, MODEL, PRETRAINED, RAW, START, add_record, claim, store, write_project
@@ -26,6 +33,7 @@ from tests.support.miniature import GIT
 
 NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
 """What every check says: nobody has the record of the run that made the shipped data."""
+CHANGES = ("open", "os.rename", "os.remove", "os.truncate")
 SOUND = "2 of 2 stages attested by 1 key; workspace, cache, remote storage read; no git repository"
 
 
@@ -189,6 +197,18 @@ def test_damaged_objects_of_the_cache_and_a_remote_are_found(root: Path) -> None
         object_file(root / folder, md5).write_text("0.5\n")
 
 
+def test_the_cache_may_be_the_one_that_all_projects_of_a_user_share(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "config").write_text("[cache]\n    dir = ~/shared\n")
+    cache = (root / ".dvc/cache").rename(tmp_path / "shared")
+    assert found(root) == []
+    object_file(cache, digest_path(root / MODEL).md5).write_text("[]")
+    assert "error: cache files/md5/" in "".join(found(root))
+
+
 def test_objects_of_an_out_that_names_its_remote_must_be_there(root: Path) -> None:
     edit_lock(root, "train", lambda stage: stage["outs"][0].update(remote="storage"))
     (text,) = found(root)
@@ -236,6 +256,46 @@ def test_a_journal_that_was_changed_after_the_run_is_found(root: Path) -> None:
     assert [text for text in found(root, MODEL) if "error" in text] == []
     journal.write_text("[]\n")
     assert "error: .pathfinder/train/answers.jsonl: its first 3 bytes are not those" in "".join(found(root, MODEL))
+
+
+def test_a_journal_of_a_killed_run_gives_no_alarm_about_a_run_elsewhere(root: Path) -> None:
+    """Journals are not published, so one that is here is not that of a record from a remote."""
+    journal = root / ".pathfinder/train/answers.jsonl"
+    uses = {".pathfinder/train/answers.jsonl": {"before": None, "after": {"size": 3, "sha256": "1" * 64}}}
+    shutil.rmtree(root / ".pathfinder/lineage")
+    add_record(root, "download")
+    add_record(root, "train", journals=uses)
+    publish(root)
+    shutil.rmtree(root / ".pathfinder")
+    journal.parent.mkdir(parents=True)
+    journal.write_text("[]\n")
+    assert (found(root), check(None, root).attested) == ([], 2)
+
+
+def status_if_killed_at(at: int, work: Callable[[], object]) -> int:
+    """Do the work in a process that ends with status 1 before call ``at`` that changes or opens a file."""
+    if (child := os.fork()) == 0:
+        calls = count()
+        sys.addaudithook(lambda event, _: os._exit(1) if event in CHANGES and next(calls) == at else None)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_run_that_is_killed_while_it_is_recorded_gives_no_alarm(root: Path) -> None:
+    (path,) = (root / RECORDS / "train").glob("*.json")
+    signed = path.with_suffix(SIGNED).read_text()
+    ends: list[int] = []
+    while 0 not in ends:
+        text = path.read_text().replace(START, f"2025-01-01T00:00:{len(ends):02}+00:00")
+        record, statement = (hashlib.sha256(each.encode()).hexdigest() for each in (text, signed))
+        work = partial(enter, "train", record, statement, root, {".json": text, SIGNED: signed})
+        ends.append(status_if_killed_at(len(ends), work))
+        assert found(root) == [], len(ends)
+    assert len(ends) > 10
+    assert not list((root / RECORDS).rglob("*.new"))
 
 
 def test_two_stages_that_differ_about_a_path_are_named_unless_an_edit_of_the_path_explains_it(root: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO
 
 from pathfinder.core.io import DataError, atomic_file
@@ -40,10 +40,7 @@ class Fetcher:
             content = object_file(self.cache, md5).read_bytes()
             if digest_chunks([content]).md5 != md5.removesuffix(".dir"):
                 raise DataError(f"{object_file(self.cache, md5)}: was edited; it belongs to {path}. Delete it")
-            listing = parse_listing(content, f"the listing of {path}")
-            for name, inner in listing.items():
-                if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-                    raise DataError(f"the listing of {path}: names {name}, which is outside of the folder")
+            for name, inner in parse_listing(content, f"the listing of {path}").items():
                 if not parts or any(overlap(f"{path}/{name}", part) for part in parts):
                     wanted[inner] = f"{path}/{name}"
         self._install({md5: path for md5, path in wanted.items() if md5 not in folders})

@@ -136,7 +136,7 @@ class Guard:
                 raise DataError(
                     f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
-                    "--key FILE or copy it to infra/keys/"
+                    "--key FILE or commit it to infra/keys/"
                 )
             remember_entry(self.root, self._address(), newest.number, newest.digest)
         return [entry for entry in entries if entry.signers]

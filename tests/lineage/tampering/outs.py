@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -49,6 +51,19 @@ def workspace() -> Iterator[tuple[str, Tampering]]:
         return "models/full/weights.txt: md5 is"
 
     yield "swap two models", swap
+
+    def replaced(project: Path, name: str, make: Callable[[Path], object]) -> str:
+        path = project / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        make(path)
+        return f"{name}/train/full.json: is missing" if name == "metrics" else f"{name}: is "
+
+    for name, kind, make in (
+        ("metrics", "a file", Path.touch),
+        ("metrics/train/full.json", "a pipe", os.mkfifo),
+        ("models/full", "a link to itself", lambda path: path.symlink_to(path.name)),
+    ):
+        yield f"{kind} in place of {name}", partial(replaced, name=name, make=make)
 
 
 def in_store(store: str, path: str, part: int, harm: Callable[[Path], object], name: str) -> Tampering:

@@ -7,11 +7,15 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from pathfinder.provenance.ledger import LEDGER, RECORDS
 from pathfinder.provenance.record import SIGNED
+from pathfinder.provenance.signing import TRUSTED, public_pem
 from tests.lineage.tampering.edits import STAGES, Tampering, forge, on_file, record_of, replace, rewrite, truncate
 from tests.support.miniature import dvc
 
@@ -118,6 +122,15 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
 
     yield "delete the ledger", delete
 
+    def begin_anew(project: Path) -> str:
+        """A forged record enters the ledger that the next run begins."""
+        path = forge(project, "train@full", lambda content: content["environment"].update(cpu="another"))
+        (project / LEDGER).unlink()
+        dvc(project, "repro", "-f", "-q", "-s", "train@plain")
+        return f"{path.relative_to(project)}: was not written by a run here"
+
+    yield "delete the ledger, forge a record and run a stage", begin_anew
+
     def delete_both(project: Path) -> str:
         path = record_of(project, "train@full")
         path.unlink()
@@ -164,6 +177,17 @@ def statements() -> Iterator[tuple[str, Tampering]]:
         return "is a statement about another record (train@full)"
 
     yield "exchange a signed statement", other_statement
+
+    def planted(project: Path, git: str) -> str:
+        """With a key of their own that the project trusts, anyone could sign forged records."""
+        path = project / TRUSTED / "planted.pem"
+        path.parent.mkdir()
+        path.write_bytes(public_pem(Ed25519PrivateKey.generate().public_key()))
+        (project / ".git/info/exclude").write_text(git)
+        return f"{TRUSTED}/planted.pem: is a trusted key that git does not hold"
+
+    yield "plant a trusted key", partial(planted, git="")
+    yield "plant a trusted key that git ignores", partial(planted, git="*.pem\n")
 
     def other_content(project: Path) -> str:
         path = record_of(project, "train@full").with_suffix(SIGNED)
