@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from flows.profiles import FOLDER
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import read_yaml
@@ -79,17 +78,17 @@ class Graph:
 def load_graph(root: Path) -> Graph:
     """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
 
-    DVC also runs pipelines without profiles; their params.yaml has keys of their own.
+    DVC also runs pipelines whose params.yaml names no profile and has keys of its own.
     """
-    if (root / FOLDER).is_dir():
+    params = read_yaml(root / PARAMS_FILE) if (root / PARAMS_FILE).is_file() else {}
+    if "profile" in params:
         load_params(root / PARAMS_FILE)  # as every stage does
     stages = read_pipeline(root)
-    targets = read_yaml(root / PARAMS_FILE).get("targets", ()) if (root / PARAMS_FILE).is_file() else ()
     upstream = {
         name: frozenset(other.name for other in stages.values() if other is not stage and _feeds(other, stage))
         for name, stage in stages.items()
     }
-    return Graph(stages, upstream, tuple(targets))
+    return Graph(stages, upstream, tuple(params.get("targets", ())))
 
 
 def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
