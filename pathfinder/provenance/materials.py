@@ -10,10 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import struct
 import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from functools import cache
+from importlib.machinery import SourcelessFileLoader
+from importlib.util import cache_from_source
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -157,12 +160,27 @@ def is_foreign(file: Path) -> bool:
 def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, str]:
     """sha256 by name of the loaded modules that come neither from the environment nor from the stage's ``code``.
 
-    ``code`` holds paths relative to ``root``. A module inside the project has its path after its name.
+    ``code`` holds paths relative to ``root``. A module inside the project has its path after its name. The compiled
+    file of a module counts if it holds other code than its source: Python trusts it by the source's time and size.
     """
     root = root.resolve()
     listed = {root / path for path in code}
-    modules = foreign_modules().items()
-    return {_labelled(name, path, root): sha256_file(path) for name, path in modules if path not in listed}
+    run = {name: _compiled(path) if path in listed else path for name, path in foreign_modules().items()}
+    return {_labelled(name, path, root): sha256_file(path) for name, path in run.items() if path is not None}
+
+
+def _compiled(source: Path) -> Path | None:
+    """The compiled file that Python ran instead of the source, if it holds other code."""
+    compiled = Path(cache_from_source(source))
+    try:
+        head, code = compiled.read_bytes()[4:16], SourcelessFileLoader(source.stem, str(compiled)).get_code(source.stem)
+    except (OSError, ImportError, EOFError, ValueError):
+        return None
+    times = source.stat()
+    own = struct.pack("<3L", 0, int(times.st_mtime) & 0xFFFFFFFF, times.st_size & 0xFFFFFFFF)
+    if head != own and not head[0]:  # flag 1: Python compares no time
+        return None
+    return None if code == compile(source.read_bytes(), str(source), "exec", dont_inherit=True) else compiled
 
 
 def _labelled(name: str, path: Path, root: Path) -> str:

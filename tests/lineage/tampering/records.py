@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import py_compile
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -227,3 +229,17 @@ def journals() -> Iterator[tuple[str, Tampering]]:
         return "fractions (fractions.py): the run loaded this module, which is neither in the code of the stage"
 
     yield "a module instead of an installed one", module
+
+    def bytecode(project: Path) -> str:
+        """Python runs a compiled module if its source has the same time and size as then."""
+        source = project / "pathfinder/mixing/mix.py"
+        text, times = source.read_text(), source.stat()
+        for version in (text.replace("{variant}", "{  rate }"), text):
+            source.write_text(version)
+            os.utime(source, ns=(times.st_atime_ns, times.st_mtime_ns))
+            if version != text:
+                py_compile.compile(str(source))
+        dvc(project, "repro", "-f", "-q", "-s", "train@full")
+        return "mix.cpython-311.pyc): the run loaded this module, which is neither in the code of the stage"
+
+    yield "a compiled module that is not of its source", bytecode
