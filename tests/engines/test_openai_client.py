@@ -50,6 +50,8 @@ def test_transient_faults_are_retried(fault: str) -> None:
 def test_a_timeout_is_retried() -> None:
     with judge_server(JudgeServer(echo, fault=lambda n: "timeout" if n == 0 else "none")) as server:
         found = ask(server, timeout_s=0.5)
+        assert server.calls > len(REQUESTS)
+    assert found.keys() == dict(REQUESTS).keys()
     assert all(isinstance(reply, Reply) for reply in found.values())
 
 

@@ -73,6 +73,6 @@ def test_without_a_record_of_these_digests_none_is_named(assets: Assets, project
     assert all("record" not in each for each in about.values())
 
 
-def test_a_missing_lock_gives_no_events(assets: Assets, project: Path) -> None:
+def test_a_missing_lock_fails_no_stage(assets: Assets, project: Path) -> None:
     (project / MAIN_LOCK).unlink()
     assets.emit(["download"], "ran")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -164,7 +165,9 @@ def test_every_remedy_fits(root: Path) -> None:
             found = verdict(stage, params, Device("cpu", memory, memory), shapes)
             assert found is not None
             assert not found.fits
-            assert "needs" in found.remedy, (stage, share, found.remedy)
+            least = re.search(r" needs ([\d.]+) GiB", found.remedy)
+            assert least is not None, (stage, share, found.remedy)
+            assert float(least[1]) <= memory / GIB + 0.05, (stage, share, found.remedy)
 
 
 def test_a_stage_refuses_before_it_starts(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,6 @@ _SEARCHED = 3  # problems per set in the search measurement
 _EARLY = 4
 _LONG = 10
 _GUIDE = "published, if linear"
-_FASTER = "times as fast as published"
 SUBSETS = ("gsm8k", "math", "olympiad-length")
 Rows = Mapping[str, Sequence[str]]
 """The rows of a table by their first cell."""

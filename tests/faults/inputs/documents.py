@@ -28,11 +28,6 @@ def is_some_text(value: Any) -> bool:
     return is_text(value) and bool(value.strip())
 
 
-def is_texts(value: Any) -> bool:
-    """Whether a value is a list of texts."""
-    return isinstance(value, list) and all(map(is_text, value))
-
-
 def is_whole(value: Any) -> bool:
     """Whether a value is an integer; a truth value is not."""
     return type(value) is int

@@ -37,11 +37,6 @@ class Run:
     call: str
     calls: tuple[str, ...] = ()
 
-    @property
-    def is_killed(self) -> bool:
-        """Whether the fault killed it."""
-        return self.status == -9
-
 
 class Forks:
     """A server that has imported ``modules`` and forks a process per run."""
