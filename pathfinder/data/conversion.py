@@ -219,7 +219,7 @@ def convert_source(
     """Convert every file of ``source``; returns the counts by source.
 
     Rows are added to ``tables``, and the keys of the records to ``keys`` (for ``repeat_figures``). Raises ``DataError``
-    if a share above ``max_quarantined_share`` of the lines or records is unreadable.
+    if there is no record, or a share above ``max_quarantined_share`` of the lines or records is unreadable.
     """
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     with Progress(f"prepare {source.folder.name}", source.size, "B") as progress, workers(source.size) as convert:
@@ -263,8 +263,10 @@ def workers(size: int) -> Iterator[Workers]:
 
 
 def _check(folder: Path, counts: Counts, limit: float) -> None:
+    if not counts.read:
+        raise DataError(f"{folder}: its files hold no record; fetch them again, or correct download.sources")
     quarantined = counts.quarantined.total()
-    if not counts.lines or counts.lines_quarantined > limit * counts.lines or quarantined > limit * counts.read:
+    if counts.lines_quarantined > limit * counts.lines or quarantined > limit * counts.read:
         raise DataError(
             f"{folder}: {counts.lines_quarantined} of {counts.lines} lines and {quarantined} of {counts.read} records "
             f"cannot be read ({dict(counts.quarantined)}), more than prepare.max_quarantined_share = {limit}; "

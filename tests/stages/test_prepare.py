@@ -114,6 +114,13 @@ def test_repeats_and_conflicts_are_counted_and_kept(project: Path) -> None:
     assert metrics["kept"] == 6 * 9 + 4
 
 
+def test_a_source_without_records_is_named(project: Path) -> None:
+    line = {"question": {"problem": "Nothing?"}, "label": {"steps": []}}
+    Path("artifacts/raw/prm800k/phase1_train.jsonl").write_text(json.dumps(line))
+    with pytest.raises(DataError, match="artifacts/raw/prm800k: its files hold no record"):
+        main()
+
+
 def test_a_source_without_files_is_named(project: Path) -> None:
     shutil.rmtree("artifacts/raw/mistral")
     with pytest.raises(DataError, match="artifacts/raw/mistral: no file with records"):
