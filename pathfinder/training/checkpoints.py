@@ -99,6 +99,7 @@ def newest_checkpoint(folder: Path, group: Group | None = None) -> Path | None:
         if group.rank == 0:
             print(f"{checkpoint.name}: torn, removed; training resumes from the previous one", file=sys.stderr)
             shutil.rmtree(checkpoint)
+        group.all_agree(True)  # it is gone before any process looks at the disk
     return None
 
 

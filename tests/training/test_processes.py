@@ -23,6 +23,7 @@ from tests.training.train_in_processes import (
     continue_training,
     gradient,
     gradients,
+    start_after_a_torn_checkpoint,
     train,
     train_once,
     train_variation,
@@ -94,6 +95,17 @@ def test_sharded_adapters_and_bfloat16_learn_as_in_one_process(tmp_path: Path) -
         assert moved == {key for key, value in single.state_dict().items() if not torch.equal(value.float(), mine[key])}
         bound = 1e-5 if dtype == "float32" else 0.02
         assert max(float((mine[key] - theirs[key]).abs().max()) for key in mine) < bound, name
+
+
+def test_all_processes_wait_until_a_torn_checkpoint_is_gone(tmp_path: Path) -> None:
+    """The first one deletes it. The others would otherwise measure files that disappear."""
+    torn = tmp_path / "checkpoint-1"
+    torn.mkdir()
+    for number in range(2000):
+        (torn / f"part-{number:05d}-of-02000.safetensors").touch()
+    errors = in_processes(2, start_after_a_torn_checkpoint, tmp_path, folder=tmp_path)
+    assert "torn, removed" in errors
+    assert not torn.exists()
 
 
 def assert_close(mine: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:

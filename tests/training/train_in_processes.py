@@ -14,6 +14,7 @@ from pathfinder.core.io import write_json
 from pathfinder.core.params import Lora, Train
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut
+from pathfinder.training import checkpoints
 from pathfinder.training.adapter import merge
 from pathfinder.training.network import gathered_network, load_network
 from pathfinder.training.trainer import Fitted, _TreeTrainer, fit
@@ -129,6 +130,13 @@ def continue_training(folder: Path, base: Path) -> None:
     _, weights = train_once(folder / "checkpoints", sharded_model(base))
     if torch.distributed.get_rank() == 0:
         save_file({name: value.contiguous() for name, value in weights.items()}, folder / "continued.safetensors")
+
+
+def start_after_a_torn_checkpoint(folder: Path) -> None:
+    """What every process does before it trains: find a checkpoint, and see whether there is room for more."""
+    group = checkpoints.Group(torch.distributed.get_rank(), torch.distributed.get_world_size())
+    assert checkpoints.newest_checkpoint(folder, group) is None
+    assert checkpoints.check_room(folder, 1, 0.0) == 2
 
 
 def gradient(folder: Path, dtype: torch.dtype, prepare: Callable[[Any], Any] = lambda model: model) -> Any:
