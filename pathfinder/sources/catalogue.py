@@ -147,8 +147,7 @@ def _copy(source: Source, folder: Path) -> list[str]:
         raise DataError(f"source {source.name}: {origin} is not a folder of the project")
     if not origin.is_dir():
         raise DataError(f"source {source.name}: no folder {source.location}; {remedy}")
-    files = (path.relative_to(origin).as_posix() for path in origin.rglob("*") if path.is_file())
-    names = list(source.files) or _visible(source, files)
+    names = list(source.files) or _files_below(source, origin)
     if source.kind == "mirror":
         _check_links(source, Path(mirror), [origin / source.path_of(name) for name in names])
     shutil.rmtree(folder)
@@ -160,12 +159,25 @@ def _copy(source: Source, folder: Path) -> list[str]:
     return names
 
 
+def _files_below(source: Source, folder: Path) -> list[str]:
+    """Every visible file; raises ``DataError`` for a link to a folder or to nothing, whose files would be missing."""
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*")}
+    names = _visible(source, paths)
+    for name in names:
+        if paths[name].is_symlink() and not paths[name].is_file():
+            raise DataError(
+                f"source {source.name}: {paths[name]} is a link to a folder or to nothing; replace it by a copy"
+            )
+    return [name for name in names if paths[name].is_file()]
+
+
 def _check_links(source: Source, mirror: Path, paths: Iterable[Path]) -> None:
     """Raise ``DataError`` for a path that leaves the mirror by a link, which could name any file of this machine."""
     for path in paths:
-        if not path.resolve().is_relative_to(mirror.resolve()):
+        target = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for a link to itself
+        if not target.is_relative_to(mirror.resolve()):
             raise DataError(
-                f"source {source.name}: {path} leads out of the mirror, to {path.resolve()}; replace the link by a copy"
+                f"source {source.name}: {path} leads out of the mirror, to {target}; replace the link by a copy"
             )
 
 

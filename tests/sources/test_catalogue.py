@@ -86,6 +86,15 @@ def test_file_names_cannot_leave_the_source(origin: Path, tmp_path: Path, name: 
         fetch(source("mirror", "set", {name: None}), tmp_path / "out", origin)
 
 
+@pytest.mark.parametrize("target", ["sub", "nothing", "link"])
+def test_a_link_whose_files_would_be_left_out_is_refused(origin: Path, tmp_path: Path, target: str) -> None:
+    (origin / "set/link").symlink_to(target)
+    with pytest.raises(DataError, match="set/link is a link to a folder or to nothing"):
+        fetch(source("mirror", "set"), tmp_path / "out", origin)
+    with pytest.raises(DataError, match="set has no file link"):
+        fetch(source("mirror", "set", {"link": None}), tmp_path / "out", origin)
+
+
 @pytest.mark.parametrize("listed", [None, "link"])
 def test_a_link_in_a_mirror_cannot_leave_it(origin: Path, tmp_path: Path, listed: str | None) -> None:
     (tmp_path / "secret").write_text("s")
