@@ -107,8 +107,8 @@ def _leakage(parts: Parts, both: dict[tuple[str, str], set[str]], known: set[str
         rows.append((name, *overlap, f"{part.stories_of_another_split:,}"))
     found = set().union(*both.values())
     summary = (
-        f"{len(found):,} stories are in two parts. {len(found & known):,} of them are among the {len(known):,} that are "
-        "planted to test the search for overlap."
+        f"{len(found):,} stories are in two parts. {len(found & known):,} of them are among the {len(known):,} that "
+        "are planted to test the search for overlap."
     )
     caption = (
         "Stories that two parts share, and stories whose digest belongs to another split. Pretraining uses the split "

@@ -57,7 +57,8 @@ def test_a_leak_is_found(corpus: Path, tmp_path: Path) -> None:
     assert after["Mistral"].stories_of_another_split == 1
     page, figures = page_of(tmp_path)
     assert figures["shared"]["Mistral, ProcessBench"] == 1
-    assert f"{len(known) + 1} stories are in two parts. {len(known)} of them are among the {len(known)}" in to_markdown(page)
+    summary = f"{len(known) + 1} stories are in two parts. {len(known)} of them are among the {len(known)}"
+    assert summary in to_markdown(page)
 
 
 def test_labels_and_faults_equal_those_of_the_files(corpus: Path) -> None:
