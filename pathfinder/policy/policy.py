@@ -7,7 +7,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
-from pathfinder.core.io import DataError, digest_of
+from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
 from pathfinder.engines.journal import Journal
@@ -38,7 +38,10 @@ class ServerPolicy:
         self._client = connect(base_urls, concurrency, timeout_s=600.0, retries=8)
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Draw all completions concurrently; raises ``DataError`` if a call fails."""
+        """Draw all completions concurrently.
+
+        Raises ``DataError`` if the server refuses a prompt, ``TransientError`` if it is down.
+        """
         answers: dict[str, Completion] = {}
 
         def take(key: str, result: Reply | Failure) -> None:
@@ -46,6 +49,8 @@ class ServerPolicy:
                 answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
             elif result.outcome == "too_long":  # ends the path; no other failure may pass for an answer
                 answers[key] = Completion("", 0, "too_long")
+            elif result.outcome == "engine_error":
+                raise TransientError(f"policy call {key}: {result.message}")
             else:
                 raise DataError(f"policy call {key}: {result.message}; see the server's log, then run again")
 

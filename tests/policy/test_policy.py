@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, TransientError
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.policy import KeptPolicy, Policy, ServerPolicy, safe_prompt
@@ -43,6 +43,15 @@ def test_too_long_a_prompt_ends_a_search_and_a_refusal_ends_the_run() -> None:
     with judge_server(JudgeServer(reply=lambda *_: "x", fault=lambda _: "400")) as server:
         policy = ServerPolicy([server.url], concurrency=1)
         with pytest.raises(DataError, match=r"policy call k: .*then run again"):
+            policy.generate(["p"], ["k"], SAMPLING)
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_server_that_is_down_is_worth_another_try() -> None:
+    """One failed call is enough: the flow tries a stage again after ``TransientError`` only."""
+    with judge_server(JudgeServer(reply=lambda *_: "x", fault=lambda _: "503")) as server:
+        policy = ServerPolicy([server.url], concurrency=1)
+        with pytest.raises(TransientError, match=r"policy call k: .*check that the server runs"):
             policy.generate(["p"], ["k"], SAMPLING)
 
 
