@@ -20,18 +20,28 @@ FOREIGN_SPECIALS: tuple[str, ...] = (
     "<｜end▁of▁sentence｜>",
     "<｜User｜>",
     "<｜Assistant｜>",
+    "<|begin_of_text|>",
+    "<|end_of_text|>",
+    "<|start_header_id|>",
+    "<|end_header_id|>",
+    "<|eot_id|>",
+    "<start_of_turn>",
+    "<end_of_turn>",
 )
 """Structural tokens of common chat templates. A step that contains one must not be able to end its own turn."""
+
+_TAGS = ("<previous_steps>", "</previous_steps>", "<current_step>", "</current_step>")
 
 
 def step_prompt(
     source: str, problem: str, prefix: Sequence[str], step: str, specials: Collection[str], preset: Preset
 ) -> str:
-    """The judge's user turn for a step; ``specials`` are broken up by a word joiner in all texts.
+    """The judge's user turn for a step; ``specials`` and the turn's tags are broken up by a word joiner in all texts.
 
     The preset ``official`` indents the frame as the published script of the step's source does.
     """
     human, monte_carlo = PUBLISHED_INDENTS
     indent = 0 if preset == "repaired" else human if source == HUMAN else monte_carlo
-    clean_problem, *clean_prefix, clean_step = (neutralise(text, specials) for text in (problem, *prefix, step))
+    broken = (*specials, *_TAGS)
+    clean_problem, *clean_prefix, clean_step = (neutralise(text, broken) for text in (problem, *prefix, step))
     return judge_prompt(clean_problem, clean_prefix, clean_step, indent)
