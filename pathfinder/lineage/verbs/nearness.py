@@ -91,7 +91,7 @@ def _differences(old: Any, new: Any, place: str) -> Iterator[tuple[str, float]]:
             yield from _differences(one, two, f"{place}/{number}")
     elif type(old) is type(new) is float:
         if old != new:
-            yield place, 0.0 if abs(old - new) <= _ABSOLUTE else abs(old - new) / max(abs(old), abs(new))
+            yield place, 0.0 if abs(old - new) <= _ABSOLUTE else _finite(abs(old - new) / max(abs(old), abs(new)))
     elif old != new or type(old) is not type(new):
         yield place, math.inf
 
@@ -107,7 +107,12 @@ def _tensors(path: Path, old: Path) -> Verdict:
     gap = 0.0
     for name, tensor in left.items():
         one, two = tensor.to(torch.float64), right[name].to(torch.float64)
-        scale = one.abs().max().clamp(min=_ABSOLUTE)
-        gap = max(gap, float((one - two).abs().max() / scale) if one.numel() else 0.0)
+        if not torch.equal(one, two):
+            gap = max(gap, _finite(float((one - two).abs().max() / one.abs().max().clamp(min=_ABSOLUTE))))
     word = "within tolerance" if gap <= TOLERANCE else "different"
     return Verdict(word, f"tensors by at most {gap:.2g} of their largest value")
+
+
+def _finite(gap: float) -> float:
+    """The gap; infinite if one of the numbers is not finite."""
+    return math.inf if math.isnan(gap) else gap

@@ -152,6 +152,9 @@ def test_numbers_may_differ_a_little_and_nothing_else_may(stored: tuple[Path, Fi
         {"a": [1.0], "t": "x"},
     ):
         assert verdict(other) == "different", other
+    for number in ("NaN", "Infinity"):
+        path.write_text(f'{{"a": [{number}, 2], "t": "x"}}')
+        assert compared(path, entry, files).word == "different"
     path.unlink()
     assert compared(path, entry, files).why == "was not made"
 
@@ -172,6 +175,9 @@ def test_lines_and_tensors_are_compared_number_by_number(stored: tuple[Path, Fil
     assert compared(tensors, entry, files).word == "within tolerance"
     save_file({"w": weights * np.float32(1.01)}, tensors)
     assert compared(tensors, entry, files).word == "different"
+    for number in (np.nan, np.inf):
+        save_file({"w": np.append(weights[:-1], np.float32(number))}, tensors)
+        assert compared(tensors, entry, files).word == "different"
     save_file({"v": weights}, tensors)
     assert compared(tensors, entry, files).why == "other tensors"
 
