@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 from pathfinder.core.io import DataError, parse_json, sha256_file
@@ -80,11 +81,12 @@ def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
 def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Iterator[Finding]:
     """Journals that no longer begin with what a recorded run left, unless a later run began a new journal."""
     started_anew: set[str] = set()
+    state = cache(state_of)  # runs that added no answer left the same state
     for record in records:  # newest first
         for path, use in record.content.get("journals", {}).items() if record.is_intact else ():
             after = use["after"]
             is_kept = after is not None and path not in started_anew and (root / path).exists()
-            if is_kept and state_of(root / path, after["size"]) != after:
+            if is_kept and state(root / path, after["size"]) != after:
                 used = use.get("used")
                 intact = used is not None and entries_of(root / path, used["ranges"]) == used
                 what = "entries that the run did not use" if intact else "answers"
