@@ -26,7 +26,8 @@ _MENTION = re.compile(
         [:=|：]
         (?:[\s*_`'"“”{}\[\]()$\\|>#:]|boxed|text|[-•][ \t]+(?<=\n[-•][ \t]))*
         (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d
-            |[ \t]*(?:%|(?:[+×÷=→⇒]|[-=]>)[ \t]*\d|(?:out\s+)?of\s*(?!1\b)\d)|[ \t*_`~]+\d))?""",
+            |[ \t]*(?:%|(?:[+×÷=→⇒]|[-=]>)[ \t]*\d|(?:out\s+)?of\s*(?!1\b)\d)
+            |[ \t*_`~]+\d|[ \t*_`~]*(?:\||\[[ xX✓✔]?\])[ \t*_`~]*\d))?""",
     re.IGNORECASE | re.VERBOSE,
 )
 # After a digit on a line of its own: a numbered list, not a value.
@@ -42,6 +43,14 @@ _CORRECTED = re.compile(
     r"\b(?:wait|actually|rather|correction|instead|sorry|so|thus|hence|therefore|finally|revised|changed?)\b"
     r"[^\n\d]{0,60}(?<!\w)(?P<value>[01])(?![\w%]|[.,/]\d)",
     re.IGNORECASE,
+)
+# A line of second thoughts after the block, and the values in it: "Revised scores: A=0, B=0, C=0".
+_SECOND_THOUGHT = re.compile(
+    r"\b(?:scores?|correct(?:ions?|ed)|revis\w+|reflection|actually|wait|final(?:ly)?)\b", re.IGNORECASE
+)
+_LETTER = re.compile(
+    r"(?<![A-Za-z])(?P<letter>[ABC])[\s*_`]{0,4}(?:[:=]|(?:should|must) be|is|to)[\s*_`]{0,4}(?P<value>[01])"
+    r"(?![\w%]|[.,/]\d)"
 )
 # A line of a block quotation; a sentence that opens a quotation just before a score.
 _BLOCK_QUOTATION = re.compile(r"\s*>")
@@ -125,6 +134,9 @@ def _value(visible: str, mention: re.Match[str]) -> str:
 def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str, str]) -> bool:
     """Whether words in the line of a score, or a sentence after the block, state another value."""
     if any(found["value"] != stated[found["letter"].upper()] for found in _STATED.finditer(visible, block[-1].end())):
+        return True
+    thoughts = filter(_SECOND_THOUGHT.search, visible[block[-1].end() :].split("\n"))
+    if any(found["value"] != stated[found["letter"]] for line in thoughts for found in _LETTER.finditer(line)):
         return True
     ends = [mention.start() for mention in block[1:]] + [len(visible)]
     for mention, end in zip(block, ends, strict=True):

@@ -130,6 +130,19 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
     ),
     ("another such sentence", "Score A: 1\nScore B: 1\nScore C: 1\n\nWait, I change Score B to 0.", "contradicted"),
     (
+        "letters that correct scores",
+        "Score A: 1\nScore B: 1\nScore C: 1\n\nRevised scores: A=0, B=0, C=1",
+        "contradicted",
+    ),
+    (
+        "a letter that corrects a score",
+        "Score A: 1\nScore B: 1\nScore C: 1\n\nOn reflection, B should be 0.",
+        "contradicted",
+    ),
+    ("letters that repeat the scores", "Score A: 1\nScore B: 0\nScore C: 1\n\nFinal scores: A=1, B=0, C=1", "1 0 1"),
+    ("a choice of values", "Score A: 0 | **1**\nScore B: **0** | 1\nScore C: 0 | **1**", "not_binary"),
+    ("boxes to tick", "Score A: 0 [ ] 1 [x]\nScore B: 0 [x] 1 [ ]\nScore C: 0 [ ] 1 [x]", "not_binary"),
+    (
         "a second block that breaks off",
         "Score A: 1\nScore B: 0\nScore C: 1\n\nRevised:\nScore A: 0\nScore B",
         "contradicted",
