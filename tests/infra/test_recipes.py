@@ -5,6 +5,7 @@ Nothing in this module builds an image, or starts a container, a cluster or a Sl
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from pathfinder.cli import serve
 from pathfinder.core.io import write_text
 from tests.support.isolated import run_isolated
 
@@ -165,12 +167,33 @@ def test_server_images_have_the_version_of_prefect_that_clients_have() -> None:
     assert worker.startswith(f"{ours}-python3.11-")
 
 
+def test_the_image_s_server_writes_its_page_where_it_may_and_the_page_asks_its_own_host(tmp_path: Path) -> None:
+    """Otherwise Prefect serves no page, or one that asks 127.0.0.1 of the reader's machine for the API."""
+    server = yaml.safe_load(COMPOSE.read_text())["services"]["server"]
+    writable = server["tmpfs"][0]
+    assert server["read_only"]
+    (stage,) = re.findall(r"^FROM base AS server$.*?(?=^FROM)", DOCKERFILE.read_text(), re.MULTILINE | re.DOTALL)
+    settings = dict(re.findall(r"\b(PREFECT_UI_\w+)=(\S+)", stage.replace(f"{writable}/", f"{tmp_path}/")))
+    code = """
+from fastapi.testclient import TestClient
+from prefect.server.api.server import create_ui_app
+print(TestClient(create_ui_app(ephemeral=False)).get("/ui-settings").text)
+"""
+    variables = os.environ | {"PREFECT_HOME": str(tmp_path)} | settings
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert found["api_url"] == "/api"
+    assert [path.name for path in (tmp_path / "prefect-ui").glob("v*")] != []
+    assert found["available_uis"]
+
+
 def test_the_devcontainer_builds_an_existing_target() -> None:
     path = ROOT / ".devcontainer/devcontainer.json"
-    build = json.loads(path.read_text())["build"]
-    dockerfile = (path.parent / build["dockerfile"]).resolve()
+    content = json.loads(path.read_text())
+    dockerfile = (path.parent / content["build"]["dockerfile"]).resolve()
     assert dockerfile == DOCKERFILE
-    assert f" AS {build['target']}\n" in dockerfile.read_text()
+    assert f" AS {content['build']['target']}\n" in dockerfile.read_text()
+    assert inspect.signature(serve).parameters["port"].default in content["forwardPorts"]
 
 
 @pytest.fixture
