@@ -178,6 +178,7 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     assert not here
     *once, worker = commands
     assert (once[-1], worker[:2]) == (["--no-prompt", "deploy", "--all"], ["worker", "start"])
+    deployed.post("work_pools/", name="pathfinder", type="process")  # as the worker of Compose does
     project.run(*prefect_commands(once))
     kinds = {kind: deployed.named(kind) for kind in (*KINDS, *STAGE_POOLS)}
     schemas = {kind: found["parameter_openapi_schema"]["properties"] for kind, found in kinds.items()}
