@@ -21,7 +21,6 @@ VARIANT_CLAIMS = {
 }
 SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
 SEARCH_BEATS = "guided search beats "
-P_BASIS = "p adjusted over all comparisons"
 _VERDICTS = ("yes", "no", "perhaps", "perhaps not", "open")
 
 
@@ -47,7 +46,8 @@ class Finding(Estimate):
 
     def cell(self) -> Sourced:
         """The finding in words with the origin of its figures."""
-        return Sourced(str(self), joined(f"paired difference, {P_BASIS},", [self.value], [self.low, self.high]))
+        how = "paired difference, p adjusted for the number of comparisons,"
+        return Sourced(str(self), joined(how, [self.value], [self.low, self.high]))
 
     def reversed(self) -> Finding:
         """The finding that the other side is ahead."""

@@ -9,7 +9,7 @@ from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting import cells
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, label, name_of
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Results
 
@@ -20,6 +20,17 @@ def stopped_early(results: Results, consequence: str) -> list[Block]:
         return []
     reason = "no scores after the first incorrect step (processbench.early_stop)"
     return [Text(f"{', '.join(names)}: {reason}; {consequence}.")]
+
+
+def _too_long(results: Results, benchmark: Benchmark, consequence: str) -> list[Block]:
+    """A sentence that counts each system's solutions without scores, if there are any."""
+    found = {**results.benchmarks[benchmark], **results.published[benchmark]}
+    counts = {name: metrics.get("too_long", 0) for name, metrics in found.items()}
+    counts = {name: max(n.values(), default=0) if isinstance(n, Mapping) else n for name, n in counts.items()}
+    if not (known := {name: count for name, count in counts.items() if count}):
+        return []
+    text = ", ".join(f"{name} {count:,}" for name, count in known.items())
+    return [Text(said(f"Solutions longer than the model's context, {consequence}: {text}.", known.values()))]
 
 
 def processbench(results: Results) -> list[Block]:
@@ -52,6 +63,7 @@ def processbench(results: Results) -> list[Block]:
     blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
     if any(metrics.get("thresholds") for metrics in found.values()):
         blocks.append(_thresholds(results))
+    blocks += _too_long(results, PROCESSBENCH, "which count as missed")
     return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
@@ -90,7 +102,8 @@ def prmbench(results: Results) -> list[Block]:
         "similarity of the verdicts on a modified solution and on its correct counterpart."
     )
     headers = ("system", *TEXTS["auxiliary"].values())
-    return cells.folded("Auxiliary figures", caption, headers, rows)
+    blocks = cells.folded("Auxiliary figures", caption, headers, rows)
+    return [*blocks, *_too_long(results, PRMBENCH, "which count as invalid")]
 
 
 def search(results: Results) -> list[Block]:

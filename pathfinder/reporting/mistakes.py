@@ -38,7 +38,8 @@ def worst_mistakes(
     known = {item.key: item for item in items}
     entries: list[Fold] = []
     for number, (system, rows) in enumerate(systems.items()):
-        pairs = [(item, row) for row in rows if (item := known.get((row["subset"], row["id"]))) is not None]
+        scored = [row for row in rows if row["prediction"] is not None]  # a solution can be too long for the model
+        pairs = [(item, row) for row in scored if (item := known.get((row["subset"], row["id"]))) is not None]
         for kind, applies in _KINDS.items():
             found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
             found.sort(key=lambda pair: (_order(*pair), pair[0].key))

@@ -1,4 +1,4 @@
-"""Runs without scores after the first incorrect step."""
+"""Runs without scores after the first incorrect step, and solutions without any."""
 
 from __future__ import annotations
 
@@ -27,3 +27,20 @@ def test_a_run_that_stopped_early_is_named_in_place_of_its_figures(folder: Path,
     assert {row["system"] for row in read_json(Path("reports/plots/roc_prmbench.json"))} - {
         row["system"] for row in read_json(Path("reports/plots/roc_processbench.json"))
     } == {"PathFinder-PRM"}
+
+
+def test_a_solution_longer_than_the_context_is_counted_and_stops_no_report(folder: Path, root: Path) -> None:
+    write_project(root, "quickstart")
+    write_everything()
+    lines = Path("artifacts/predictions/processbench/full.jsonl")
+    first, *rows = (row for _, row in read_jsonl(lines))
+    write_jsonl(lines, [first | {"prediction": None, "prediction_pass1": None, "steps": []}, *rows])
+    lines = Path("artifacts/predictions/prmbench/full.jsonl")
+    first, *rows = (row for _, row in read_jsonl(lines))
+    write_jsonl(lines, [first | {"scores": {}, "validity": False, "steps": []}, *rows])
+    for path in (Path("metrics/processbench/full.json"), Path("metrics/prmbench/full.json")):
+        write_json(path, read_json(path) | {"too_long": 1})
+    main([])
+    page = Path("reports/report.html").read_text()
+    assert "longer than the model&#39;s context, which count as missed: full 1." in page
+    assert "longer than the model&#39;s context, which count as invalid: full 1." in page

@@ -204,6 +204,7 @@ class _Measured(_Form):
     titles: list[str] = []
     preset: str = ""
     kept: Whole | None = None
+    too_long: Whole | dict[str, Whole] = 0  # of a published PRM: by convention
 
 
 class _Subset(_Form):
