@@ -105,7 +105,7 @@ def trace_record(text: str) -> Trace:
         "label": _without_id(rows_of("labels/labels", "id", text)),
         "truth": _truth(problem, prefix, step["step"]),
         "filter": decision,
-        "gates": {title: _gate(text, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
+        "gates": {title: _gate(identity, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
         "split": split,
         "training example": _example(found),
         "contamination": _contamination(trajectory, step),
@@ -175,14 +175,14 @@ def _filter(text: str) -> Any:
     return NOT_YET
 
 
-def _gate(text: str, path: Path) -> Any:
+def _gate(identity: Identity, path: Path) -> Any:
     if not path.exists():
         return NOT_YET
     gates = read_json(path)["gates"]
     failed = [gate for gate in gates if not gate["passed"]]
     if not failed:
         return f"all {len(gates)} gates passed"
-    own = [gate["says"] for gate in failed if any(text in example for example in gate["examples"])]
+    own = [gate["says"] for gate in failed if {identity.text, identity.trajectory} & {*gate["examples"]}]
     return {"failed": [gate["says"] for gate in failed], "with this record as an example": own}
 
 

@@ -123,6 +123,13 @@ def test_a_trace_from_the_upstream_line_to_the_training_example(project: str) ->
     assert trace["truth"].startswith("unknown")
     assert trace["filter"]["decision"].startswith("kept")
     assert trace["gates"] == {"before the build": "all 1 gates passed", "before the training": "not yet"}
+    examples = {"a": [f"{project}-1-0"], "b": [f"{project}-1-00"], "c": [project], "d": [f"{project}0"]}
+    gates = [{"says": name, "passed": False, "examples": found} for name, found in examples.items()]
+    write_json(Path("reports/validation/validation.json"), {"gates": gates})
+    assert trace_record(f"{project}-1-0")["gates"]["before the build"] == {
+        "failed": [*"abcd"],
+        "with this record as an example": [*"ac"],
+    }
     assert trace["split"] == {"side": "train", "group of near duplicates": "p"}
     assert trace["chain"].pop("journal to answers") == "no journal on this machine has answer 0"
     assert set(trace["chain"].values()) == {"the same", "nowhere"}

@@ -48,7 +48,7 @@ def items(
 ) -> None:
     """List the decisions of a system on the items of a benchmark."""
     from pathfinder.lineage.records import past
-    from pathfinder.lineage.records.items import decisions
+    from pathfinder.lineage.records.selection import decisions
     from pathfinder.lineage.verbs.show import table
 
     with past.at(Path(), at) as root:

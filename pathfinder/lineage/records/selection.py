@@ -1,5 +1,6 @@
-"""The records that a selector names in the index: a record, a line, a content id, a licence, a rater or a source.
+"""What the index has: the decisions on benchmark items, and the records that a selector names.
 
+A selector is a record, a line, a content id, a licence, a rater or a source.
 Only the row groups that may hold the wanted lines are read, so the size of the index hardly matters.
 """
 
@@ -95,3 +96,18 @@ def totals(root: Path, kind: str, value: str) -> dict[str, dict[str, dict[str, A
     for row in index_table(root, "totals").filter(kind=kind, value=value).collect().iter_rows(named=True):
         found.setdefault(row["what"], {})[row["name"]] = row
     return found
+
+
+def decisions(root: Path, benchmark: str, system: str, item: str | None, only_wrong: bool) -> list[dict[str, Any]]:
+    """The rows of ``schema.ITEMS`` of one system on one benchmark; raises ``DataError`` if there are none at all."""
+    table = index_table(root, "items")
+    rows = table.filter(benchmark=benchmark, system=system).collect()
+    if rows.is_empty():
+        pairs = table.select("benchmark", "system").unique().sort("benchmark", "system").collect().rows()
+        known = ", ".join(f"{bench} {name}" for bench, name in pairs)
+        raise DataError(f"{benchmark} {system}: the index has no such decisions; it has {known or 'none'}")
+    if item is not None:
+        rows = rows.filter(item=item)
+        if rows.is_empty():
+            raise DataError(f"{item}: {benchmark} of {system} has no such item")
+    return (rows.filter(~pl.col("correct")) if only_wrong else rows).to_dicts()

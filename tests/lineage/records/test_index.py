@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from pathfinder.core.io import DataError, read_json, write_jsonl, write_parquet
-from pathfinder.lineage.records.items import decisions
+from pathfinder.lineage.records.selection import decisions
 from pathfinder.reporting.index import schema
 from stages import report
 from tests.lineage.records.conftest import index
