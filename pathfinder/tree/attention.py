@@ -29,6 +29,9 @@ _BLOCK = 128
 """Queries or keys of a block that FlexAttention skips as a whole."""
 _PAIRS = 2**25
 """Pairs of a query and a key that are compared at once to find these blocks."""
+_GRAPHS = 64
+"""Most kernels that one process compiles: for its types, with and without gradients, and a few relations of sizes. Past
+the limit, torch computes every score: 28 GiB for a row of 16,384 tokens in a 7B model. Its own limit is 8."""
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -189,7 +192,8 @@ def _flex_attention(device: str) -> Callable[..., Tensor]:
     if device != "cuda":
         return flex_attention
     require_compiler()
-    return torch.compile(flex_attention, dynamic=True)
+    compiled: Any = torch.compile
+    return compiled(flex_attention, dynamic=True, recompile_limit=_GRAPHS)  # type: ignore[no-any-return]
 
 
 Plan = BinPlan | FlexPlan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -84,3 +85,22 @@ def test_a_block_mask_is_made_of_a_part_of_the_queries_at_a_time(queries: int, m
     assert made.seq_lengths == whole.seq_lengths
     for mine, theirs in zip(made.as_tuple()[2:-1], whole.as_tuple()[2:-1], strict=True):
         assert torch.equal(mine, theirs) if isinstance(theirs, torch.Tensor) else mine == theirs
+
+
+def test_the_kernel_is_compiled_for_more_cases_than_torch_allows_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past torch's limit of 8, every further case would compute all scores, without an error."""
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    monkeypatch.setattr(attention, "require_compiler", lambda: None)
+    attend = attention._flex_attention.__wrapped__("cuda")
+    for dtype in (torch.float32, torch.bfloat16):
+        for queries, keys in ((300, 300), (40, 300), (1, 300), (50, 64), (1, 64)):
+            mask = FlexPlan(torch.arange(queries), torch.arange(keys), torch.full((keys,), keys)).to("cpu", dtype)
+            query, key = torch.zeros(1, 4, queries, 8, dtype=dtype), torch.zeros(1, 2, keys, 8, dtype=dtype)
+            attend(query, key, key, block_mask=mask.block_mask, enable_gqa=True)
+    assert len(graphs) > 8
