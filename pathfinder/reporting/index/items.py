@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from pathfinder.benchmarks.readers import read_prmbench
-from pathfinder.core.io import read_jsonl
+from pathfinder.benchmarks.prmbench import labels_of
+from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
+from pathfinder.core.io import DataError, read_jsonl
 from pathfinder.reporting.index.schema import ITEMS
 
 _RULES = ("min", "product", "last", "mean")
-_LABELS = "step_level_validity_labels"
 
 
 class Decision(NamedTuple):
@@ -34,10 +34,10 @@ Reader = Callable[[Mapping[str, Any]], Decision]
 
 def index_items(predictions: Path, systems: Sequence[str], prmbench: Path) -> pl.DataFrame:
     """The decisions of ``systems`` in the folder ``predictions`` (``schema.ITEMS``); missing files are skipped."""
-    wrong = {item.idx: sorted(set(item.error_steps)) for item in read_prmbench(prmbench).items}
+    items = {item.idx: item for item in read_prmbench(prmbench).items}
     readers: dict[str, Reader] = {
         "processbench": _processbench,
-        "prmbench": partial(_prmbench, wrong),
+        "prmbench": partial(_prmbench, items),
         "search": _search,
         **{f"best_of_n_{rule}": partial(_best_of_n, rule) for rule in _RULES},
     }
@@ -79,12 +79,17 @@ def _processbench(row: Mapping[str, Any]) -> Decision:
     return Decision(row["subset"], row["id"], label, prediction, label == prediction, _of_steps(row))
 
 
-def _prmbench(wrong: Mapping[str, Sequence[int]], row: Mapping[str, Any]) -> Decision:
-    """Label and prediction are the numbers of the incorrect steps, from 1."""
-    found = (row.get("scores") or {}).get(_LABELS)
+def _prmbench(items: Mapping[str, PRMBenchItem], row: Mapping[str, Any]) -> Decision:
+    """Label and prediction are the numbers of the incorrect steps, from 1.
+
+    Raises ``DataError`` for a row that the benchmark does not have.
+    """
+    if (item := items.get(row["idx"])) is None:
+        raise DataError(f"{row['idx']}: not in PRMBench; re-run the stage that wrote the prediction")
+    found = labels_of(item.idx, row, item.classification)
     prediction = None if found is None else [place for place, is_valid in enumerate(found, start=1) if not is_valid]
-    label = wrong.get(row["idx"])
-    return Decision(row["classification"], row["idx"], label, prediction, label == prediction, _of_steps(row))
+    label = sorted(set(item.error_steps))
+    return Decision(item.classification, item.idx, label, prediction, label == prediction, _of_steps(row))
 
 
 def _search(row: Mapping[str, Any]) -> Decision:

@@ -8,9 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, read_json, write_jsonl, write_parquet
+from pathfinder.core.io import DataError, read_json, read_jsonl, write_jsonl, write_parquet
 from pathfinder.lineage.records.selection import decisions
 from pathfinder.reporting.index import schema
+from pathfinder.reporting.index.items import index_items
 from stages import report
 from tests.lineage.records.conftest import index
 from tests.support.record_stages import HUMAN, human_lines, run_stages
@@ -120,6 +121,18 @@ def test_the_decisions_on_items_are_those_of_the_prediction_files(project: Path)
         decisions(project, "processbench", "other", None, False)
     with pytest.raises(DataError, match="nothing: processbench of full has no such item"):
         decisions(project, "processbench", "full", "nothing", False)
+
+
+def test_a_judge_s_redundancy_labels_decide_as_in_the_metrics(project: Path) -> None:
+    row = next(row for _, row in read_jsonl(Path("artifacts/predictions/prmbench/full.jsonl")))
+    labels = {"step_level_validity_labels": [True, True], "step_level_redundancy_labels": [False, True]}
+    predictions = Path("predictions")
+    write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": row["idx"], "validity": True, "scores": labels}])
+    (found,) = index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench")).to_dicts()
+    assert (found["part"], found["prediction"], found["correct"]) == ("circular", "[2]", True)
+    write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": "x", "validity": False}])
+    with pytest.raises(DataError, match="x: not in PRMBench; re-run the stage that wrote the prediction"):
+        index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench"))
 
 
 def test_a_record_without_reason_and_side_stops_the_stage(project: Path) -> None:
