@@ -27,6 +27,19 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
 
 _WORKER_S = 90.0
+
+
+def _require_cron(text: str | None) -> str | None:
+    if text is not None:
+        from prefect.client.schemas.schedules import CronSchedule
+
+        try:
+            CronSchedule(cron=text)
+        except ValueError as error:
+            raise typer.BadParameter(f'{text!r} is no schedule; expected five fields, as in "0 2 * * *"') from error
+    return text
+
+
 app = typer.Typer(
     cls=Verbs,
     help="Serve the deployments of prefect.yaml from this folder, and see what is deployed.",
@@ -41,7 +54,9 @@ def up(
     active: Annotated[
         bool | None, typer.Option("--active/--inactive", help="Activate or pause schedules (default: as they are).")
     ] = None,
-    cron: Annotated[str | None, typer.Option(help="Schedule of the nightly (default: as it is).")] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="Schedule of the nightly (default: as it is).", callback=_require_cron)
+    ] = None,
 ) -> None:
     """Deploy, or update what is deployed; start a worker and, unless Prefect's settings name one, a server.
 
@@ -73,7 +88,7 @@ def up(
 
 @app.command()
 def down() -> None:
-    """Delete this folder's deployments and stop the worker with its flow runs, and the server if ``up`` started it."""
+    """Delete this folder's deployments and stop the worker with its flow runs, and the server if `up` started it."""
     root = Path.cwd()
     server.stop(root, "worker")
     try:

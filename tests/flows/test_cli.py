@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows import profiles
+from flows import deploy, profiles
 from flows.cli import app
 from tests.flows.conftest import Project
 
@@ -66,6 +66,16 @@ def test_options_that_would_be_ignored_or_never_end_are_refused(
     result = cli.invoke(app, words)
     assert result.exit_code == 2, result.output
     assert error in result.output
+
+
+def test_a_schedule_that_is_none_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = cli.invoke(deploy.app, ["up", "--cron", "every day"])
+    assert result.exit_code == 2, result.output
+    assert "'every day' is no schedule" in result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_errors_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
