@@ -9,6 +9,7 @@ from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.core.manifest import MANIFEST, downloaded_sources
+from pathfinder.core.progress import Progress
 from pathfinder.lineage import expected, history
 from pathfinder.lineage.claims import Claims
 from pathfinder.lineage.evidence import (
@@ -169,7 +170,7 @@ class _Checker:
             found = entered_records(self.root, name)
             found += [record for published in self.published for record in published.records.get(name, ())]
             self.records[name] = list({record.digest: record for record in found[::-1]}.values())[::-1]
-        claims = [finding for stage in self.chosen.values() for finding in self._stage(stage)]
+        claims = [finding for stage in self._shown("workspace") for finding in self._stage(stage)]
         yield from claims
         blamed = {finding.subject for finding in claims}
         for stage in self.chosen.values():
@@ -230,8 +231,15 @@ class _Checker:
             else:
                 yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
 
+    def _shown(self, place: str) -> Iterator[Locked]:
+        """The chosen stages, with progress: reading the files of large models takes minutes."""
+        with Progress(place, len(self.chosen), "stages") as progress:
+            for stage in self.chosen.values():
+                yield stage
+                progress.advance()
+
     def _objects(self, objects: Objects) -> Iterator[Finding]:
-        for stage in self.chosen.values():
+        for stage in self._shown(_title(objects.store)):
             for path, md5 in stage.outs.items():
                 yield from objects.damaged(md5, path)
                 if stage.remotes.get(path) == objects.store.name:

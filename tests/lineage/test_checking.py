@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
+from pathfinder.core import progress
 from pathfinder.core.io import sha256_file, write_json
 from pathfinder.lineage.check import check
 from pathfinder.lineage.publication import publication
@@ -400,6 +401,19 @@ def test_a_record_that_is_here_and_in_a_remote_counts_once(root: Path) -> None:
     other = {MODEL: digest_path(root / RAW).as_json()}
     add_record(root, "train", outputs=other)
     assert len([text for text in found(root) if "not reproducible" in text]) == 1
+
+
+def test_a_check_that_takes_long_shows_its_progress(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check(None, root)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "_QUIET_S", -1.0)
+    check(None, root)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in lines] == [
+        f"{place}: 4/4 stages" for place in ("workspace", "cache", "remote storage")
+    ]
 
 
 def test_the_cache_is_no_remote_with_evidence(root: Path) -> None:
