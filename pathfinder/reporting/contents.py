@@ -13,7 +13,7 @@ from pathfinder.reporting.answers import answers
 from pathfinder.reporting.claims import claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
-from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark
+from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
 from pathfinder.reporting.opening.answer import opening
 from pathfinder.reporting.opening.faults import caught
 from pathfinder.reporting.opening.toy import marked
@@ -136,7 +136,8 @@ def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
     sentences = [said(str(one), [getattr(one.difference, key) for key in ("value", "low", "high")]) for one in found]
     note = (
-        "Each comparison below has a 95 % interval of its own. “Beats” and “trails” mean that it excludes zero. Some "
-        f"of many intervals do so by chance; the p-values in “{CLAIMS}” account for that."
+        "Each comparison below has a 95 % interval of its own. “Beats” and “trails” mean that it excludes zero. Among "
+        "many intervals, some exclude zero by chance; the p-values that account for that are in "
+        f"“{CLAIMS}” and, for all comparisons, in {TABLES}."
     )
     return [Text(note), Listing(sentences)] if sentences else []
