@@ -111,5 +111,6 @@ def _resume(url: str, part: Path, timeout_s: float) -> None:
         with part.open("ab" if start else "wb") as handle, Progress(f"fetch {part.stem}", total, "B") as progress:
             progress.resume(start)
             for chunk in response.iter_raw():
+                require_space(part.parent, len(chunk), url, "free some")  # a server need not say how much it sends
                 handle.write(chunk)
                 progress.advance(len(chunk))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import contextlib
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -8,7 +10,7 @@ import pytest
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Download
 from pathfinder.sources.http_fetch import fetch_file, pause
-from tests.support.servers import FileServer, file_server
+from tests.support.servers import FileServer, file_server, serving
 
 BODY = bytes(range(256)) * 5000
 
@@ -93,3 +95,24 @@ def test_a_full_disk_is_named_before_the_transfer(tmp_path: Path, monkeypatch: p
     with file_server(FileServer({"/a.bin": BODY})) as server, pytest.raises(DataError, match=r"has 1\.0 GiB free"):
         fetch(f"{server.url}/a.bin", tmp_path, retries=1)
     assert not list((tmp_path / ".partial").glob("*.part"))
+
+
+def test_a_body_without_a_length_does_not_fill_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Endless(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    self.wfile.write(BODY)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    def usage(_: Path) -> SimpleNamespace:
+        written = sum(path.stat().st_size for path in (tmp_path / ".partial").glob("*.part"))
+        return SimpleNamespace(free=(1 << 30) + 3 * len(BODY) - written)
+
+    monkeypatch.setattr("shutil.disk_usage", usage)
+    with serving(Endless) as url, pytest.raises(DataError, match="free some"):
+        fetch(f"{url}/a.bin", tmp_path)
