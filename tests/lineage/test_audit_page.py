@@ -88,6 +88,7 @@ def finished(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     dvc(project, "repro", "-q")
     shutil.copytree(project / ".dvc/cache", folder / "bucket")
     storage.publish(project, str(folder / "bucket"))
+    storage.publish(project, str(folder / "bucket"), ["download"])
     (folder / "runner.pem").write_bytes(public_pem(own_key().public_key()))
     return folder
 
@@ -141,7 +142,7 @@ def test_a_stranger_verifies_a_figure_down_to_a_line(
     assert status == 0, lines
     assert [line for line in lines if line.endswith("done")] == [f"block {n} done" for n in range(1, len(BLOCKS) + 1)]
     for expected in (
-        "the newest of 1 entries is signed",
+        "the newest of 2 entries is signed",
         "4 statements are signed",
         "F1 on gsm8k is 57.1, as stated",
         '{"id":"gsm8k-0","label":1,"prediction":7}',
