@@ -31,6 +31,7 @@ _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 60.0
 _FAILED_IN_A_ROW = 8  # after this many calls without a success between them, the server counts as down
 _TOP_LOGPROBS = 20  # vLLM's default limit
+_LONGEST_MESSAGE = 500
 _MINUS_INFINITY = -9999.0  # as vLLM writes it
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Sampling settings that vLLM takes from the model's generation_config.json unless a call or the server's command names
@@ -217,7 +218,7 @@ class ServerClient:
         try:
             result = await self._retried(attempt, self._retries, " or ".join(clients))
         except openai.BadRequestError as error:
-            message = error.message.lower()
+            message = _said(error).lower()
             too_long = any(sign in message for sign in ("context length", "maximum context", "too long"))
             return Failure("too_long" if too_long or error.code == "context_length_exceeded" else "refused", message)
         except TransientError as error:
@@ -240,11 +241,11 @@ class ServerClient:
                 # The last three: a body of the right type with missing parts, as a dying server sends it.
                 status = getattr(error, "status_code", 500)
                 if 400 <= status < 500 and status not in (408, 409, 425, 429):
-                    raise DataError(f"{where}: {error}; check the address, OPENAI_API_KEY and model") from error
+                    raise DataError(f"{where}: {_said(error)}; check the address, OPENAI_API_KEY and model") from error
                 if attempt == retries:
                     raise TransientError(
-                        f"{where}: {type(error).__name__}: {error} ({attempt + 1} tries); check that the server runs. "
-                        "All answers so far are kept: the same command resumes from them"
+                        f"{where}: {type(error).__name__}: {_said(error)} ({attempt + 1} tries); check that the server "
+                        "runs. All answers so far are kept: the same command resumes from them"
                     ) from error
                 await asyncio.sleep(_wait(attempt, error))
                 attempt += 1
@@ -273,6 +274,12 @@ def connect(
                 "start the server with that model (vLLM: --served-model-name)"
             )
     return client
+
+
+def _said(error: Exception) -> str:
+    """The message of a server's error, in one line of at most 500 characters, without the key, which it may repeat."""
+    text, key = " ".join(str(error).split()), os.environ.get("OPENAI_API_KEY")
+    return (text.replace(key, "(the key)") if key else text)[:_LONGEST_MESSAGE]
 
 
 def _wait(attempt: int, error: Exception) -> float:

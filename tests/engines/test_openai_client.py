@@ -7,7 +7,7 @@ import pytest
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling
-from tests.support.servers import JudgeServer, judge_server
+from tests.support.servers import JSONHandler, JudgeServer, judge_server, serving
 
 SAMPLING = ServerSampling(1.0, 0.95, 50)
 REQUESTS = [(f"k{n}:0", f"prompt {n}") for n in range(40)]
@@ -83,6 +83,27 @@ def test_a_dead_server_stops_the_work_as_transient() -> None:
         pass
     with pytest.raises(TransientError, match="check that the server runs"):
         ask(server, retries=1)
+
+
+@pytest.mark.parametrize("status", [400, 401, 503])
+def test_a_server_that_repeats_the_key_puts_it_into_no_message(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "canary")
+
+    class Repeating(JSONHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send(status, {"error": {"message": f"no\n{self.headers['Authorization']}" + "x" * 100_000}})
+
+    found: dict[str, Reply | Failure] = {}
+    with serving(Repeating) as url:
+        try:
+            ServerClient([url], 1, 10.0, 0, "any").chat(REQUESTS[:1], SAMPLING, found.__setitem__)
+            said = str(found["k0:0"])
+        except DataError as error:
+            said = str(error)
+    assert "bearer (the key)" in said.lower()
+    assert "canary" not in said
+    assert len(said) < 1000
 
 
 @pytest.mark.parametrize("fault", ["401", "404"])
