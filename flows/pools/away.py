@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -121,7 +122,8 @@ class Away:
         count = self.needs[name].parts
         with ThreadPoolExecutor(count) as threads:
             runs = [self._start(name, force, f"{number}/{count}") for number in range(1, count + 1)]
-            ends = [threads.submit(self._follow, name, run, on_line) for run in runs]
+            # A new thread has none of Prefect's settings, such as the address of the server.
+            ends = [threads.submit(copy_context().run, self._follow, name, run, on_line) for run in runs]
         for number, end in enumerate(ends, 1):
             try:
                 state_of_run = end.result().state or Pending()

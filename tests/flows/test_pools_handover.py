@@ -10,7 +10,8 @@ from uuid import uuid4
 import pytest
 from prefect.client.schemas.objects import FlowRun
 from prefect.client.schemas.objects import State as RunState
-from prefect.states import Cancelled, Crashed, Failed
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from flows import storage
 from flows.committed import drop
@@ -144,6 +145,24 @@ def test_a_run_that_did_not_complete_is_one_line(
         away._made(STAGE, run)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``make deploy`` sets no variable: only Prefect's settings in the context of the flow name that server."""
+    asked: list[str | None] = []
+
+    def follow(*_: object) -> FlowRun:
+        asked.append(PREFECT_API_URL.value())
+        return FlowRun(id=uuid4(), flow_id=uuid4(), state=Completed())
+
+    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu", parts=2)}, "s3://bucket")
+    for name, answer in (("_prepare", lambda *_: None), ("_start", lambda *_: None), ("_follow", follow)):
+        monkeypatch.setattr(away, name, answer)
+    with temporary_settings({PREFECT_API_URL: "http://team/api"}):
+        assert away.run_parts(STAGE, False, print) is None
+    assert asked == ["http://team/api"] * 2
 
 
 def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:
