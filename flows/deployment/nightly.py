@@ -1,8 +1,10 @@
 """The nightly run: it runs the head of a branch in a separate clone and pushes the results as a run branch.
 
-The clone in ``.pathfinder/nightly/`` stays between nights, with its cache, journals and checkpoints. So the working
-folder is never touched, and an interrupted run resumes. The run branch holds ``dvc.lock``, ``params.yaml`` and
-``metrics/summary.json``. A branch is only ever created, so no run can lose the work of another one.
+The working folder is never touched. With ``flows.deploy up`` the clone in ``.pathfinder/nightly/`` stays between
+nights, with its cache, journals and checkpoints, so an interrupted run resumes. On a team's server the worker deletes
+it with the folder of the run; then ``pull`` restores published stages, and journals and checkpoints come from the
+remote. The run branch holds ``dvc.lock``, ``params.yaml`` and ``metrics/summary.json``. A branch is only ever created,
+so no run can lose the work of another one.
 """
 
 from __future__ import annotations
