@@ -34,9 +34,8 @@ def findings(root: Path) -> list[Finding]:
             return [version, clock("server", answer.headers.get("date")), *pools(client)]
     except (httpx.HTTPError, ValueError) as error:
         remedy = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
-        return [
-            Finding("server", f"{url} does not respond as a Prefect server ({error or type(error).__name__})", remedy)
-        ]
+        cause = str(error).partition("\n")[0] or type(error).__name__
+        return [Finding("server", f"{url} does not respond as a Prefect server ({cause})", remedy)]
 
 
 def compare(theirs: str, ours: str, url: str) -> Finding:

@@ -80,6 +80,21 @@ def test_a_server_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: py
     assert "WRONG; start it (`make deploy`" in lines(tmp_path)[0]
 
 
+class Absent(JSONHandler):
+    """A server of another kind, or Prefect's without /api in the address."""
+
+    def do_GET(self) -> None:
+        self.send(404, "")
+
+
+def test_an_address_without_an_api_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Absent) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        (line,) = lines(tmp_path)
+    assert "404 Not Found" in line
+    assert "\n" not in line
+
+
 class Closed(JSONHandler):
     """A server that wants a password."""
 
