@@ -174,13 +174,13 @@ def _compiled(source: Path) -> Path | None:
     compiled = Path(cache_from_source(source))
     try:
         head, code = compiled.read_bytes()[4:16], SourcelessFileLoader(source.stem, str(compiled)).get_code(source.stem)
-    except (OSError, ImportError, EOFError, ValueError):
+        same = code == compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
+    except (OSError, ImportError, EOFError, SyntaxError, TypeError, ValueError):  # none, or one that cannot be run
         return None
     times = source.stat()
     own = struct.pack("<3L", 0, int(times.st_mtime) & 0xFFFFFFFF, times.st_size & 0xFFFFFFFF)
-    if head != own and not head[0]:  # flag 1: Python compares no time
-        return None
-    return None if code == compile(source.read_bytes(), str(source), "exec", dont_inherit=True) else compiled
+    was_run = head == own or bool(head[0])  # flag 1: Python does not compare the time
+    return compiled if was_run and not same else None
 
 
 def _labelled(name: str, path: Path, root: Path) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import os
+import py_compile
 import sys
 from pathlib import Path
+from py_compile import PycInvalidationMode
 
 import pytest
 
 from pathfinder.engines.journal import Journal
 from pathfinder.provenance import hashing
 from pathfinder.provenance.materials import Journals, entries_of, joined, state_of, unlisted_modules, unlocked_packages
+
+TIMES = PycInvalidationMode.TIMESTAMP
 
 
 def test_a_journal_has_its_state_before_and_after_the_run(tmp_path: Path) -> None:
@@ -76,6 +81,26 @@ def test_modules_from_other_places_are_named_and_installed_ones_are_not(
         del sys.modules["planted_module"]
     assert hashing.__name__ in inside  # this project's own code is outside of that folder
     assert not {"pytest", "polars", "hashlib", "json"} & inside.keys()
+
+
+def test_a_compiled_module_that_is_not_of_its_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "compiled_module.py"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for before, mode in ((1, TIMES), (2, TIMES), (2, PycInvalidationMode.UNCHECKED_HASH)):
+        source.write_text(f"x = {before}\n")
+        os.utime(source, (1, 1))
+        compiled = Path(py_compile.compile(str(source), invalidation_mode=mode) or "")
+        source.write_text("x = 1\n")
+        os.utime(source, (1, 1))
+        module = importlib.import_module("compiled_module")
+        names = [name for name in unlisted_modules([source.name], tmp_path) if name.startswith("compiled_module")]
+        found.append((module.x, names))
+        compiled.write_bytes(compiled.read_bytes()[:20])
+        assert not any(name.startswith("compiled_module") for name in unlisted_modules([source.name], tmp_path))
+        del sys.modules["compiled_module"]
+    other = [f"compiled_module (__pycache__/{compiled.name})"]
+    assert found == [(1, []), (2, other), (2, other)]
 
 
 def test_installed_packages_are_compared_with_the_nearest_lock(tmp_path: Path) -> None:
