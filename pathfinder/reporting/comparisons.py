@@ -168,6 +168,8 @@ def compare(
 ) -> list[Comparison]:
     """Compare every pair whose sides were measured on the same problems; equal seeds are paired.
 
+    The intervals are clipped to -100 to 100, because both sides are in percent.
+
     ``spread`` is the variance between seeds that a side with one seed is assumed to have.
     """
     found = []
@@ -185,8 +187,8 @@ def compare(
         known = replace(
             difference,
             value=made(_DIFFERENCE, difference.value, sides),
-            low=made(_DIFFERENCE, difference.low, ends),
-            high=made(_DIFFERENCE, difference.high, ends),
+            low=made(_DIFFERENCE, max(-100.0, difference.low), ends),
+            high=made(_DIFFERENCE, min(100.0, difference.high), ends),
         )
         found.append(Comparison(left, right, benchmark, known, len(first.keys), counts))
     return found

@@ -71,6 +71,20 @@ def test_several_seeds_are_paired_by_number_and_counted() -> None:
     assert gather({}, REPORT) is None
 
 
+def test_an_interval_of_a_difference_has_no_impossible_end() -> None:
+    def system(seeds: int, right: int) -> System:
+        runs = {
+            seed: on_search([{"set": "math", "id": i, "correct": i < right - seed} for i in range(40)], "correct")
+            for seed in range(seeds)
+        }
+        found = gather(runs, REPORT, is_trained=seeds > 1)
+        assert found is not None
+        return found
+
+    (one,) = compare({"A": system(3, 41), "B": system(1, 0)}, [("A", "B")], "search", REPORT)
+    assert 0 < one.difference.low < one.difference.value < one.difference.high == 100
+
+
 def test_prmscore_over_all_items_equals_the_metric() -> None:
     items = [PRMBenchItem(f"circular_{i}", "circular", "p", ("a", "b", "c"), (1 + i % 4,)) for i in range(12)]
     items += [PRMBenchItem(f"correct_{i}", "correct", "p", ("a",), ()) for i in range(3)]
