@@ -30,7 +30,7 @@ class Figure:
 def figures(tables: Any) -> list[Figure]:
     """The scores of every system, as the report's first table has them; empty for a file of another form."""
     results = tables.get("results") if isinstance(tables, Mapping) else None
-    origins = origins_of(tables)
+    origins = origins_of(tables, "/results")
     return [
         _figure(origins, f"/results/{number}/{key}", f"{line.get('system', number)}: {key}", score)
         for number, line in enumerate(results if isinstance(results, list) else ())
