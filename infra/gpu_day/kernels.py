@@ -13,7 +13,7 @@ from infra.gpu_day.day import Day, Report
 from infra.gpu_day.models import problems, prompter_of, random_model
 from pathfinder.models.shapes import Shape
 from pathfinder.tree.attention import read_logits, use_trees
-from pathfinder.tree.layout import batch_trees
+from pathfinder.tree.layout import backend_on, batch_trees
 from pathfinder.tree.tree import Tree
 
 _BOUNDS = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
@@ -45,7 +45,7 @@ def kernels(day: Day) -> Report:
         report.add(f"{name}: decisions that differ from float64", f"{flips} of {len(want)}")
         report.check(off < bound, f"{name} differs from float64 by {off:.1e}")
         if dtype == torch.float32:
-            gradient = relative(_gradient(model, trees[:1], "auto"), want_gradient)
+            gradient = relative(_gradient(model, trees[:1], backend_on(model.device)), want_gradient)
             report.add(f"{name}: relative error of the gradients (rms)", f"{gradient:.1e}")
             report.check(gradient < _GRADIENT_BOUND, f"the gradients differ from float64 by {gradient:.1e}")
     _compilations(report, model, trees, day)
@@ -64,7 +64,7 @@ def _logits(model: Any, trees: Sequence[Tree], backend: Any, dtype: torch.dtype)
 
 
 def _gradient(model: Any, trees: Sequence[Tree], backend: Any) -> Tensor:
-    """The gradient of the first layer's attention for a sum over the readings. ``auto`` is ``flex`` on a card."""
+    """The gradient of the first layer's attention for a sum over the readings."""
     model.zero_grad(set_to_none=True)
     logits = read_logits(model, batch_trees(trees, backend).to(model.device, model.dtype))
     logits.logsumexp(-1).sum().backward()  # type: ignore[no-untyped-call]

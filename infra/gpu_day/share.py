@@ -12,7 +12,7 @@ from infra.gpu_day.day import Day, Report
 from infra.gpu_day.models import problems, prompter_of, random_model, shape_named
 from pathfinder.models.devices import GIB
 from pathfinder.tree.attention import read_logits, use_trees
-from pathfinder.tree.layout import batch_trees, pack
+from pathfinder.tree.layout import backend_on, batch_trees, pack
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
 
@@ -111,7 +111,7 @@ def _training(report: Report, model: Any, prompter: Prompter, groups: Sequence[l
     """Forward and backward pass of gold-label trees with gradient checkpointing, without an optimiser step."""
     built = [prompter.tree(group, [[True, True, True]] * len(group))[0] for group in groups]
     chosen = [built[i] for i in next(iter(pack([len(tree) for tree in built], _BUDGET)))]
-    batch = batch_trees(chosen).to(model.device, model.dtype)
+    batch = batch_trees(chosen, backend_on(model.device)).to(model.device, model.dtype)
     model.gradient_checkpointing_enable()
     model.train()
 

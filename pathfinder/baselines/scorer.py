@@ -16,7 +16,7 @@ from pathfinder.models.folders import resolve, resolve_part
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.chunks import chunks, split
-from pathfinder.tree.layout import Backend, TreeBatch, batch_trees, pack
+from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees, pack
 from pathfinder.tree.tree import build_tree
 
 
@@ -29,13 +29,14 @@ class BaselineScorer:
         method: Method,
         dtype: str = "float32",
         token_budget: int = 16384,
-        backend: Backend = "auto",
+        backend: Backend | None = None,
     ) -> None:
         self._path = resolve(folder)
         self._tokenizer = resolve_part(folder, TOKENIZER) or self._path
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
         self._model = load_backbone(self._path, dtype, resolve_part(folder, ADAPTER))
-        self._dtype, self._budget, self._backend = DTYPES[dtype], token_budget, backend
+        self._dtype, self._budget = DTYPES[dtype], token_budget
+        self._backend = backend or backend_on(self._model.device)
         self._longest = longest(self._model.config)
 
     def using(self, method: Method) -> BaselineScorer:

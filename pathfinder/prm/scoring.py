@@ -36,7 +36,7 @@ class Scorer:
         preset: str = "default",
         dtype: str = "float32",
         token_budget: int = 16384,
-        backend: Backend = "auto",
+        backend: Backend | None = None,
         mode: Mode = Mode.BOTH,
         where: str | None = None,
     ) -> None:

@@ -42,10 +42,11 @@ class PromptTree:
 class TreeReader:
     """A model switched to trees, and the prompts of its variant."""
 
-    def __init__(self, prompter: Prompter, model: Any, dtype: torch.dtype, backend: Backend, mode: Mode) -> None:
+    def __init__(self, prompter: Prompter, model: Any, dtype: torch.dtype, backend: Backend | None, mode: Mode) -> None:
         use_trees(model)
         self.prompter = prompter
-        self._model, self._dtype, self._backend, self._mode = model, dtype, backend, mode
+        self._model, self._dtype, self._mode = model, dtype, mode
+        self._backend = backend or layout.backend_on(model.device)
         # Two passes of mode "both" run one below the other. Other modes and sequential labels share one tree.
         passes = prompter.passes
         self._has_second = mode is Mode.BOTH and len(passes) == 2

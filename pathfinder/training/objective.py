@@ -19,19 +19,22 @@ from transformers import PreTrainedModel
 from pathfinder.models.tokens import LabelIds
 from pathfinder.training.examples import Example, Targets
 from pathfinder.tree.attention import read_logits
-from pathfinder.tree.layout import TreeBatch, batch_trees, pack
+from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees, pack
 from pathfinder.tree.passes import Prompter
 
 
-def batches(examples: Sequence[Example], token_budget: int) -> Iterator[tuple[TreeBatch, Targets]]:
+def batches(
+    examples: Sequence[Example], token_budget: int, backend: Backend = "cascade"
+) -> Iterator[tuple[TreeBatch, Targets]]:
     """Split ``examples`` into forward passes within the token budget."""
     for group in pack([len(example.tree) for example in examples], token_budget):
-        yield batch_of([examples[i] for i in group])
+        yield batch_of([examples[i] for i in group], backend)
 
 
-def batch_of(examples: Sequence[Example]) -> tuple[TreeBatch, Targets]:
+def batch_of(examples: Sequence[Example], backend: Backend = "cascade") -> tuple[TreeBatch, Targets]:
     """All ``examples`` in one forward pass."""
-    return batch_trees([example.tree for example in examples]), Targets.join([example.targets for example in examples])
+    trees = [example.tree for example in examples]
+    return batch_trees(trees, backend), Targets.join([example.targets for example in examples])
 
 
 def summed_loss(
@@ -71,7 +74,7 @@ def evaluate(
     model.train(False)
     margins: list[npt.NDArray[np.float64]] = []
     parts: list[Targets] = []
-    for batch, wanted in batches(examples, token_budget):
+    for batch, wanted in batches(examples, token_budget, backend_on(model.device)):
         logits = read_logits(model, batch.to(model.device, model.dtype))
         margins.append((logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double().cpu().numpy())
         parts.append(wanted)

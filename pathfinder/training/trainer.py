@@ -31,7 +31,7 @@ from pathfinder.training import checkpoints
 from pathfinder.training.examples import Example, balance, plan_steps
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
 from pathfinder.training.throughput import Throughput
-from pathfinder.tree.layout import pack
+from pathfinder.tree.layout import backend_on, pack
 from pathfinder.tree.passes import Prompter
 
 _CURVE_POINTS = 10
@@ -175,7 +175,7 @@ class _TreeTrainer(Trainer):
         for turn in range(rounds):
             idle = turn >= len(groups)
             group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in groups[turn]]
-            batch, targets = batch_of(group)
+            batch, targets = batch_of(group, backend_on(self.args.device))
             with self._synchronised(model, last=turn == rounds - 1):
                 with self.compute_loss_context_manager():
                     on_device = batch.to(self.args.device, network.dtype)

@@ -20,8 +20,8 @@ from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, KeyRange, Plan
 from pathfinder.tree.inference import KVCache
 from pathfinder.tree.tree import Split, Tree, shared_prefix
 
-Backend = Literal["auto", "cascade", "dense", "flex"]
-"""``dense`` is the reference: a mask over every whole tree. ``auto`` is ``flex`` on a GPU and ``cascade`` elsewhere."""
+Backend = Literal["cascade", "dense", "flex"]
+"""``dense`` is the reference: a mask over every whole tree. ``flex`` is for a GPU (``backend_on``)."""
 _BIN = 96
 """Slots of a bin of branches. Short side branches share one, masked from each other (measured on one CPU core)."""
 _LONG_BRANCH = 256
@@ -94,12 +94,17 @@ class _Draft:
 _ROW = 0
 
 
-def batch_trees(trees: Sequence[Tree], backend: Backend = "auto") -> TreeBatch:
+def backend_on(device: torch.device) -> Backend:
+    """The fast back end for a model on ``device``: a machine with a GPU may run a model on its CPU."""
+    return "flex" if device.type == "cuda" else "cascade"
+
+
+def batch_trees(trees: Sequence[Tree], backend: Backend = "cascade") -> TreeBatch:
     """Arrange whole trees."""
     return _batch(trees, [0] * len(trees), backend, ())
 
 
-def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk], backend: Backend = "auto") -> TreeBatch:
+def batch_onto(trees: Sequence[Tree], trunks: Sequence[Trunk], backend: Backend = "cascade") -> TreeBatch:
     """Arrange trees without the first nodes of their trunks that ``trunks``, one per tree, already hold."""
     cached = [cached_nodes(tree, trunk.ids) for tree, trunk in zip(trees, trunks, strict=True)]
     return _batch(trees, cached, backend, tuple(trunk.cache for trunk in trunks))
@@ -111,7 +116,7 @@ def batch_below(
     cache: KVCache,
     suffixes: Sequence[Suffix],
     trunks: Sequence[Trunk] = (),
-    backend: Backend = "auto",
+    backend: Backend = "cascade",
 ) -> TreeBatch:
     """Arrange suffixes below a batch that has run and filled ``cache``. Readings are in the order of the suffixes.
 
@@ -240,7 +245,7 @@ def _trunk_spans(trees: Sequence[Tree], cached: Sequence[int]) -> list[_Spans]:
 def _plan(
     backend: Backend, row: _Spans, drafts: Sequence[_Draft], before: Sequence[_Spans], caches: tuple[KVCache, ...]
 ) -> Plan:
-    if backend == "flex" or (backend == "auto" and torch.cuda.is_available()):
+    if backend == "flex":
         keys = torch.from_numpy(np.concatenate([*before, row], axis=1))
         known = tuple(
             {layer: (k[:, : spans.shape[1]], v[:, : spans.shape[1]]) for layer, (k, v) in cache.items()}

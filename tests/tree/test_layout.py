@@ -13,6 +13,7 @@ from pathfinder.tree.layout import (
     Suffix,
     Trunk,
     _ranges,
+    backend_on,
     batch_below,
     batch_onto,
     batch_trees,
@@ -33,7 +34,7 @@ def test_every_layout_shows_each_node_its_ancestors(seed: int, backend: Backend)
     assert_ancestors_are_shown(trees, backend)
 
 
-@pytest.mark.parametrize("backend", ["dense", "cascade", "flex", "auto"])
+@pytest.mark.parametrize("backend", ["dense", "cascade", "flex"])
 def test_long_branches_are_laid_out_as_trees(backend: Backend) -> None:
     trunk = np.arange(400, dtype=np.int32)
     prompts = [trunk]
@@ -245,9 +246,11 @@ def test_a_path_needs_no_mask() -> None:
     assert [(part.size, part.keys, part.mask) for part in plan.bins] == [(200, (), None)]
 
 
-def test_flex_is_the_choice_on_a_gpu_only() -> None:
-    plan = batch_trees([branching(length=8)], "auto").plan
-    assert isinstance(plan, FlexPlan) == torch.cuda.is_available()
+def test_flex_is_the_choice_for_a_model_on_a_gpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan for a model on the CPU that nobody moves to a device must hold its own masks, on every machine."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert isinstance(batch_trees([branching(length=8)]).plan, BinPlan)
+    assert [backend_on(torch.device(kind)) for kind in ("cpu", "cuda:1")] == ["cascade", "flex"]
 
 
 def test_a_cached_trunk_is_read_again_from_its_first_reading() -> None:
