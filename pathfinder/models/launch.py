@@ -125,7 +125,8 @@ def environment(name: str) -> dict[str, str]:
     """The variables by which accelerate's library reads configuration ``name`` in each process."""
     settings = configuration(name)
     if settings["distributed_type"] != "FSDP":
-        return {"ACCELERATE_USE_CPU": str(bool(settings.get("use_cpu", False)))}
+        without_gpu = {"ACCELERATE_USE_CPU": "True", "CUDA_VISIBLE_DEVICES": ""}  # or the model would go to a GPU
+        return without_gpu if settings.get("use_cpu", False) else {"ACCELERATE_USE_CPU": "False"}
     values = {key.upper(): str(value) for key, value in settings.get("fsdp_config", {}).items()}
     values |= {key: value.lower() for key, value in values.items() if value in ("True", "False")}
     return {"ACCELERATE_USE_FSDP": "true", **values}

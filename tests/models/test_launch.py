@@ -59,7 +59,7 @@ def test_processes_get_the_variables_that_accelerate_would_set(root: Path, monke
     assert mine.pop("FSDP_VERSION") == theirs["FSDP_VERSION"] == "2"
     assert mine.items() <= theirs.items()
     assert launch.environment("nodes") == launch.environment("machine")
-    assert launch.environment("cpu") == {"ACCELERATE_USE_CPU": "True"}
+    assert launch.environment("cpu") == {"ACCELERATE_USE_CPU": "True", "CUDA_VISIBLE_DEVICES": ""}
 
 
 def test_accelerate_reads_every_configuration(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
