@@ -21,7 +21,7 @@ from pathfinder.lineage.history import MAIN_LOCK, Locked, LockEntry, locked_stag
 from pathfinder.lineage.publication import publication
 from pathfinder.lineage.remote.guard import fetch_outs
 from pathfinder.lineage.stores import FOLDER, cache_of, run_cache_entries
-from pathfinder.provenance.ledger import RECORDS, enter
+from pathfinder.provenance.ledger import enter
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import validated
 
@@ -97,13 +97,14 @@ def receive(root: Path, name: str, made: Made, address: str) -> None:
     files = {
         key.rpartition("/")[2]: read_verified(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()
     }
-    for file, content in files.items():
-        write_bytes(root / RECORDS / name / Path(file).name, content)
     for file in files:
         if file.endswith(".json"):
             record = file.removesuffix(".json")
+            endings = {
+                each.removeprefix(record): text.decode() for each, text in files.items() if each.startswith(record)
+            }
             signed = files.get(f"{record}{SIGNED}")
-            enter(name, record, _sha256(signed) if signed else None, root)
+            enter(name, record, _sha256(signed) if signed else None, root, endings)
 
 
 def compare(root: Path, name: str, made: Made) -> None:
