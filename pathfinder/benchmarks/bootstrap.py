@@ -103,7 +103,7 @@ def interval(
     return _percentiles(replicate(n, statistic, samples, confidence, seed, strata)[1:], confidence)
 
 
-INTERVALS = Report(bootstrap_samples=2000, confidence=0.95, seed=42)
+INTERVALS = Report(bootstrap_samples=2000, seed=42)
 """How the metric files of scoring stages get their intervals, whatever the report's parameters are: scoring a benchmark
 again because the report changes would cost hours."""
 

@@ -330,8 +330,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these pairs, for a JSON decoder; raises ``ValueError`` if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise _DuplicateKeyError(f"duplicate key {key!r:.80}")
+        raise _DuplicateKeyError(f"duplicate key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r:.80}")
     return found
 
 

@@ -108,8 +108,8 @@ def test_the_reported_interval_takes_its_parameters_from_the_report() -> None:
     def statistic(rows: np.ndarray) -> float:
         return float(rows.mean())
 
-    report = Report(bootstrap_samples=50, confidence=0.8, seed=3)
-    assert reported_interval(statistic, strata, report) == list(interval(50, statistic, 50, 0.8, 3, strata=strata))
+    report = Report(bootstrap_samples=50, seed=3)
+    assert reported_interval(statistic, strata, report) == list(interval(50, statistic, 50, 0.95, 3, strata=strata))
 
 
 def test_no_difference_is_not_clear() -> None:

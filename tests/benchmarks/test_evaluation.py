@@ -15,7 +15,7 @@ from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Report
 
-REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=50, seed=1)
 STEPS = ["a", "b", "c"]
 
 

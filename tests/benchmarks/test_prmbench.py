@@ -15,7 +15,7 @@ from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
 
-REPORT = Report(bootstrap_samples=100, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=100, seed=1)
 
 
 def item(name: str, idx: str, steps: int, errors: tuple[int, ...]) -> PRMBenchItem:

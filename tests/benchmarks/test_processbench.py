@@ -21,7 +21,7 @@ from pathfinder.benchmarks.processbench import (
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.params import Report
 
-REPORT = Report(bootstrap_samples=200, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=200, seed=1)
 
 
 def item(subset: str, name: str, label: int, steps: int = 4, generator: str = "g") -> ProcessBenchItem:

@@ -24,7 +24,7 @@ from pathfinder.judge.critic_prompts import PUBLISHED
 from pathfinder.judge.critics import CRITICS, Critic, critic_named, criticise
 from tests.support.servers import JudgeServer, judge_server
 
-REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=50, seed=1)
 GPT = critic_named("GPT-4o")
 FOLDERS = {"processbench": Path("pb"), "prmbench": Path("prm")}
 

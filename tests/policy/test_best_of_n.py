@@ -14,7 +14,7 @@ from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.policy.choosing import RULES, choose, steps_of
 
-REPORT = Report(bootstrap_samples=50, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=50, seed=1)
 
 
 class Scripted:

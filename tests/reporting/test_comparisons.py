@@ -12,7 +12,7 @@ from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
 from pathfinder.reporting.comparisons import Measured, System, compare, gather, on_prmbench, on_processbench, on_search
 
-REPORT = Report(bootstrap_samples=300, confidence=0.95, seed=1)
+REPORT = Report(bootstrap_samples=300, seed=1)
 
 
 def _items(n: int) -> list[ProcessBenchItem]:
