@@ -128,6 +128,15 @@ def _rename_label(folder: Path) -> None:
         (folder / file).write_text(text.replace("<extra>", "<extro>"))
 
 
+def _list_label_only_in_the_config(folder: Path) -> None:
+    file = folder / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokenizer["added_tokens"] = [token for token in tokenizer["added_tokens"] if token["content"] != "<extra>"]
+    file.write_text(json.dumps(tokenizer))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"extra_special_tokens": ["<extra>"]}))
+
+
 def _drop_rows(folder: Path) -> None:
     file = folder / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"vocab_size": 8}))
@@ -145,9 +154,22 @@ def _drop_rows(folder: Path) -> None:
         (_edit_weights, "the model's output is not a number"),
         (_drop_weights, "the weights have no model.norm.weight"),
         (_rename_label, "its tokenizer lacks <extra>"),
+        (_list_label_only_in_the_config, "its tokenizer lacks <extra>"),
         (_drop_rows, "but config.json gives the model 8 rows"),
     ],
-    ids=["cut", "config", "config-list", "tokenizer", "settings", "description", "nan", "missing", "label", "rows"],
+    ids=[
+        "cut",
+        "config",
+        "config-list",
+        "tokenizer",
+        "settings",
+        "description",
+        "nan",
+        "missing",
+        "label",
+        "new-id",
+        "rows",
+    ],
 )
 def test_a_broken_model_folder_is_one_line(rows: str, break_it: Callable[[Path], object], error: str) -> None:
     save_prm(Path("model"))

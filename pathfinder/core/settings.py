@@ -1,4 +1,4 @@
-"""YAML files: one reader of mappings, and one check of settings against a model that names every wrong key."""
+"""Settings: one reader of YAML mappings, one check that names every wrong key, and one check of servers' addresses."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pathfinder.core.io import DataError
-from pathfinder.core.text import dotted
+from pathfinder.core.text import dotted, printable
 
 RESTORE = "restore it with `git checkout`"
 
@@ -94,3 +95,20 @@ def check_settings(model: type[Settings], content: dict[str, Any], path: Path, r
     except ValidationError as error:
         problems = "\n".join(f"  {dotted(item['loc']) or '(the whole file)'}: {item['msg']}" for item in error.errors())
         raise DataError(f"{path}: wrong parameters:\n{problems}\nCorrect these keys, or {remedy}.") from error
+
+
+def require_address(text: str, remedy: str) -> None:
+    """Raise ``DataError``, which ends in ``remedy``, unless ``text`` is an http or https address without a password.
+
+    Errors, logs and records name addresses, so a password in one would be stored with them.
+    """
+    shown = printable(text.rpartition("@")[2])
+    try:
+        address = urlsplit(text)
+        is_one = address.scheme in ("http", "https") and address.hostname and (address.port or 1)
+    except ValueError:  # a bracket without its pair, or a port that is none
+        is_one = False
+    if not is_one or any(map(str.isspace, text)):
+        raise DataError(f"{shown}: not a server's address; {remedy}")
+    if "@" in address.netloc:
+        raise DataError(f"{shown}: an address must not name a user or a password; {remedy}")

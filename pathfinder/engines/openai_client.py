@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 import openai
 
 from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.settings import require_address
 from pathfinder.core.text import printable
 from pathfinder.engines.replicas import Replica, Replicas
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
@@ -55,8 +55,7 @@ class ServerClient:
     def __init__(self, base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, model: str = ""):
         self.model = model
         for url in base_urls:
-            if not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
-                raise DataError(f"{printable(url)}: not a server's address; give one such as http://localhost:8000/v1")
+            require_address(url, "give one such as http://localhost:8000/v1")
         self._replicas = Replicas(base_urls, concurrency)
         self._most = concurrency * len(base_urls)
         self._timeout_s, self._retries = timeout_s, retries

@@ -106,8 +106,12 @@ def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:
 
 
 def refuse_without_labels(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Raise ``DataError`` if the tokenizer of the PRM in ``folder`` lacks a label token: its model never learned it."""
-    missing = [token for token in LABEL_TOKENS if token not in tokenizer.get_vocab()]
+    """Raise ``DataError`` if the tokenizer of the PRM in ``folder`` lacks a label token: its model never learned it.
+
+    Loading gives a token that only tokenizer_config.json names the id of another token, so tokenizer.json decides.
+    """
+    stored = {token["content"] for token in read_json(Path(tokenizer.name_or_path) / "tokenizer.json")["added_tokens"]}
+    missing = [token for token in LABEL_TOKENS if token not in stored]
     if missing:
         raise DataError(f"{folder}: not a PathFinder-PRM, its tokenizer lacks {' and '.join(missing)}; train it first")
 

@@ -14,6 +14,7 @@ import httpx
 from pathfinder.core.io import DataError, TransientError, make_folder, read_json, sync, write_json
 from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
+from pathfinder.core.settings import require_address
 from pathfinder.core.text import printable
 
 RETRIED = (408, 416, 425, 429)
@@ -27,12 +28,7 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
 
     Raises ``TransientError`` after the last retry, ``DataError`` if the address is wrong or the server refuses it.
     """
-    try:
-        address = httpx.URL(url)
-        if address.scheme not in ("http", "https") or not address.host:
-            raise httpx.InvalidURL("expected an http or https address")
-    except httpx.InvalidURL as error:
-        raise DataError(f"{url}: {error}; correct download.sources") from error
+    require_address(url, "correct download.sources")
     partial.mkdir(parents=True, exist_ok=True)
     part = partial / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.part"
     for attempt in range(settings.retries + 1):

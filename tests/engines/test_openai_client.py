@@ -122,10 +122,19 @@ def test_the_served_model_is_checked() -> None:
             connect([server.url], 1, 5.0, 0, "big-judge")
 
 
-@pytest.mark.parametrize("url", ["foo", "localhost:8000/v1", "ftp://host/v1", "http://", "http://a b/v1"])
+@pytest.mark.parametrize(
+    "url",
+    ["foo", "localhost:8000/v1", "ftp://host/v1", "http://", "http://a b/v1", "http://[::1/v1", "http://host:99999/v1"],
+)
 def test_what_is_no_address_is_refused_before_any_call(url: str) -> None:
     with pytest.raises(DataError, match="not a server's address"):
         ServerClient([url], concurrency=1, timeout_s=1.0, retries=6)
+
+
+def test_an_address_with_a_password_is_refused_without_naming_it() -> None:
+    with pytest.raises(DataError, match="must not name a user or a password") as refused:
+        ServerClient(["http://ann:canary@host:8000/v1"], concurrency=1, timeout_s=1.0, retries=6)
+    assert "canary" not in str(refused.value)
 
 
 def test_raw_text_is_completed() -> None:
