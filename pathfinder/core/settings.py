@@ -77,7 +77,7 @@ def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = p
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; {remedy}") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise DataError(f"{path}: not valid YAML ({' '.join(str(error).split())}); {remedy}") from error
+        raise DataError(f"{path}: not valid YAML ({printable(' '.join(str(error).split()))}); {remedy}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a mapping; {remedy}")
     return content

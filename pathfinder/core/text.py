@@ -25,6 +25,7 @@ _REMEDIES = {
     errno.EIO: "check the disk (`dmesg`), then run the command again",
     errno.EROFS: "use a folder that can be written",
     errno.EACCES: "correct its permissions",
+    errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
 }
