@@ -38,6 +38,7 @@ def test_only_lines_above_the_width_are_wrapped(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"a: [", "not valid YAML"),
+        (b"a: 1\n\xd7\xac", r"not valid YAML .*\\u05ec"),
         (b"a: 1\na: 2\n", "not valid YAML"),
         (b"\xff\xfe", "not valid YAML"),
         (b"- 1", "expected a mapping"),

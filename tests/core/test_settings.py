@@ -27,7 +27,6 @@ class Whole(Section):
     ("content", "message"),
     [
         (b"a: [", "not valid YAML"),
-        (b"a: 1\n\xd7\xac", r"not valid YAML .*\\u05ec"),
         (b"\xff\xfe", "not valid YAML"),
         (b"- 1", "expected a mapping"),
         (b"", "expected a mapping"),
