@@ -128,7 +128,7 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
         "Score A: 1\nScore B: 1\nScore C: 1\n\nActually, Score B should be 0.",
         "contradicted",
     ),
-    ("another such sentence", "Score A: 1\nScore B: 1\nScore C: 1\n\nWait, I change Score B to 0.", "contradicted"),
+    ("another such sentence", "Score A: 1\nScore B: 1\nScore C: 1\n\nWait, Score B ought to become 0.", "contradicted"),
     (
         "letters that correct scores",
         "Score A: 1\nScore B: 1\nScore C: 1\n\nRevised scores: A=0, B=0, C=1",
