@@ -140,6 +140,16 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
         "contradicted",
     ),
     ("letters that repeat the scores", "Score A: 1\nScore B: 0\nScore C: 1\n\nFinal scores: A=1, B=0, C=1", "1 0 1"),
+    (
+        "a remark about another score",
+        "Score A: 1\nScore B: 1 (on reflection, C is 0 only if redundant)\nScore C: 1",
+        "1 1 1",
+    ),
+    (
+        "a variable named like a score",
+        "Score A: 1\nScore B: 1\nScore C: 1\n\nThese are final.\nThe step sets A = 0.",
+        "1 1 1",
+    ),
     ("a choice of values", "Score A: 0 | **1**\nScore B: **0** | 1\nScore C: 0 | **1**", "not_binary"),
     ("boxes to tick", "Score A: 0 [ ] 1 [x]\nScore B: 0 [x] 1 [ ]\nScore C: 0 [ ] 1 [x]", "not_binary"),
     (
