@@ -174,7 +174,7 @@ def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
 def test_processbench_rows_are_read_whole_and_their_defects_counted(tmp_path: Path) -> None:
     rows = [
         GOOD_PROCESS | {"generator": "m"},
-        {"problem": " P ", "steps": ["a", " "], "label": -1, "final_answer_correct": True},
+        {"problem": " P ", "steps": ["a", " "], "label": -1, "final_answer_correct": False},
         {"problem": "q", "steps": ["a"], "label": 1, "final_answer_correct": "yes"},
         {"id": 7, "problem": "r", "steps": ["a"], "label": 0, "final_answer_correct": True},
     ]
@@ -182,7 +182,7 @@ def test_processbench_rows_are_read_whole_and_their_defects_counted(tmp_path: Pa
     found = read_processbench(tmp_path)
     assert found.items == [
         ProcessBenchItem("gsm8k", "gsm8k-0", "p", ("a", "b"), 1, True, "m"),
-        ProcessBenchItem("gsm8k", "gsm8k-1", " P ", ("a", " "), -1, True, ""),
+        ProcessBenchItem("gsm8k", "gsm8k-1", " P ", ("a", " "), -1, False, ""),
         ProcessBenchItem("gsm8k", "gsm8k-2", "q", ("a",), 1, None, ""),
         ProcessBenchItem("gsm8k", "7", "r", ("a",), 0, True, ""),
     ]
