@@ -1,4 +1,4 @@
-"""The miniature project after its run, copies of it, and copies of other projects as the working directory."""
+"""The small project, the miniature project after its run, and copies of projects as the working directory."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pathfinder.provenance.signing import KEY_FILE
+from tests.lineage.small import write_project
 from tests.provenance.conftest import made, project
 
 __all__ = ["made", "project", "working_copy"]
@@ -23,3 +25,11 @@ def working_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
         return copy
 
     return copied
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The small project, with a key of its own."""
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "key.pem"))
+    write_project(tmp_path / "project")
+    return tmp_path / "project"

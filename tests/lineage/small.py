@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from pathfinder.core.io import sha256_file, write_json
+from pathfinder.lineage.check import check
 from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.ledger import RECORDS, enter
@@ -24,6 +25,10 @@ DATA, RAW, MODEL = "data", "artifacts/raw", "models/full"
 FILES = {f"{DATA}/corpus/one.txt": "one\n", f"{RAW}/corpus/one.txt": "one\n", f"{MODEL}/weights.txt": "0.5\n"}
 PRETRAINED = "artifacts/pretraining/quickstart/corpus"
 """The out that data/corpus is a copy of."""
+NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
+"""What every check says: nobody has the record of the run that made the shipped data."""
+SOUND = "2 of 2 stages attested by 1 key; workspace, cache, remote storage read; no git repository"
+"""The summary of a check of the project as it was written."""
 _MAIN: dict[str, dict[str, Any]] = {
     "download": {"cmd": "python -m stages.download", "deps": [DATA], "outs": [RAW]},
     "train": {"cmd": "python -m stages.train", "deps": [RAW], "params": ["rate"], "outs": [MODEL]},
@@ -106,3 +111,8 @@ def add_record(folder: Path, stage: str, is_signed: bool = True, **changes: obje
         statement = sha256_file(path.with_suffix(SIGNED))
     enter(stage, digest, statement, folder)
     return path
+
+
+def found(root: Path, path: str | None = None, **options: Any) -> list[str]:
+    """The findings of a check apart from ``NOTE``."""
+    return [str(finding) for finding in check(path, root, **options).findings if str(finding) != NOTE]

@@ -1,4 +1,4 @@
-"""The report of `check`: its lines, its summary and its JSON. Together with ``test_checking`` for `make mutate`."""
+"""The report of `check`: its lines, its summary and its JSON. ``test_checking`` and ``test_evidence`` test the rest."""
 
 from __future__ import annotations
 

@@ -34,5 +34,9 @@ CHOSEN: dict[str, tuple[str, ...]] = {
     ),
     "pathfinder/benchmarks/grade.py": ("tests/benchmarks/test_grade.py", "tests/benchmarks/test_grade_files.py"),
     "pathfinder/tree/layout.py": ("tests/tree/test_layout.py", "tests/tree/test_tree.py"),
-    "pathfinder/lineage/check.py": ("tests/lineage/test_checking.py", "tests/lineage/test_report.py"),
+    "pathfinder/lineage/check.py": (
+        "tests/lineage/test_checking.py",
+        "tests/lineage/test_evidence.py",
+        "tests/lineage/test_report.py",
+    ),
 }
