@@ -28,7 +28,7 @@ def working_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[P
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The small project, with a key of its own."""
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "key.pem"))
     write_project(tmp_path / "project")
