@@ -19,7 +19,6 @@ from typing import Annotated, Any
 
 import torch
 import transformers
-from accelerate import PartialState
 
 from pathfinder.core import io, mixes, records
 from pathfinder.core.hub import HubModel, read_hub_model
@@ -75,7 +74,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
     """Train ``run`` and write its model folder and metrics; ``mix_seed`` orders the Monte-Carlo records."""
     if model.device() == "cpu":
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
-    processes = PartialState(cpu=model.device() == "cpu")  # joins the group of the launcher, if there is one
+    processes = launch.join(cpu=model.device() == "cpu")
     is_first = processes.is_main_process
     base = folders.resolve(BASE)
     learnt = Learnt(run, _base_model(), io.sha256_file(TRAIN), share, mix_seed)

@@ -6,26 +6,35 @@ differ in ``RANK`` in their environment. They belong to the stage's process grou
 On one machine the configuration's number of processes is an upper limit: with fewer visible GPUs, fewer are started.
 With several machines each starts its own; ``NODE_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` tell a machine its number
 and where the first one is.
+
+``python -m pathfinder.models.launch`` is torchrun, except that it keeps the exit status of the process that failed.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.settings import read_yaml
 from pathfinder.models import cards
+
+if TYPE_CHECKING:
+    from accelerate import PartialState
 
 FOLDER = Path("infra/accelerate")
 _PORT = "29500"
 _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
 """How long a machine waits for the first one, whose earlier stages may take days."""
+_WAIT = timedelta(hours=2)
+"""How long a process waits for the others, which may read tens of GB from a slow disk; NCCL's default is 10 minutes."""
 
 
 def configuration(name: str) -> dict[str, Any]:
@@ -48,6 +57,13 @@ def launched() -> bool:
 def started_here() -> bool:
     """Whether ``launch`` started this process, rather than a launcher by hand."""
     return _STARTED in os.environ
+
+
+def join(cpu: bool) -> PartialState:
+    """Join the group of the launcher, if there is one; on the ``cpu`` with gloo, otherwise with NCCL."""
+    from accelerate import PartialState  # takes seconds, and only training needs it
+
+    return PartialState(cpu=cpu, timeout=_WAIT)
 
 
 def is_first() -> bool:
@@ -106,7 +122,7 @@ def command(name: str, module: Sequence[str]) -> list[str]:
     Raises ``DataError`` for a configuration of several machines if the environment does not say which one this is.
     """
     machines = int(configuration(name)["num_machines"])
-    starter = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(local_processes(name))]
+    starter = [sys.executable, "-m", "pathfinder.models.launch", "--nproc-per-node", str(local_processes(name))]
     if machines == 1:
         return [*starter, "--standalone", "-m", *module]
     missing = [variable for variable in ("NODE_RANK", "MASTER_ADDR") if not os.environ.get(variable)]
@@ -133,8 +149,45 @@ def environment(name: str) -> dict[str, str]:
 
 
 def launch(name: str, module: Sequence[str], leased: Sequence[cards.Card] = ()) -> None:
-    """Run ``module`` under configuration ``name`` on the ``leased`` GPUs; raises ``SystemExit`` if it fails."""
+    """Run ``module`` under configuration ``name`` on the ``leased`` GPUs.
+
+    Raises ``TransientError`` if one of its processes ended with that error, and ``SystemExit`` if it failed otherwise.
+    """
     surroundings = {**os.environ, **environment(name), **cards.environment(leased), _STARTED: "1"}
     done = subprocess.run(command(name, module), env=surroundings, pass_fds=cards.descriptors(), check=False)
+    if done.returncode == TransientError.exit_status:
+        raise TransientError(f"{module[0]}: one of its processes must be tried again; see its error above")
     if done.returncode:
         raise SystemExit(f"{module[0]}: its processes ended with status {done.returncode}; see the first error above")
+
+
+def torchrun() -> None:
+    """Run torchrun with this process's arguments and end with the exit status of the process that failed first.
+
+    torchrun itself ends with 1, so the flow could not tell that a stage is worth another attempt. If several processes
+    failed at once, ``EX_TEMPFAIL`` wins: the others failed because they lost one of their group. A process that was
+    ended by signal N counts as status 128 + N, as in a shell.
+    """
+    from torch.distributed import run
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    try:
+        run.main()
+    except ChildFailedError as error:
+        rank, first = error.get_first_failure()
+        codes = {failure.exitcode for failure in error.failures.values()}
+        print(f"process {rank} failed first: {_ending(first.exitcode)}", file=sys.stderr)
+        retry = TransientError.exit_status
+        raise SystemExit(retry if retry in codes else _status(first.exitcode)) from None
+
+
+def _status(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+def _ending(code: int) -> str:
+    return f"ended by {signal.Signals(-code).name}" if code < 0 else f"status {code}"
+
+
+if __name__ == "__main__":
+    torchrun()

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError
+from pathfinder.core.io import DataError, TransientError
 from pathfinder.models import cards, launch
 
-TORCHRUN = ["torch.distributed.run", "--nproc-per-node"]
+TORCHRUN = ["pathfinder.models.launch", "--nproc-per-node"]
 
 
 def test_the_shipped_configurations_give_their_commands(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +105,46 @@ def test_a_failing_process_ends_the_stage(root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(launch, "command", lambda name, module: ["false"])
     with pytest.raises(SystemExit, match="ended with status 1"):
         launch.launch("cpu", ["stages.train", "full"])
+
+
+@pytest.mark.parametrize(
+    ("ending", "error", "said"),
+    [
+        ("sys.exit(75 if rank else 0)", TransientError, "process 1 failed first: status 75"),
+        ("sys.exit(75 if rank else 1)", TransientError, "failed first: status "),
+        ("sys.exit(0 if rank else 3)", SystemExit, "process 0 failed first: status 3"),
+        ("os.kill(os.getpid(), 9)", SystemExit, "failed first: ended by SIGKILL"),
+    ],
+)
+def test_the_launcher_keeps_the_status_of_the_process_that_failed(
+    root: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    ending: str,
+    error: type[BaseException],
+    said: str,
+) -> None:
+    (tmp_path / "ending.py").write_text(f"import os, sys\nrank = int(os.environ['RANK'])\n{ending}\n")
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(error, match=r"^ending: "):
+        launch.launch("cpu", ["ending"])
+    printed = capfd.readouterr().err
+    assert said in printed
+    assert "Traceback" not in printed
+
+
+def test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "waiting.py").write_text(
+        "import torch\nfrom pathfinder.models import launch\nlaunch.join(cpu=True)\n"
+        "group = torch.distributed.distributed_c10d._get_default_group()\n"
+        "print(group.size(), group._get_backend(torch.device('cpu')).options._timeout)\n"
+        "torch.distributed.destroy_process_group()\n"
+    )
+    monkeypatch.chdir(root)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    launch.launch("cpu", ["waiting"])
+    assert capfd.readouterr().out.splitlines() == ["2 2:00:00"] * 2
