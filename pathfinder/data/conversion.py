@@ -113,11 +113,12 @@ class Batch:
     preset: Preset
     number: int
     lines: list[tuple[int, Any]]
+    bytes: int  # of the file, read for these lines
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The result of a batch: rows by table, counts by source, keys of its records, and the size of its text."""
+    """The result of a batch: rows by table, counts by source, keys of its records, and its bytes of the file."""
 
     number: int
     tables: dict[str, pyarrow.Table]
@@ -149,8 +150,7 @@ def convert_batch(batch: Batch) -> Converted:
             counts[reading.source] += _add_rows(reading, identity, batch, line, rows)
             keys.extend(_record_keys(reading))
     tables = {name: arrow_table(schema, rows[name]) for name, schema in SCHEMAS.items()}
-    size = sum(len(raw) for _, raw in batch.lines if isinstance(raw, bytes))
-    return Converted(batch.number, tables, dict(counts), pl.DataFrame(keys, schema=KEYS, orient="row"), size)
+    return Converted(batch.number, tables, dict(counts), pl.DataFrame(keys, schema=KEYS, orient="row"), batch.bytes)
 
 
 def _add_rows(reading: Reading, trajectory: str, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
@@ -195,7 +195,7 @@ class Source:
         """The batches of a file; their order and content depend on the file only."""
         name, digest = self.name(file), self.digests[file]
         numbered = enumerate(read_batches(file))
-        return (Batch(self.folder.name, name, digest, preset, number, lines) for number, lines in numbered)
+        return (Batch(self.folder.name, name, digest, preset, number, *batch) for number, batch in numbered)
 
 
 def open_source(folder: Path) -> Source:
@@ -231,9 +231,8 @@ def convert_source(
                 for name, found in converted.counts.items():
                     counts[name] += found
                 keys.append(converted.keys)
-                done = 0 if file.suffix == ".gz" else min(converted.bytes, left)  # compressed sizes do not compare
-                left -= done
-                progress.advance(done)
+                progress.advance(converted.bytes)
+                left -= converted.bytes
             progress.advance(left)
     _check(source.folder, sum(counts.values(), Counts()), settings.max_quarantined_share)
     return dict(counts)

@@ -119,18 +119,22 @@ def data_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file() and path.name.endswith(_SUFFIXES))
 
 
-def read_batches(path: Path) -> Iterator[list[tuple[int, Any]]]:
-    """``read_lines`` in lists of about a megabyte; only the file determines where a list ends."""
+def read_batches(path: Path) -> Iterator[tuple[list[tuple[int, Any]], int]]:
+    """``Lines`` in lists of about a megabyte, each with the bytes of the file that were read for it.
+
+    Only the file determines where a list ends.
+    """
+    lines = Lines(path)
     batch: list[tuple[int, Any]] = []
-    weight = 0
-    for line, value in read_lines(path):
+    weight = before = 0
+    for line, value in lines:
         batch.append((line, value))
         weight += len(value) if isinstance(value, bytes) else _CHUNK // 256
         if weight >= _CHUNK:
-            yield batch
-            batch, weight = [], 0
+            yield batch, lines.done - before
+            batch, weight, before = [], 0, lines.done
     if batch:
-        yield batch
+        yield batch, lines.done - before
 
 
 def decoded(value: Any) -> Any:
@@ -141,25 +145,44 @@ def decoded(value: Any) -> Any:
         raise UnreadableError("not_json", str(error)) from error
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    """Yield ``(line from 1, value)``, for ``decoded`` to parse: the lines of a ``.jsonl`` file are still text.
+class Lines:
+    """The records of a file as ``(line from 1, value)``, for ``decoded`` to parse: a ``.jsonl`` line is still text.
 
-    In a JSON list or a Parquet file the line is the position. Raises ``DataError`` if the file is truncated or damaged.
+    In a JSON list or a Parquet file the line is the position. While they are read, ``done`` is how many bytes of the
+    file are behind: compressed bytes of a ``.gz`` file; of a Parquet file its size in proportion to the rows.
+    Iteration raises ``DataError`` if the file is truncated or damaged.
     """
-    try:
-        if path.suffix == ".parquet":
-            with pyarrow.parquet.ParquetFile(path) as file:
-                rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
-                yield from enumerate(rows, start=1)
-            return
-        with open_bytes(path) as handle:
-            if path.name.endswith((".json", ".json.gz")):
-                yield from enumerate(_JsonStream(path, handle).items(), start=1)
+
+    def __init__(self, path: Path) -> None:
+        self.done = 0
+        self._path = path
+
+    def __iter__(self) -> Iterator[tuple[int, Any]]:
+        path = self._path
+        try:
+            yield from self._rows() if path.suffix == ".parquet" else self._items()
+        except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
+            remedy = "it needs more memory" if isinstance(error, MemoryError) else "fetch the file again"
+            raise DataError(f"{path}: cannot be read to its end ({error}); {remedy}") from error
+
+    def _rows(self) -> Iterator[tuple[int, Any]]:
+        size = self._path.stat().st_size
+        with pyarrow.parquet.ParquetFile(self._path) as file:
+            rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+            for line, row in enumerate(rows, start=1):
+                self.done = size * line // file.metadata.num_rows
+                yield line, row
+
+    def _items(self) -> Iterator[tuple[int, Any]]:
+        with open_bytes(self._path) as handle:
+            compressed: IO[bytes] = getattr(handle, "fileobj", handle)
+            if self._path.name.endswith((".json", ".json.gz")):
+                items: Iterator[tuple[int, Any]] = enumerate(_JsonStream(self._path, handle).items(), start=1)
             else:
-                yield from lines_of(handle, str(path))
-    except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
-        remedy = "it needs more memory" if isinstance(error, MemoryError) else "fetch the file again"
-        raise DataError(f"{path}: cannot be read to its end ({error}); {remedy}") from error
+                items = lines_of(handle, str(self._path))
+            for item in items:
+                self.done = compressed.tell()
+                yield item
 
 
 class _JsonStream:

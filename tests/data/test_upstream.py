@@ -1,21 +1,23 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from pathfinder.core.io import DataError
 from pathfinder.data.upstream import (
+    Lines,
     Reading,
     UnreadableError,
     data_files,
     decoded,
     read_batches,
-    read_lines,
     step_problem,
 )
 
@@ -24,7 +26,7 @@ HOSTILE = "a\u2028b\x85c <|im_end|> <+> Score A: 1"
 
 def records(path: Path) -> list[tuple[int, Any]]:
     """The decoded lines of a file."""
-    return [(line, decoded(value)) for line, value in read_lines(path)]
+    return [(line, decoded(value)) for line, value in Lines(path)]
 
 
 def test_every_container_gives_the_same_records(tmp_path: Path) -> None:
@@ -54,12 +56,29 @@ def test_files_are_sorted_by_path_and_folders_are_no_files(tmp_path: Path) -> No
 def test_a_batch_ends_with_the_line_that_fills_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 512)
     (tmp_path / "a.jsonl").write_bytes((b"1" * 510 + b"\n") * 5)
-    batches = list(read_batches(tmp_path / "a.jsonl"))
+    batches = [batch for batch, _ in read_batches(tmp_path / "a.jsonl")]
     assert [[line for line, _ in batch] for batch in batches] == [[1, 2], [3, 4], [5]]
     (tmp_path / "a.json").write_text(json.dumps(list(range(600))))
-    batches = list(read_batches(tmp_path / "a.json"))
+    batches = [batch for batch, _ in read_batches(tmp_path / "a.json")]
     assert [len(batch) for batch in batches] == [256, 256, 88]
     assert [value for batch in batches for _, value in batch] == list(range(600))
+
+
+def test_batches_tell_how_much_of_any_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 1 << 14)
+    rows = [{"a": hashlib.sha256(str(n).encode()).hexdigest()} for n in range(6000)]
+    lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
+    (tmp_path / "a.jsonl").write_bytes(lines)
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines, 0))
+    (tmp_path / "c.json").write_text(json.dumps(rows))
+    (tmp_path / "d.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode(), 0))
+    pl.DataFrame(rows).write_parquet(tmp_path / "e.parquet")
+    for file in data_files(tmp_path):
+        read = np.cumsum([amount for _, amount in read_batches(file)])
+        size = file.stat().st_size
+        assert len(read) > 20, file
+        assert read[len(read) // 2] == pytest.approx(size / 2, rel=0.25), file
+        assert 0.99 * size <= read[-1] <= size, file
 
 
 @pytest.mark.parametrize(
@@ -122,7 +141,7 @@ def test_white_space_and_a_byte_order_mark_are_no_records(tmp_path: Path, text: 
 def test_a_bad_line_does_not_stop_the_others(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"a": 1}\n{"a": \n\xff\xfe\n' + b"[" * 100_000 + b'\n\n{"a": 2}')
-    (first, *bad, last) = read_lines(path)
+    (first, *bad, last) = Lines(path)
     assert [number for number, _ in (first, *bad, last)] == [1, 2, 3, 4, 6]
     assert (decoded(first[1]), decoded(last[1])) == ({"a": 1}, {"a": 2})
     for _, line in bad:

@@ -150,7 +150,7 @@ def test_a_step_left_out_of_the_trunk_keeps_the_places_of_later_ones() -> None:
         for text, rating, chosen in (("a", 1, 0), ("b", -1, None), ("c", 1, 0))
     ]
     line = json.dumps({"question": {"problem": "p"}, "label": {"steps": steps}}).encode()
-    made = convert_batch(Batch("prm800k", "prm800k/x.jsonl", "0" * 64, "official", 0, [(1, line)]))
+    made = convert_batch(Batch("prm800k", "prm800k/x.jsonl", "0" * 64, "official", 0, [(1, line)], len(line)))
     tables = {name: pl.DataFrame(pl.from_arrow(table)) for name, table in made.tables.items()}
     assert tables["steps"]["step_index"].to_list() == [0, 1, 1]
     suite = next(suite for suite in contents(clean_tables() | tables, BOUNDS) if suite.name == "steps")
