@@ -33,8 +33,8 @@ _PORT = "29500"
 _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
 """How long a machine waits for the first one, whose earlier stages may take days."""
-_WAIT = timedelta(hours=2)
-"""How long a process waits for the others, which may read tens of GB from a slow disk; NCCL's default is 10 minutes."""
+_WAIT = timedelta(minutes=30)
+"""How long a process waits for the others, which may read GBs from a slow disk; by default NCCL waits 10 minutes."""
 
 
 def configuration(name: str) -> dict[str, Any]:

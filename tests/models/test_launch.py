@@ -147,4 +147,4 @@ def test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes(
     monkeypatch.chdir(root)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     launch.launch("cpu", ["waiting"])
-    assert capfd.readouterr().out.splitlines() == ["2 2:00:00"] * 2
+    assert capfd.readouterr().out.splitlines() == ["2 0:30:00"] * 2
