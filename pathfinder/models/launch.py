@@ -33,7 +33,7 @@ _PORT = "29500"
 _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
 """How long a machine waits for the first one, whose earlier stages may take days."""
-_WAIT = timedelta(minutes=30)
+_WAIT = timedelta(hours=1)
 """How long a process waits for the others, which may read GBs from a slow disk; by default NCCL waits 10 minutes."""
 
 

@@ -136,15 +136,16 @@ def test_the_launcher_keeps_the_status_of_the_process_that_failed(
 
 
 def test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes(
-    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "waiting.py").write_text(
-        "import torch\nfrom pathfinder.models import launch\nlaunch.join(cpu=True)\n"
+        "import os, torch\nfrom pathlib import Path\nfrom pathfinder.models import launch\nlaunch.join(cpu=True)\n"
         "group = torch.distributed.distributed_c10d._get_default_group()\n"
-        "print(group.size(), group._get_backend(torch.device('cpu')).options._timeout)\n"
+        "seconds = group._get_backend(torch.device('cpu')).options._timeout.total_seconds()\n"
+        "Path(__file__).with_name(os.environ['RANK']).write_text(str(seconds))\n"
         "torch.distributed.destroy_process_group()\n"
     )
     monkeypatch.chdir(root)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     launch.launch("cpu", ["waiting"])
-    assert capfd.readouterr().out.splitlines() == ["2 0:30:00"] * 2
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["3600.0"] * 2
