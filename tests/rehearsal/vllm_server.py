@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import threading
 from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,7 @@ class Model:
         self.logprobs_mode = self.config.logprobs_mode
         self._seen: set[str] = set()
         self._network: Any = None
+        self._loading = threading.Lock()
 
     def chat(self, body: Any) -> dict[str, Any]:
         """Answer /v1/chat/completions."""
@@ -151,12 +153,13 @@ class Model:
         return self.answer("text_completion", choices, sum(map(len, request.prompt)), len(choices))
 
     def network(self) -> Any:
-        """The model in transformers, loaded at the first use."""
-        if self._network is None:
-            from transformers import AutoModelForCausalLM
+        """The model in transformers, loaded by the first request: transformers cannot load in several threads."""
+        with self._loading:
+            if self._network is None:
+                from transformers import AutoModelForCausalLM
 
-            network: Any = AutoModelForCausalLM.from_pretrained(_weights(self.config))
-            self._network = network.eval()
+                network: Any = AutoModelForCausalLM.from_pretrained(_weights(self.config))
+                self._network = network.eval()
         return self._network
 
     def read(self, kind: Any, body: Any) -> Any:
