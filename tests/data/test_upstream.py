@@ -69,13 +69,15 @@ def test_batches_tell_how_much_of_any_file_is_read(tmp_path: Path, monkeypatch: 
     rows = [{"a": hashlib.sha256(str(n).encode()).hexdigest()} for n in range(6000)]
     lines = "".join(json.dumps(row) + "\n" for row in rows).encode()
     (tmp_path / "a.jsonl").write_bytes(lines)
-    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines, 0))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(lines))
     (tmp_path / "c.json").write_text(json.dumps(rows))
-    (tmp_path / "d.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode(), 0))
+    (tmp_path / "d.json.gz").write_bytes(gzip.compress(json.dumps(rows).encode()))
     pl.DataFrame(rows).write_parquet(tmp_path / "e.parquet")
     for file in data_files(tmp_path):
-        read = np.cumsum([amount for _, amount in read_batches(file)])
-        size = file.stat().st_size
+        amounts = [amount for _, amount in read_batches(file)]
+        read, size = np.cumsum(amounts), file.stat().st_size
+        assert Lines(file).done == 0
+        assert {type(amount) for amount in amounts} == {int}
         assert len(read) > 20, file
         assert read[len(read) // 2] == pytest.approx(size / 2, rel=0.25), file
         assert 0.99 * size <= read[-1] <= size, file
