@@ -255,4 +255,20 @@ RUNS = (
         "    except ZeroDivisionError as error:",
         f"{FLOWS}/test_guard.py::test_a_run_whose_server_has_ended_is_left_to_the_next_run",
     ),
+    Fault(
+        "launched",
+        "a training in several processes loses the status that asks for another attempt",
+        "pathfinder/models/launch.py",
+        "        raise SystemExit(retry if retry in codes else _status(first.exitcode)) from None\n",
+        "        raise SystemExit(1) from None\n",
+        "tests/models/test_launch.py::test_the_launcher_keeps_the_status_of_the_process_that_failed",
+    ),
+    Fault(
+        "waits",
+        "processes that train together give up while one of them still reads a checkpoint",
+        "pathfinder/models/launch.py",
+        "    return PartialState(cpu=cpu, timeout=_WAIT)\n",
+        "    return PartialState(cpu=cpu)\n",
+        "tests/models/test_launch.py::test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes",
+    ),
 )
