@@ -24,7 +24,7 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:
-        with httpx.Client(base_url=url, headers=headers, timeout=_WAIT_S) as client:
+        with httpx.Client(base_url=url, headers=headers, verify=server.trusted(), timeout=_WAIT_S) as client:
             answer = client.get("/admin/version")
             if answer.status_code in (401, 403):
                 refuses = f"{url} refuses with status {answer.status_code}"
@@ -32,8 +32,9 @@ def findings(root: Path) -> list[Finding]:
             answer.raise_for_status()
             version = compare(str(answer.json()), metadata.version("prefect"), url)
             return [version, clock("server", answer.headers.get("date")), *pools(client)]
-    except (httpx.HTTPError, ValueError) as error:
-        remedy = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
+    except (httpx.HTTPError, OSError, ValueError) as error:
+        started = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
+        remedy = server.TRUST_IT if server.UNTRUSTED in str(error) else started
         cause = str(error).partition("\n")[0] or type(error).__name__
         return [Finding("server", f"{url} does not respond as a Prefect server ({cause})", remedy)]
 

@@ -35,7 +35,7 @@ from pathfinder.core.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_operations import commands
 from tests.flows.watch import soon, wait_for
-from tests.support.servers import JSONHandler, serving
+from tests.support.servers import JSONHandler, private_tls, serving
 
 _STORED_S = 5  # the server writes the states of tasks every few seconds
 SLEEPS = "time.sleep(600)\n"
@@ -315,3 +315,26 @@ def test_a_killed_run_is_told_by_its_worker_or_its_guardian(
         assert len(looks) == 4
     else:
         assert (len(looks) > 2) is is_deployed, "only a deployed run has a worker to wait for"
+
+
+@pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE"])
+def test_a_killed_run_is_reported_to_a_server_of_a_private_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    looks = list[str]()
+
+    class Server(JSONHandler):
+        def do_GET(self) -> None:
+            looks.append(self.path)
+            self.send(200, {"state_type": "CRASHED"})
+
+    tls, authority = private_tls(tmp_path)
+    with serving(Server, tls) as address:
+        report_killed(str(tmp_path), str(uuid4()), address, "PID 1", {})
+        assert not looks, "the certificate is not trusted"
+        monkeypatch.setenv(variable, str(authority))
+        report_killed(str(tmp_path), str(uuid4()), address, "PID 1", {})
+        assert len(looks) == 1
+        monkeypatch.setenv("PREFECT_API_SSL_CERT_FILE", str(tmp_path / "gone.pem"))
+        report_killed(str(tmp_path), str(uuid4()), address, "PID 1", {})
+    assert len(looks) == 1, "a missing certificate is left to the next run"

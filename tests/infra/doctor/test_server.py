@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from importlib import metadata
 from pathlib import Path
 
 import httpx
 import pytest
-from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from flows import server as prefect_server
 from infra.doctor import server
 from infra.doctor.clock import clock
-from tests.support.servers import JSONHandler, serving
+from pathfinder.core.io import DataError
+from tests.support.servers import JSONHandler, private_tls, serving
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +74,27 @@ def test_a_server_of_another_version_is_named() -> None:
     assert wrong.line().endswith(
         "Prefect 3.7.0: WRONG; this environment has Prefect 3.8.8: install one version in both places"
     )
+
+
+def test_a_server_of_a_private_authority_needs_its_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Server(JSONHandler):
+        def do_GET(self) -> None:
+            self.send(200, metadata.version("prefect"))
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send(200, [])
+
+    tls, authority = private_tls(tmp_path)
+    with serving(Server, tls) as address:
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        assert lines(tmp_path)[0].endswith("WRONG; set SSL_CERT_FILE to the certificate of its authority")
+        with temporary_settings({PREFECT_API_URL: address}), pytest.raises(DataError, match="is not trusted; set SSL"):
+            prefect_server.require_answer(address)
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        assert lines(tmp_path)[0].endswith(f"Prefect {metadata.version('prefect')}: ok")
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "gone.pem"))
+        assert "WRONG; " in lines(tmp_path)[0]
 
 
 def test_a_server_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
