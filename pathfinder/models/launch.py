@@ -162,11 +162,11 @@ def launch(name: str, module: Sequence[str], leased: Sequence[cards.Card] = ()) 
 
 
 def torchrun() -> None:
-    """Run torchrun with this process's arguments and end with the exit status of the process that failed first.
+    """Run torchrun with this process's arguments and keep the status of the process that failed.
 
-    torchrun itself ends with 1, so the flow could not tell that a stage is worth another attempt. If several processes
-    failed at once, ``EX_TEMPFAIL`` wins: the others failed because they lost one of their group. A process that was
-    ended by signal N counts as status 128 + N, as in a shell.
+    torchrun itself ends with 1, so the flow could not tell that a stage is worth another attempt. Raises ``SystemExit``
+    with the status of the process that failed first; one that signal N ended counts as 128 + N, as in a shell. If
+    several failed at once, ``EX_TEMPFAIL`` wins: the others failed because they lost one of their group.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
