@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import socket
-import ssl
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from flows import processes
+from flows.notices import certificates
 from flows.storage import REMOTE
 from pathfinder.core.io import DataError, TransientError, write_json
 from pathfinder.sources.remote import ENDPOINT
@@ -34,8 +34,6 @@ _RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 HEARTBEAT_S = 30
-UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
-TRUST_IT = "set SSL_CERT_FILE to the certificate of its authority"
 _NO_API = "{}: no Prefect API; correct PREFECT_API_URL, which ends in /api, as in http://127.0.0.1:4200/api"
 
 
@@ -89,12 +87,6 @@ def access() -> tuple[str, dict[str, str]]:
     return PREFECT_API_URL.value() or "", {"Authorization": basic or bearer} if basic or bearer else {}
 
 
-def trusted() -> ssl.SSLContext:
-    """The certificates that a server with TLS is checked against: those that Prefect's client would use."""
-    named = os.environ.get("PREFECT_API_SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=named) if named else httpx.create_ssl_context()  # reads SSL_CERT_FILE
-
-
 def require_answer(url: str) -> None:
     """Ask the server that this process uses, at ``url``, for its version; Prefect's own check ends in a traceback.
 
@@ -119,8 +111,10 @@ def require_answer(url: str) -> None:
                 raise TransientError(f"{url}: the Prefect server fails (status {status}); see its log") from error
             raise DataError(_NO_API.format(url)) from error
         except httpx.TransportError as error:
-            if UNTRUSTED in str(error):
-                raise DataError(f"{url}: the Prefect server's certificate is not trusted; {TRUST_IT}") from error
+            if certificates.is_untrusted(error):
+                raise DataError(
+                    f"{url}: the Prefect server's certificate is not trusted; {certificates.REMEDY}"
+                ) from error
             raise TransientError(
                 f"{url}: the Prefect server does not respond ({error}); check PREFECT_API_URL"
             ) from error

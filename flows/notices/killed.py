@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import httpx
 
-from flows import server
+from flows.notices import certificates
 from flows.notices.notice import EVENT, MOST_LINES, killed_notice, labels, tags
 
 _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
@@ -30,7 +30,7 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
     """
     with (
         contextlib.suppress(httpx.HTTPError, OSError),
-        httpx.Client(base_url=api, headers=headers, verify=server.trusted(), timeout=10) as http,
+        httpx.Client(base_url=api, headers=headers, verify=certificates.trusted(), timeout=10) as http,
     ):
         if (run := _unreported(http, flow_run_id)) is None:
             return

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from flows import server
+from flows.notices import certificates
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 
@@ -24,7 +25,7 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:
-        with httpx.Client(base_url=url, headers=headers, verify=server.trusted(), timeout=_WAIT_S) as client:
+        with httpx.Client(base_url=url, headers=headers, verify=certificates.trusted(), timeout=_WAIT_S) as client:
             answer = client.get("/admin/version")
             if answer.status_code in (401, 403):
                 refuses = f"{url} refuses with status {answer.status_code}"
@@ -34,7 +35,7 @@ def findings(root: Path) -> list[Finding]:
             return [version, clock("server", answer.headers.get("date")), *pools(client)]
     except (httpx.HTTPError, OSError, ValueError) as error:
         started = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
-        remedy = server.TRUST_IT if server.UNTRUSTED in str(error) else started
+        remedy = certificates.REMEDY if certificates.is_untrusted(error) else started
         cause = str(error).partition("\n")[0] or type(error).__name__
         return [Finding("server", f"{url} does not respond as a Prefect server ({cause})", remedy)]
 
