@@ -22,7 +22,7 @@ _GRADIENT_BOUND = 1e-3
 
 def kernels(day: Day) -> Report:
     """Logits, decisions and gradients of both precisions, and the number of compiled graphs over changing sizes."""
-    report = Report()
+    report, before = Report(), _graphs()
     prompter = prompter_of(day)
     groups = problems(day, day.size(6, 1))
     trees = [prompter.tree(group)[0] for group in groups]
@@ -48,7 +48,7 @@ def kernels(day: Day) -> Report:
             gradient = relative(_gradient(model, trees[:1], backend_on(model.device)), want_gradient)
             report.add(f"{name}: relative error of the gradients (rms)", f"{gradient:.1e}")
             report.check(gradient < _GRADIENT_BOUND, f"the gradients differ from float64 by {gradient:.1e}")
-    _compilations(report, model, trees, day)
+    _compilations(report, model, trees, day, before)
     return report
 
 
@@ -74,16 +74,21 @@ def _gradient(model: Any, trees: Sequence[Tree], backend: Any) -> Tensor:
     return found.double().cpu()
 
 
-def _compilations(report: Report, model: Any, trees: Sequence[Tree], day: Day) -> None:
-    """Rows of many lengths: each compilation takes seconds, so there must be few."""
+def _graphs() -> int:
+    """How many graphs this process has compiled."""
     from torch._dynamo.utils import counters
 
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _compilations(report: Report, model: Any, trees: Sequence[Tree], day: Day, before: int) -> None:
+    """Rows of many lengths: each compilation takes seconds, so there must be few. ``before`` were not for this part."""
     times = []
     for count in range(1, len(trees) + 1):
         start = time.monotonic()
         _logits(model, trees[:count], "flex", model.dtype)
         times.append(time.monotonic() - start)
-    graphs = int(counters["stats"]["unique_graphs"])
+    graphs = _graphs() - before
     report.add(f"graphs compiled for rows of {len(times)} lengths", str(graphs))
     report.add("slowest and median pass", f"{max(times):.2f} s, {sorted(times)[len(times) // 2]:.3f} s")
     report.check(day.rehearsal or graphs > 0, "nothing was compiled: FlexAttention ran in its eager form")

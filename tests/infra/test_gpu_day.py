@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from torch._dynamo.utils import counters
 
 from infra.gpu_day import __main__ as gpu_day
 from infra.gpu_day.day import Day
@@ -25,7 +26,9 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Day:
     return made
 
 
-def test_trees_are_compared_with_float64(day: Day) -> None:
+def test_trees_are_compared_with_float64(day: Day, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs that the same process compiled earlier do not count."""
+    monkeypatch.setitem(counters["stats"], "unique_graphs", counters["stats"]["unique_graphs"] + 100)
     report = kernels(day)
     figures = dict(report.figures)
     assert report.problems == []
