@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 import httpx
 
 from flows import processes
-from flows.notices import certificates
 from flows.storage import REMOTE
 from pathfinder.core.io import DataError, TransientError, write_json
+from pathfinder.core.settings import require_certificate
 from pathfinder.sources.remote import ENDPOINT
 
 HOME = Path(".pathfinder/prefect")
@@ -111,10 +111,7 @@ def require_answer(url: str) -> None:
                 raise TransientError(f"{url}: the Prefect server fails (status {status}); see its log") from error
             raise DataError(_NO_API.format(url)) from error
         except httpx.TransportError as error:
-            if certificates.is_untrusted(error):
-                raise DataError(
-                    f"{url}: the Prefect server's certificate is not trusted; {certificates.REMEDY}"
-                ) from error
+            require_certificate(error, url)
             raise TransientError(
                 f"{url}: the Prefect server does not respond ({error}); check PREFECT_API_URL"
             ) from error

@@ -13,6 +13,7 @@ from flows import server
 from flows.notices import certificates
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
+from pathfinder.core.settings import TRUST, certificate_fault
 
 _WAIT_S = 10.0
 
@@ -35,7 +36,7 @@ def findings(root: Path) -> list[Finding]:
             return [version, clock("server", answer.headers.get("date")), *pools(client)]
     except (httpx.HTTPError, OSError, ValueError) as error:
         started = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
-        remedy = certificates.REMEDY if certificates.is_untrusted(error) else started
+        remedy = TRUST.format("SSL_CERT_FILE") if certificate_fault(error) else started
         cause = str(error).partition("\n")[0] or type(error).__name__
         return [Finding("server", f"{url} does not respond as a Prefect server ({cause})", remedy)]
 

@@ -1,8 +1,9 @@
-"""Settings: one reader of YAML mappings, one check that names every wrong key, and one check of servers' addresses."""
+"""Settings: one reader of YAML mappings, one check that names every wrong key, and checks of servers' addresses."""
 
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ from pathfinder.core.io import DataError
 from pathfinder.core.text import dotted, printable
 
 RESTORE = "restore it with `git checkout`"
+TRUST = "set {} to the certificate of its authority"
+"""What to do about a certificate that is not trusted, with the variable that the client reads."""
 
 
 class Section(BaseModel):
@@ -112,3 +115,22 @@ def require_address(text: str, remedy: str) -> None:
         raise DataError(f"{shown}: not a server's address; {remedy}")
     if "@" in address.netloc:
         raise DataError(f"{shown}: an address must not name a user or a password; {remedy}")
+
+
+def require_certificate(error: BaseException, where: str, variable: str = "SSL_CERT_FILE") -> None:
+    """Raise ``DataError`` if ``error`` ended a connection because of the certificate of the server ``where``.
+
+    No further attempt helps then. ``variable`` names the file with the authorities that the client trusts.
+    """
+    if fault := certificate_fault(error):
+        raise DataError(f"{where}: {fault}; {TRUST.format(variable)}") from error
+
+
+def certificate_fault(error: BaseException) -> str:
+    """What is wrong with the server's certificate if that caused ``error``, which clients wrap; otherwise empty."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return ""
+    return f"the server's certificate is not trusted ({cause.verify_message})"

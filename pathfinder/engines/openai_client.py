@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import openai
 
 from pathfinder.core.io import DataError, TransientError
-from pathfinder.core.settings import require_address
+from pathfinder.core.settings import require_address, require_certificate
 from pathfinder.core.text import printable
 from pathfinder.engines.replicas import Replica, Replicas
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
@@ -241,6 +241,7 @@ class ServerClient:
                 status = getattr(error, "status_code", 500)
                 if 400 <= status < 500 and status not in (408, 409, 425, 429):
                     raise DataError(f"{where}: {_said(error)}; check the address, OPENAI_API_KEY and model") from error
+                require_certificate(error, where)
                 if attempt == retries:
                     raise TransientError(
                         f"{where}: {type(error).__name__}: {_said(error)} ({attempt + 1} tries); check that the server "

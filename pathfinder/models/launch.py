@@ -16,6 +16,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -172,7 +173,8 @@ def torchrun() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
-        run.main()
+        with tempfile.TemporaryDirectory(prefix="pathfinder-") as reports:  # torchrun leaves a folder of its own behind
+            run.main(["--log-dir", reports, *sys.argv[1:]])
     except ChildFailedError as error:
         rank, first = error.get_first_failure()
         codes = {failure.exitcode for failure in error.failures.values()}

@@ -14,7 +14,7 @@ import httpx
 from pathfinder.core.io import DataError, TransientError, make_folder, read_json, sync, write_json
 from pathfinder.core.params import Download
 from pathfinder.core.progress import Progress
-from pathfinder.core.settings import require_address
+from pathfinder.core.settings import require_address, require_certificate
 from pathfinder.core.text import printable
 
 RETRIED = (408, 416, 425, 429)
@@ -44,6 +44,7 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
                 part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
             retry_after = response.headers.get("Retry-After", "")
         except (httpx.RequestError, OSError) as error:
+            require_certificate(error, url)
             failure = str(error) or type(error).__name__
         else:
             make_folder(target.parent)

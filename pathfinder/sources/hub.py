@@ -19,6 +19,7 @@ from pathfinder.core.hub import HubModel, cached_file, is_commit
 from pathfinder.core.io import DataError, TransientError, sha256_file
 from pathfinder.core.params import Download, Source
 from pathfinder.core.progress import Progress
+from pathfinder.core.settings import require_certificate
 from pathfinder.sources.http_fetch import RETRIED, pause, require_space
 
 WEIGHTS = ".safetensors"
@@ -301,6 +302,7 @@ def _refuse(error: Exception, where: str) -> None:
     """Raise ``DataError`` for an error that a retry cannot solve."""
     from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled
 
+    require_certificate(error, where)
     origin = _origin(error)
     if isinstance(origin, OfflineModeIsEnabled):
         raise DataError(f"{where}: HF_HUB_OFFLINE forbids access to the Hub; unset it for the download") from error

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pathfinder.core.io import DataError, TransientError, atomic_file, exclusive_file, parse_json, write_bytes
+from pathfinder.core.settings import require_certificate
 
 ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
@@ -228,6 +229,7 @@ class _S3Store:
         try:
             return action()
         except (ConnectionError, HTTPClientError, IncompleteReadError, Boto3Error) as error:
+            require_certificate(error, where, "AWS_CA_BUNDLE")
             raise TransientError(f"{where}: no answer from the store ({error})") from error
         except (ClientError, BotoCoreError) as error:
             response = getattr(error, "response", {})

@@ -104,11 +104,12 @@ def folder(finished: Path, tmp_path: Path) -> Path:
 
 def follow(folder: Path) -> tuple[int, list[str]]:
     """Run the blocks in one shell, without this project's environment; returns the exit status and its output."""
-    environment = {"HOME": str(folder), "BUCKET": str(folder / "bucket"), "KEY": str(folder / "runner.pem")}
+    environment = {"BUCKET": str(folder / "bucket"), "KEY": str(folder / "runner.pem")}
+    own = {"HOME": str(folder), "TMPDIR": str(folder)}
     done = subprocess.run(
         SHELL,
         cwd=folder / "clone",
-        env={"PATH": OUTSIDE, **environment},
+        env={"PATH": OUTSIDE, **own, **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -128,8 +128,11 @@ def test_the_launcher_keeps_the_status_of_the_process_that_failed(
     (tmp_path / "ending.py").write_text(f"import os, sys\nrank = int(os.environ['RANK'])\n{ending}\n")
     monkeypatch.chdir(root)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "scratch"))
     with pytest.raises(error, match=r"^ending: "):
         launch.launch("cpu", ["ending"])
+    assert list((tmp_path / "scratch").iterdir()) == []
     printed = capfd.readouterr().err
     assert said in printed
     assert "Traceback" not in printed

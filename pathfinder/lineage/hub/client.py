@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from pathfinder.core.io import DataError, TransientError
+from pathfinder.core.settings import require_certificate
 from pathfinder.lineage.hub.folder import Repository
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
@@ -69,5 +70,6 @@ def upload(repository: Repository, name: str) -> str:
             raise TransientError(f"{said}; try again later") from error
         raise DataError(f"{said}; check the name, and that {TOKEN} may write there") from error
     except (httpx2.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: the transfer library hf_xet
+        require_certificate(error, name)
         raise TransientError(f"the upload to {name} failed ({error}); try again later") from error
     return str(commit.commit_url)
