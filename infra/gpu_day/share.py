@@ -112,7 +112,7 @@ def _training(report: Report, model: Any, prompter: Prompter, groups: Sequence[l
     built = [prompter.tree(group, [[True, True, True]] * len(group))[0] for group in groups]
     chosen = [built[i] for i in next(iter(pack([len(tree) for tree in built], _BUDGET)))]
     batch = batch_trees(chosen, backend_on(model.device)).to(model.device, model.dtype)
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     model.train()
 
     def step() -> None:
