@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.signals import heed_interrupts
+
+heed_interrupts()
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")

@@ -7,6 +7,8 @@ import contextlib
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -149,3 +151,9 @@ def test_the_campaign_waits_until_it_is_asked_for() -> None:
     assert is_left_out(campaign, {"faults"}, set())
     assert not is_left_out(campaign, {"faults"}, {campaign})
     assert not is_left_out("test_a_name", {"slow"}, set())
+
+
+def test_tests_in_a_script_s_background_can_be_interrupted() -> None:
+    """A script's ``&`` ignores SIGINT, and every process that a test starts would inherit that."""
+    look = "import signal, tests.conftest; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    subprocess.run(["sh", "-c", 'trap "" INT; exec "$0" "$@"', sys.executable, "-c", look], cwd=ROOT, check=True)

@@ -25,6 +25,7 @@ import boto3
 from pathfinder.lineage.history import read_stages
 from tests.support.miniature import GIT, ROOT
 from tests.support.pools import POOLS, Site, site
+from tests.support.signals import heed_interrupts
 
 _PLACES = {"label": "judge", "train@*": "gpu", "processbench@*": "cpu", "prmbench@*": "cpu"}
 _TABLE = "stages:\n" + "".join(f"- {{stage: '{stage}', pool: {pool}}}\n" for stage, pool in _PLACES.items())
@@ -37,6 +38,7 @@ def main() -> None:
     parser.add_argument("stages", nargs="*", metavar="STAGE", help="stages to run with all before them (default: all)")
     targets: list[str] = parser.parse_args().stages
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # the S3 server prints every request
+    heed_interrupts()  # Prefect's workers end by SIGINT
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the servers and workers end with this process
     with tempfile.TemporaryDirectory(prefix="pools-") as name:
         folder = Path(name)

@@ -130,8 +130,6 @@ def project(folder: Path, resources: str) -> Path:
 @contextmanager
 def site(folder: Path, committed: Path, patience_s: float = 600.0) -> Iterator[Site]:
     """A committed project in a git remote, its server with a deployment for each pool, and a bucket."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&` does this, and workers inherit it
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # Prefect's workers end by it
     origin = folder / "origin.git"
     subprocess.run(["git", "clone", "-q", "--bare", str(committed), str(origin)], check=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_R"))}
