@@ -67,7 +67,7 @@ def test_a_name_selects_a_row_a_pattern_or_a_group() -> None:
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that the test of one row needs."""
     copy = tmp_path_factory.mktemp("copy") / "tree"
-    for name in ("pathfinder/core", "tests/core"):
+    for name in ("pathfinder/core", "tests/core", "tests/support"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "pathfinder/__init__.py", "tests/__init__.py", "tests/conftest.py"):
         shutil.copyfile(ROOT / name, copy / name)
