@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
@@ -35,8 +38,22 @@ class Verbs(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
-        with errors_without_traceback():
+        with errors_without_traceback(), _flushed():
             return super().invoke(ctx)
+
+
+@contextmanager
+def _flushed() -> Iterator[None]:
+    """Flush standard output at the end of the block, where a failure is still reported like any other error."""
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails again when it ends
+            error.filename = "standard output"
+            raise
 
 
 app = typer.Typer(
@@ -287,4 +304,5 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app.add_typer(pipeline_verbs(Path.cwd()))
-    app()
+    with errors_without_traceback(), _flushed():
+        app()

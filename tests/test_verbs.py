@@ -236,16 +236,28 @@ def test_a_folder_is_no_file_to_write(broken: Path, monkeypatch: pytest.MonkeyPa
         assert "some: is a folder" in done.stderr
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["profile", "--json"], ["--help"], ["--version"]])
+def test_output_that_cannot_be_written_is_one_line(words: list[str], unbuffered: str) -> None:
+    command = [sys.executable, "-c", "from pathfinder.cli import main; main()", *words]
+    environment = os.environ | {"PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.count(b"\n")) == (1, 1), done.stderr
+    assert b": No space left on device; free space" in done.stderr
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     "words", [["profile"], pytest.param(["score", "in.jsonl", *MODEL], marks=pytest.mark.campaign)]
 )
-def test_a_reader_that_leaves_early_ends_the_verb_quietly(scoring: Path, words: list[str]) -> None:
+def test_a_reader_that_leaves_early_ends_the_verb_quietly(scoring: Path, words: list[str], unbuffered: str) -> None:
     """As in `pathfinder score FILE | head -1`."""
     start = "import sys; from pathfinder.cli import main; sys.stdin.readline(); main()"
     with subprocess.Popen(
         [sys.executable, "-c", start, *words, "--json"],
         cwd=scoring if words[0] == "score" else ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
         text=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

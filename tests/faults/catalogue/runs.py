@@ -279,4 +279,12 @@ RUNS = (
         "    if True:\n",
         "tests/sources/test_certificates.py::test_a_private_authority_is_named_at_once",
     ),
+    Fault(
+        "output",
+        "a reader that leaves early, or a full disk behind standard output, ends a verb with Python's own report",
+        "pathfinder/cli.py",
+        "            sys.stdout.flush()\n",
+        "            pass\n",
+        "tests/test_verbs.py::test_output_that_cannot_be_written_is_one_line",
+    ),
 )
