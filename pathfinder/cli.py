@@ -304,5 +304,5 @@ def main() -> None:
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     app.add_typer(pipeline_verbs(Path.cwd()))
-    with errors_without_traceback(), _flushed():
+    with errors_without_traceback(), _flushed():  # for --help and --version, which are printed before a verb begins
         app()
