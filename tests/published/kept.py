@@ -1,0 +1,51 @@
+"""The kept answers of the published code, and how the project's own are compared with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pathfinder.core import prompts
+from tests.published.sources import slot
+
+CASES = Path(__file__).parent / "cases"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An input of our own and the published function's output; ``{"raises": …}`` if it raised."""
+
+    input: Any
+    output: Any
+
+
+def cases(topic: str, function: str, file: str = "") -> list[Case]:
+    """The cases of a function in ``cases/TOPIC.json``; ``file`` is the end of its path where the name repeats."""
+    recorded = json.loads((CASES / f"{topic}.json").read_text(encoding="utf-8"))
+    found = [each for each in recorded if each["function"] == function and each["file"].endswith(file)]
+    assert len(found) == 1, f"{topic}: {len(found)} functions {function}"
+    return [Case(case["input"], _filled(case["output"])) for case in found[0]["cases"]]
+
+
+def _filled(value: Any) -> Any:
+    """The value with the project's own text in each slot; ``prompts.DIGESTS`` pins it."""
+    if isinstance(value, str):
+        for name in prompts.DIGESTS if "⟦" in value else ():
+            value = value.replace(slot(name), getattr(prompts, name))
+        return value
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    return {key: _filled(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def differences(found: list[Case], ours: Callable[[Any], Any]) -> list[str]:
+    """The cases in which the project's function answers something else, in words; of the first three, the texts."""
+    different = []
+    for case in found:
+        answer = ours(case.input)
+        if answer != case.output:
+            different.append(f"{case.input!r:.300}\n  published {case.output!r:.600}\n  here      {answer!r:.600}")
+    return different

@@ -1,0 +1,8 @@
+from __future__ import annotations
+
+from pathfinder.core.prompts import unnumbered
+from tests.published.kept import cases, differences
+
+
+def test_step_numbers_are_removed_as_the_prmbench_kit_does() -> None:
+    assert not differences(cases("texts", "remove_step_prefix"), unnumbered)
