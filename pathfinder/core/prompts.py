@@ -164,12 +164,14 @@ def assistant_turn(
     step: str,
     marks: Sequence[tuple[str, str]],
     lead: str = "Current Step: ",
+    counts_steps: bool = False,
 ) -> str:
     """The PRM's assistant turn up to and including its marks.
 
     ``marks`` are ``(caption, token)`` pairs, e.g. ``("Math reasoning", "<extra>")``. ``lead`` is "Current step: " in
-    the published PRMBench runner.
+    the published PRMBench runner. A prefix of one empty step is followed by a blank line only with ``counts_steps``:
+    ``build_dataset.py`` and the PRMBench runner look at the joined text, the other two runners at the list.
     """
     joined = STEP_SEPARATOR.join(prefix)
-    before = joined + STEP_SEPARATOR if joined else ""  # one empty step has no separator, as published
+    before = joined + STEP_SEPARATOR if joined or (counts_steps and prefix) else ""
     return f"{before}{lead}{step} " + ", ".join(f"{caption}: {token}" for caption, token in marks)

@@ -31,6 +31,8 @@ class Preset:
     system: str = prompts.SYSTEM_TRAINING
     lead: str = "Current Step: "
     answer_role: str = "assistant"
+    counts_steps: bool = False
+    """Write the blank line after an empty first step, as runners do that test the list of steps and not their text."""
     strip_step_prefix: bool = False
     full_softmax: bool = False
     """Take P(<+>) over the whole vocabulary rather than over the two label tokens."""
@@ -40,11 +42,13 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "default": Preset(),
-    "official-processbench": Preset(strict=True),  # run_eval_pathfinder_prm.py
+    "official-processbench": Preset(counts_steps=True, strict=True),  # run_eval_pathfinder_prm.py
     "official-prmbench": Preset(  # disc_PRM.py
         system=prompts.SYSTEM_PRMBENCH, lead="Current step: ", strip_step_prefix=True, full_softmax=True
     ),
-    "official-search": Preset(system=prompts.SYSTEM_SEARCH, answer_role="user"),  # Greedy-Seach-Zero-Shot.py
+    "official-search": Preset(  # Greedy-Seach-Zero-Shot.py
+        system=prompts.SYSTEM_SEARCH, answer_role="user", counts_steps=True
+    ),
 }
 
 
@@ -147,7 +151,7 @@ class Prompter:
             clean[1:] = [prompts.unnumbered(text) for text in clean[1:]]
         marks = [(mark.caption, token) for mark, token in zip(self._marks, tokens, strict=False)]
         user = prompts.user_turn(clean[0], self.preset.system)
-        return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead)
+        return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead, self.preset.counts_steps)
 
     def encode(self, queries: Sequence[Query]) -> list[Encoded]:
         """Each query's prompt with every mark masked, and the positions of the marks' tokens.

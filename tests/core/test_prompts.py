@@ -41,7 +41,9 @@ def test_training_and_search_prompts_as_published() -> None:
     assert first == "Current Step: s Math reasoning: <extra>, Consistency: <extra>"
     third = assistant_turn(["a", "b"], "s", [("Correctness", "<+>")])
     assert third == "a\n\nb\n\nCurrent Step: s Correctness: <+>"
-    assert assistant_turn([""], "s", []).startswith("Current Step: s"), "the published scripts test the joined text"
+    assert assistant_turn([""], "s", []).startswith("Current Step: s"), "build_dataset.py tests the joined text"
+    assert assistant_turn([""], "s", [], counts_steps=True).startswith("\n\nCurrent Step: s")
+    assert assistant_turn([], "s", [], counts_steps=True).startswith("Current Step: s")
     assert assistant_turn(["", ""], "s", []).startswith("\n\n\n\nCurrent Step: s")
 
 

@@ -1,37 +1,79 @@
-"""What the PRM reads: the turns of ``build_dataset.py`` and of the three published runners."""
+"""What the PRM and the policy read: the turns of ``build_dataset.py`` and of the published search."""
 
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
-from tests.published.sources import Source
+from pathfinder.core.io import text_digest
+from tests.published.sources import Source, absent
 
-REPOSITORY = "declare-lab/PathFinder-PRM"
 BUILD = "src/data_generation/build_dataset.py"
-PREFIXES = ([], [""], ["", ""], ["", "a"], ["a", ""], ["a"], ["a", "b\nc"], [" "], ["\n\n"], ["", "", "x = 1"])
+SEARCH = "src/evaluation/reward_guided_search"
+SCRIPT = f"{SEARCH}/Greedy-Seach-Zero-Shot.py"
+PREFIXES: tuple[list[str], ...] = (
+    [], [""], ["", ""], ["", "a"], ["a", ""], ["a"], ["a", "b\nc"], [" "], ["\n\n"], ["", "", "x = 1"],
+)  # fmt: skip
 STEPS = ("s", "", " ", "\n\n", "Current Step: s", "so <+> Math reasoning: <->", "x\u2028y\r\n")
+QUESTIONS = ("How many?", "", "a\n\nb {question}", "{context} \\boxed{} Question: ", "left-brackets")
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """The samples of ``build_dataset.py``."""
-    return [_training(sources[REPOSITORY])]
+    """The training samples, and the prompts of one round of the search."""
+    source = sources["declare-lab/PathFinder-PRM"]
+    script = search_script(source)
+    return [_training(source), _reward(source, script), _policy(source, script)]
+
+
+def search_script(source: Source) -> Any:
+    """The published search, which imports its prompt and its PRM from its own folder."""
+    with absent("vllm", "openai", "datasets", "colorlog"):
+        return source.package(SEARCH, "Greedy-Seach-Zero-Shot")
 
 
 def _training(source: Source) -> dict[str, Any]:
     names = ("GOOD_TOKEN", "BAD_TOKEN", "SEPARATOR_TOKEN", "SYSTEM_PROMPT", "build_data_sample", "build_conversation")
-    script = source.parts(BUILD, names, json=json)
-    scores = list(itertools.product((0, 1), repeat=3))
+    script = source.parts(BUILD, names)
+    scores: list[Any] = [*itertools.product((0, 1), repeat=3), (-1, -1, -1), (1, 1, 0.5), (2, 1, 1)]
     inputs = [
         {
-            "question": "How many?",
+            "question": QUESTIONS[number % len(QUESTIONS)],
             "prev_steps": "\n\n".join(prefix),
             "curr_step": step,
             **dict(zip(("score_A", "score_B", "score_C"), scores[number % len(scores)], strict=True)),
         }
         for number, (prefix, step) in enumerate(itertools.product(PREFIXES, STEPS))
     ]
+    inputs += [
+        inputs[0] | {"discarded": True},
+        {key: inputs[0][key] for key in ("question", "prev_steps", "curr_step")},
+    ]
     slots = {"SYSTEM_TRAINING": script.SYSTEM_PROMPT}
     return source.recorded(BUILD, "build_data_sample", script.build_data_sample, inputs, slots)
+
+
+def _reward(source: Source, script: Any) -> dict[str, Any]:
+    def prompt(given: dict[str, Any]) -> Any:
+        reader = SimpleNamespace(inference_single=lambda messages: messages)
+        return script.get_reward(reader, given["question"], given["prefix"], given["step"])
+
+    inputs = [
+        {"question": QUESTIONS[number % len(QUESTIONS)], "prefix": prefix, "step": step}
+        for number, (prefix, step) in enumerate(itertools.product(PREFIXES, STEPS))
+    ]
+    return source.recorded(SCRIPT, "get_reward", prompt, inputs, {"SYSTEM_SEARCH": script.SYSTEM_PROMPT})
+
+
+def _policy(source: Source, script: Any) -> dict[str, Any]:
+    """The digest of the prompt that the policy continues; its long text is published."""
+
+    def prompt(given: dict[str, Any]) -> str:
+        seen: list[str] = []
+        policy = SimpleNamespace(generate=lambda text, _: seen.append(text) or [SimpleNamespace(outputs=[])])
+        script.get_next_step(policy, given["question"], given["prefix"], script.Qwen_Policy_Prompt, 0.7)
+        return text_digest(seen[0])
+
+    inputs = [{"question": question, "prefix": prefix} for question in QUESTIONS for prefix in PREFIXES]
+    return source.recorded(SCRIPT, "get_next_step", prompt, inputs)

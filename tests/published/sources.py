@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 PINS = {
     "declare-lab/PathFinder-PRM": "2f80ed4c30b4d3a0433502acd585513de3aed77e",
@@ -30,12 +31,12 @@ _READ = (".py", ".yaml", ".txt")
 
 
 class _Absent(ModuleType):
-    """A package that an import names and the function under test does not use: every name in it is an empty class."""
+    """A package that an import names and the function under test does not use. Calls of its names do nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return type(name, (), {})
+        return MagicMock(name=name)
 
 
 @contextmanager
