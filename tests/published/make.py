@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import sys
 import tempfile
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import Any
 from tests.published.kept import CASES
 from tests.published.sources import checkout
 
-TOPICS = ("prompts", "texts")
+TOPICS = ("prompts", "runners", "texts")
 
 
 def main(arguments: list[str]) -> None:
@@ -29,6 +30,7 @@ def main(arguments: list[str]) -> None:
     if not arguments or (unknown := sorted({*arguments[1:]} - {*TOPICS})):
         wrong = f"unknown: {', '.join(unknown)}. " if arguments else ""
         raise SystemExit(f"{wrong}usage: python -m tests.published.make CLONES [{' | '.join(TOPICS)} …]")
+    logging.disable(logging.CRITICAL)  # the kit logs every record
     clones = Path(arguments[0]).resolve()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         sources = checkout(clones, Path(folder) / "sources")
