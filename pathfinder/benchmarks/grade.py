@@ -124,8 +124,9 @@ def predicted_steps(file: Path) -> tuple[dict[processbench.Key, int | None], int
 def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Grade rows ``{"idx", "scores": {"step_level_validity_labels": […]}[, "validity"]}`` with the evaluator's ids.
 
-    Ids are ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer.
-    Raises ``DataError`` for a malformed row.
+    The evaluator's own files are read too: the checkpoint (``save_to_ckpt``) and the log of the evaluation. Ids are
+    ``<class>_<idx>``. The first row of an id is used; a false ``validity`` means no answer. Raises ``DataError`` for a
+    malformed row.
     """
     loaded = read_prmbench(data)
     classes = {item.idx: item.classification for item in loaded.items}
@@ -147,7 +148,7 @@ def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, 
     """
     found: dict[str, prmbench.Labels | None] = {}
     repeated = 0
-    for _, at, row in _rows("prmbench", file):
+    for at, row in (each for _, at, line in _rows("prmbench", file) for each in _kit_rows(at, line)):
         idx = row.get("idx")
         if not isinstance(idx, str):
             raise DataError(f"{at}: idx is {idx!r:.80}; expected <class>_<id>. {_REMEDY}")
@@ -155,6 +156,22 @@ def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, 
         repeated += idx in found
         found.setdefault(idx, labels)
     return found, repeated
+
+
+def _kit_rows(at: str, line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The predictions in a line of the evaluator's checkpoint, of its log, or of neither: then the line is one.
+
+    The log holds every prediction of a run, null for an invalid one, and omits invalid ones of correct samples.
+    """
+    logs = line.get("detailed_logs")
+    if isinstance(logs, list):
+        for number, log in enumerate(logs, start=1):
+            given = log if isinstance(log, dict) else {}
+            found = given.get("prediction")
+            row = found if isinstance(found, dict) else {"validity": found is not None}
+            yield f"{at}, log {number}", row | {"idx": given.get("idx")}
+    else:
+        yield at, line["results"] if isinstance(line.get("results"), dict) else line
 
 
 def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:

@@ -194,6 +194,9 @@ def test_gaps_are_noted(data: Path, tmp_path: Path) -> None:
         ("search", {"question": "q", "pred_answer": 1, "set": "math"}, "expected question"),
         ("search", {"question": "q", "pred_answer": "1", "set": "other"}, "a set of"),
         ("search", {"question": "q", "pred_answer": "1", "set": "math"}, "no row's question"),
+        ("prmbench", {"task_name": "t", "model_name": "m", "results": {"scores": {}}}, "row 1: idx is None"),
+        ("prmbench", {"detailed_logs": [{"idx": "circular_1", "prediction": None}, 1]}, "row 1, log 2: idx is None"),
+        ("prmbench", {"detailed_logs": [{"idx": "x", "prediction": "?"}]}, "log 1: scores.step_level_validity_labels"),
         ("prmbench", {"idx": "other_1", "scores": {"step_level_validity_labels": [1]}}, "no row's idx"),
     ],
 )

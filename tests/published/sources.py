@@ -118,7 +118,9 @@ class Source:
                     output = run(given)
                 except Exception as error:
                     output = {"raises": type(error).__name__}
-            cases.append({"input": kept, "output": _slotted(json.loads(json.dumps(output)), slots or {})})
+            cases.append(
+                {"input": kept, "output": _slotted(json.loads(json.dumps(output, sort_keys=True)), slots or {})}
+            )
         return {
             "repository": self.repository,
             "commit": PINS[self.repository],
