@@ -40,6 +40,8 @@ def _read_conversation(turns: Any, preset: Preset) -> Reading:
         roles = [turn.get("role") for turn in turns]
         if roles != ["user" if at % 2 == 0 else "assistant" for at in range(len(turns))]:
             raise UnreadableError("bad_roles", repr(roles[:4]))
+    elif "role" not in turns[0]:
+        raise UnreadableError("bad_roles", "the first turn has no role")
     texts = [turn.get("content") for turn in turns[::2]]
     marks = [turn.get("content") for turn in turns[1::2]]
     question, texts[0] = _split_question(texts[0], preset)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from pathfinder.core.io import text_digest
-from tests.published.sources import Source, absent
+from tests.published.sources import Differs, Source, absent
 
 BUILD = "src/data_generation/build_dataset.py"
 SEARCH = "src/evaluation/reward_guided_search"
@@ -17,7 +17,7 @@ PREFIXES: tuple[list[str], ...] = (
     [], [""], ["", ""], ["", "a"], ["a", ""], ["a"], ["a", "b\nc"], [" "], ["\n\n"], ["", "", "x = 1"],
 )  # fmt: skip
 STEPS = ("s", "", " ", "\n\n", "Current Step: s", "so <+> Math reasoning: <->", "x\u2028y\r\n")
-QUESTIONS = ("How many?", "", "a\n\nb {question}", "{context} \\boxed{} Question: ", "left-brackets")
+QUESTIONS = ("How many?", "", "a\n\nb {question}", "{context} \\boxed{} Question: ")
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
@@ -75,5 +75,6 @@ def _policy(source: Source, script: Any) -> dict[str, Any]:
         script.get_next_step(policy, given["question"], given["prefix"], script.Qwen_Policy_Prompt, 0.7)
         return text_digest(seen[0])
 
-    inputs = [{"question": question, "prefix": prefix} for question in QUESTIONS for prefix in PREFIXES]
-    return source.recorded(SCRIPT, "get_next_step", prompt, inputs)
+    inputs: list[Any] = [{"question": question, "prefix": prefix} for question in QUESTIONS for prefix in PREFIXES]
+    replaced = Differs({"question": "left-brackets", "prefix": ["a"]}, "docs/fidelity.md: words of a problem are kept")
+    return source.recorded(SCRIPT, "get_next_step", prompt, [*inputs, replaced])

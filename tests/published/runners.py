@@ -23,7 +23,8 @@ KIT = "src/evaluation/PRMBench"
 SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")
 SOLUTIONS: tuple[list[str], ...] = (
     ["a"], [""], ["", "b"], ["", "", "c"], ["a", "", "c"], [" ", "b"], ["\n", "b"], ["1. ", "b"], ["Step 1.", "2."],
-    ["Step 1. one", "step 2.two", "3. three"], ["Step 1: one", "1.5 is", " 2. two "], ["a\n\nb", "c"], ["x <+>", "y <extra"],
+    ["Step 1. one", "step 2.two", "3. three"], ["Step 1: one", "1.5 is", " 2. two "], ["a\n\nb", "c"],
+    ["x <+>", "y <extra"],
 )  # fmt: skip
 GOOD, BAD = (0.9, 0.05, 0.05), (0.2, 0.7, 0.1)
 TIE, HALF, LOW, OTHER = (0.4, 0.4, 0.2), (0.5, 0.3, 0.2), (0.45, 0.2, 0.35), (0.3, 0.2, 0.5)

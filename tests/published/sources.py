@@ -56,6 +56,14 @@ def absent(*names: str, **given: Mapping[str, Any]) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
+class Differs:
+    """An input that the project answers differently on purpose; ``why`` names the page that says so."""
+
+    given: Any
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """A published repository, checked out in ``folder``."""
 
@@ -106,12 +114,13 @@ class Source:
     ) -> dict[str, Any]:
         """What the function of a file answers to each of ``inputs``, as ``cases/`` keeps it.
 
-        ``function`` is its name, or ``outer.inner`` for one inside a class or function. ``run`` takes an input and
-        calls the published function; an exception is kept by its name. ``slots`` are the published texts by the names
-        of their places, which replace them in the outputs.
+        An input in ``Differs`` is a deliberate difference. ``function`` is a name, or ``outer.inner`` for one inside a
+        class or function. ``run`` takes an input and calls the published function; an exception is kept by its name.
+        ``slots`` are published texts by the names of their places, which replace them in the outputs.
         """
         cases = []
-        for given in inputs:
+        for each in inputs:
+            given, why = (each.given, {"differs": each.why}) if isinstance(each, Differs) else (each, {})
             kept = json.loads(json.dumps(given))  # a function may change its argument
             with _quiet():
                 try:
@@ -119,7 +128,7 @@ class Source:
                 except Exception as error:
                     output = {"raises": type(error).__name__}
             cases.append(
-                {"input": kept, "output": _slotted(json.loads(json.dumps(output, sort_keys=True)), slots or {})}
+                {"input": kept, **why, "output": _slotted(json.loads(json.dumps(output, sort_keys=True)), slots or {})}
             )
         return {
             "repository": self.repository,
