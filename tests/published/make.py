@@ -22,7 +22,7 @@ from typing import Any
 from tests.published.kept import CASES
 from tests.published.sources import checkout
 
-TOPICS = ("prmbench", "prompts", "records", "runners", "search", "texts")
+TOPICS = ("answers", "judges", "prmbench", "processbench", "prompts", "records", "runners", "search", "texts")
 
 
 def main(arguments: list[str]) -> None:

@@ -60,7 +60,7 @@ def _processbench(source: Source) -> dict[str, Any]:
         items = [{"id": "gsm8k-0", "label": given["label"], **given}]
         script.load_dataset = lambda _, split: items if split == "gsm8k" else []
         script.AutoTokenizer, script.AutoModelForCausalLM = loaded(tokenizer), loaded(Model(iter(given["said"])))
-        with _arguments("--model_path", "prm", "--output_dir", "out"):
+        with arguments("--model_path", "prm", "--output_dir", "out"):
             script.main()
         rows = [json.loads(line) for path in sorted(Path("out").glob("gsm8k_*")) for line in path.open()]
         (row,) = rows
@@ -139,7 +139,7 @@ def _search(source: Source) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _arguments(*given: str) -> Any:
+def arguments(*given: str) -> Any:
     before, sys.argv = sys.argv, ["script", *given]
     try:
         yield

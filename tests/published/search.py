@@ -16,8 +16,8 @@ from tests.published.sources import Differs, Source
 
 EOS = "<|im_end|>"
 BOXES = (
-    r"\boxed{7}", r"\boxed{}", r"\boxed{\frac{1}{2}}", r"\boxed{1} \boxed{2}", r"\boxed{1", r"\boxed{1}}", "no box", "",
-    r"\boxed {7}", r"\boxed{a}\boxed{b", r"\boxed{\boxed{3}}", r"\boxed{{x}", r"\fbox{4}", r"\boxed{7}" + EOS,
+    r"\boxed{7}", r"\boxed{}", r"\boxed{\frac{1}{2}}", r"\boxed{1} \boxed{2}", r"\boxed{1", r"\boxed{1}}", "no box",
+    "", r"\boxed {7}", r"\boxed{a}\boxed{b", r"\boxed{\boxed{3}}", r"\boxed{{x}", r"\fbox{4}", r"\boxed{7}" + EOS,
     "\\boxed{\n8\n}", r"\boxed{\}", r"\boxed{{}{}} and", r"\Boxed{1}", r"\\boxed{5}",
 )  # fmt: skip
 CHARACTERS = (
@@ -25,8 +25,8 @@ CHARACTERS = (
     "~`≤≥≠∑∫→⇒·–—“”’…€£²ₙй中あ한🙂\ufffd\u200b\u2060\x00"
 )
 ROUND = (
-    "a\n\n", "b\n\n", " a \n\n", "\n\n", "c", r"so \boxed{7}", r"so \boxed{8}.", r"\boxed{1} or \boxed{2}", "x ≤ 1\n\n",
-    "a", r"then \boxed{9}" + "\n\n", "“q”", "\n", "d\n\n\n", "e \n\n",
+    "a\n\n", "b\n\n", " a \n\n", "\n\n", "c", r"so \boxed{7}", r"so \boxed{8}.", r"\boxed{1} or \boxed{2}",
+    "x ≤ 1\n\n", "a", r"then \boxed{9}" + "\n\n", "“q”", "\n", "d\n\n\n", "e \n\n",
 )  # fmt: skip
 REWARDS = (-1.0, 0.0, 0.25, 0.5, 0.5, 0.75, 0.9, 1.0)
 END = r"the end \boxed{3}"

@@ -115,8 +115,9 @@ class Source:
         """What the function of a file answers to each of ``inputs``, as ``cases/`` keeps it.
 
         An input in ``Differs`` is a deliberate difference. ``function`` is a name, or ``outer.inner`` for one inside a
-        class or function. ``run`` takes an input and calls the published function; an exception is kept by its name.
-        ``slots`` are published texts by the names of their places, which replace them in the outputs.
+        class or function, or empty for the whole script. ``run`` takes an input and calls the published function; an
+        exception is kept by its name. ``slots`` are published texts by the names of their places, which replace them
+        in the outputs.
         """
         cases = []
         for each in inputs:
@@ -143,6 +144,8 @@ class Source:
         return (self.folder / file).read_text(encoding="utf-8")
 
     def _lines(self, file: str, function: str) -> str:
+        if not function:
+            return f"1-{len(self._text(file).splitlines())}"
         node: ast.AST = ast.parse(self._text(file))
         for name in function.split("."):
             node = next(inner for inner in ast.walk(node) if name == getattr(inner, "name", None))
