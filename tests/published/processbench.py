@@ -14,7 +14,7 @@ from tests.published.runners import BAD, GOOD, PROCESSBENCH, SUBSETS, arguments
 from tests.published.scripted import Model, Tokenizer, loaded
 from tests.published.sources import Source, absent
 
-RUNS = 24
+RUNS = 16
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:

@@ -76,5 +76,8 @@ def _policy(source: Source, script: Any) -> dict[str, Any]:
         return text_digest(seen[0])
 
     inputs: list[Any] = [{"question": question, "prefix": prefix} for question in QUESTIONS for prefix in PREFIXES]
-    replaced = Differs({"question": "left-brackets", "prefix": ["a"]}, "docs/fidelity.md: words of a problem are kept")
+    replaced = Differs(
+        {"question": "left-brackets", "prefix": ["a"]},
+        "docs/fidelity.md: this project replaces them only in the prompt",
+    )
     return source.recorded(SCRIPT, "get_next_step", prompt, [*inputs, replaced])

@@ -78,11 +78,14 @@ def _odd_solutions() -> list[Any]:
     """Odd completions, each before a plain step."""
     after = {"completions": [{"text": "z", "rating": 1}], "chosen_completion": 0}
     plain = {"text": "a", "rating": 1}
-    null = "docs/data.md: null text"
+    null = "docs/data.md: PRM800K: null `text`, chosen or not"
     return [
         _wrapped([{"completions": [plain], "human_completion": {}}, after]),
         _wrapped([{"completions": None, "human_completion": {"text": "h"}}, after]),
-        Differs(_wrapped([{"completions": [{"text": "a", "rating": 2}]}, after]), "docs/data.md: rating other than"),
+        Differs(
+            _wrapped([{"completions": [{"text": "a", "rating": 2}]}, after]),
+            "docs/data.md: rating other than -1, 0, 1, null",
+        ),
         Differs(_wrapped([{"completions": [{"text": None}, plain], "chosen_completion": 1}, after]), null),
         Differs(_wrapped([{"completions": [{"text": None}], "chosen_completion": 0}, after]), null),
         Differs(_wrapped([{"completions": [plain], "human_completion": {"text": None}}, after]), null),
@@ -110,8 +113,11 @@ def _odd_conversations() -> list[Any]:
     whole = [{"role": "user", "content": "Q? Step 1: a"}, {"role": "assistant", "content": "+"}]
     nameless = [{"content": "Q? Step 1: a"}, {"content": "+"}]
     wrapped = {"conversations": whole}
-    turn, null = "docs/data.md: a turn that is no object", "docs/data.md: null content"
-    mixed, empty = "docs/data.md: each item decides", "docs/data.md: no question"
+    turn, null = (
+        "docs/data.md: conversations: a turn that is no object",
+        "docs/data.md: conversations: null content of a later turn",
+    )
+    mixed, empty = "docs/data.md: each item decides for itself", "docs/data.md: conversations: no question before"
     return [
         [],
         [whole[:1], whole],
