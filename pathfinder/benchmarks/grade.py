@@ -148,7 +148,7 @@ def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, 
     """
     found: dict[str, prmbench.Labels | None] = {}
     repeated = 0
-    for at, row in (each for _, at, line in _rows("prmbench", file) for each in _kit_rows(at, line)):
+    for at, row in _kit_rows(file):
         idx = row.get("idx")
         if not isinstance(idx, str):
             raise DataError(f"{at}: idx is {idx!r:.80}; expected <class>_<id>. {_REMEDY}")
@@ -158,20 +158,21 @@ def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, 
     return found, repeated
 
 
-def _kit_rows(at: str, line: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The predictions in a line of the evaluator's checkpoint, of its log, or of neither: then the line is one.
+def _kit_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The place and the prediction of every row, also of the evaluator's checkpoint or log.
 
-    The log holds every prediction of a run, null for an invalid one, and omits invalid ones of correct samples.
+    A line of the checkpoint holds one prediction. The log of a run holds them all, null for an invalid one, and omits
+    invalid ones of correct samples.
     """
-    logs = line.get("detailed_logs")
-    if isinstance(logs, list):
-        for number, log in enumerate(logs, start=1):
+    for _, at, line in _rows("prmbench", file):
+        logs, result = line.get("detailed_logs"), line.get("results")
+        for number, log in enumerate(logs if isinstance(logs, list) else (), start=1):
             given = log if isinstance(log, dict) else {}
             found = given.get("prediction")
             row = found if isinstance(found, dict) else {"validity": found is not None}
             yield f"{at}, log {number}", row | {"idx": given.get("idx")}
-    else:
-        yield at, line["results"] if isinstance(line.get("results"), dict) else line
+        if not isinstance(logs, list):
+            yield at, result if isinstance(result, dict) else line
 
 
 def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:

@@ -71,7 +71,12 @@ def _policy(source: Source, script: Any) -> dict[str, Any]:
 
     def prompt(given: dict[str, Any]) -> str:
         seen: list[str] = []
-        policy = SimpleNamespace(generate=lambda text, _: seen.append(text) or [SimpleNamespace(outputs=[])])
+
+        def generate(text: str, _: Any) -> list[Any]:
+            seen.append(text)
+            return [SimpleNamespace(outputs=[])]
+
+        policy = SimpleNamespace(generate=generate)
         script.get_next_step(policy, given["question"], given["prefix"], script.Qwen_Policy_Prompt, 0.7)
         return text_digest(seen[0])
 

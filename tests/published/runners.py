@@ -92,8 +92,6 @@ def _prmbench(source: Source) -> dict[str, Any]:
 
 def _kit_model(module: Any, said: Sequence[Any]) -> Any:
     tokenizer = Tokenizer()
-    tokenizer.convert_tokens_to_ids = lambda token: tokenizer.encode(token)[0]
-    tokenizer.unk_token_id = None
     module.AutoTokenizer, module.AutoModelForCausalLM = loaded(tokenizer), loaded(Model(iter(said)))
     return module.MyDiscriminativePRM("prm")
 

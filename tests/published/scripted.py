@@ -28,7 +28,7 @@ class _Encoded(dict[str, torch.Tensor]):
 class Tokenizer:
     """Every character is a token, and so is each label token. ``turns`` keeps the messages of every prompt."""
 
-    pad_token_id = 0
+    pad_token_id, unk_token_id = 0, None
     pad_token = eos_token = "other"  # noqa: S105
 
     def __init__(self) -> None:
@@ -43,6 +43,9 @@ class Tokenizer:
         for label, rest in zip(labels, others[1:], strict=True):
             ids += [_TOKENS.index(label), *[0] * len(rest)]
         return ids
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return _TOKENS.index(token)
 
     def decode(self, ids: Sequence[int], **settings: Any) -> str:
         del settings

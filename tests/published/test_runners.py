@@ -84,7 +84,9 @@ def test_the_search_rejects_and_rewards_as_published(prompters: dict[str, Prompt
 
     def run(given: dict[str, Any]) -> float:
         found = {Reading(0, (), mark): logs(shares) for mark, shares in enumerate(given["first"])}
-        rewards = {Reading(0, (first, second), 2): logs(given["second"]) for first in (0, 1) for second in (0, 1)}
+        rewards = {
+            Reading(0, (first, second), 2): logs(given["second"]) for first in (True, False) for second in (True, False)
+        }
         step = step_score(prompter, 0, found | rewards)
         return -1.0 if step.has_error else step.reward
 
