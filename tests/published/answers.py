@@ -1,22 +1,19 @@
-"""The published grading of final answers, and the scores of whole solutions in search-and-learn."""
+"""The published grading of final answers."""
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from math_verify import parse, verify
 
 from tests.published.sources import Source
 
 GRADING = "src/evaluation/reward_guided_search/eval_results.py"
-SCORE = "src/sal/utils/score.py"
 SETS = ("math", "amc23", "aime24", "college_math", "olympiadbench", "minerva_math")
 PAIRS = (
     ("7", "7"), ("7", "8"), ("7", "7.0"), ("27.0", "27"), ("1/2", r"\frac{1}{2}"), ("0.5", r"\frac12"), ("", ""),
@@ -28,26 +25,18 @@ PAIRS = (
 )  # fmt: skip
 KEYS = (7, 7.0, "7", "$7$", ["7"], ["7", "8"], r"so \boxed{7}", r"\boxed{7} or \boxed{8}", r"\frac{14}{2}", "x")
 ANSWERS = ("7", "7.0", "8", r"\frac{14}{2}", "['7']", "7, 8", None, "", "x")
-STRATEGIES = ("min", "prod", "last")
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """Verdicts on pairs, whole result folders, and aggregated scores."""
-    source, sal = sources["declare-lab/PathFinder-PRM"], sources["huggingface/search-and-learn"]
+    """Verdicts on pairs, Minerva's keys, and whole result folders."""
+    source = sources["declare-lab/PathFinder-PRM"]
     script = source.parts(GRADING, ["verify_ans", "extract_boxed"], parse=parse, verify=verify)
     given: list[Any] = [list(pair) for pair in PAIRS]
     whole = [_results(Random(number)) for number in range(2)]
-    aggregate = sal.parts(SCORE, ["aggregate_scores"], math=math, Literal=Literal).aggregate_scores
-    scores = [
-        {"scores": list(found), "strategy": strategy}
-        for found in (*itertools.product((0.0, 0.5, 1.0), repeat=2), (0.3,), (0.9, 0.8, 0.7), (0.1, 0.2, 0.30000000001))
-        for strategy in STRATEGIES
-    ]
     return [
         source.recorded(GRADING, "verify_ans", lambda pair: script.verify_ans(*pair), given),
         source.recorded(GRADING, "extract_boxed", script.extract_boxed, [str(key) for key in KEYS]),
         source.recorded(GRADING, "", lambda rows: _graded(source, rows), whole),
-        sal.recorded(SCORE, "aggregate_scores", lambda each: aggregate(each["scores"], each["strategy"]), scores),
     ]
 
 

@@ -22,7 +22,11 @@ from typing import Any
 from tests.published.kept import CASES
 from tests.published.sources import checkout
 
-TOPICS = ("answers", "judges", "prmbench", "processbench", "prompts", "records", "runners", "search", "texts")
+TOPICS = tuple(
+    sorted(
+        path.stem for path in CASES.parent.glob("*.py") if "\ndef record(sources" in path.read_text(encoding="utf-8")
+    )
+)
 
 
 def main(arguments: list[str]) -> None:

@@ -9,7 +9,6 @@ import pytest
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import Grader, gold_of
 from pathfinder.core.io import write_json, write_jsonl
-from pathfinder.policy.choosing import RULES
 from tests.published.kept import cases, differences
 
 COLUMNS = {"olympiadbench": "final_answer", "minerva_math": "solution"}
@@ -42,12 +41,3 @@ def test_the_results_folder_of_the_published_search_gets_its_figures(tmp_path: P
         return {name: value / 100 for name, value in (found["sets"] | {"average": found["average"]}).items()}
 
     assert not differences(cases("answers", ""), ours)
-
-
-def test_solutions_are_scored_as_in_search_and_learn() -> None:
-    names = {"prod": "product"}
-
-    def ours(given: dict[str, Any]) -> float:
-        return RULES[names.get(given["strategy"], given["strategy"])](given["scores"])
-
-    assert not differences(cases("answers", "aggregate_scores"), ours)

@@ -23,7 +23,7 @@ def functions() -> list[dict[str, Any]]:
 
 
 def test_every_topic_has_cases_of_a_pinned_commit() -> None:
-    assert {path.stem for path in CASES.iterdir()} == {*TOPICS}
+    assert {*TOPICS} <= {path.stem for path in CASES.iterdir()}
     for each in functions():
         assert each["commit"] == PINS[each["repository"]]
         assert re.fullmatch(r"\d+-\d+", each["lines"])
