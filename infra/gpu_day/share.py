@@ -12,7 +12,8 @@ from infra.gpu_day.day import Day, Report
 from infra.gpu_day.models import problems, prompter_of, random_model, shape_named
 from pathfinder.models.devices import GIB
 from pathfinder.tree.attention import read_logits, use_trees
-from pathfinder.tree.layout import backend_on, batch_trees, pack
+from pathfinder.tree.layout import backend_on, batch_trees
+from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter, Query
 from pathfinder.tree.tree import Tree
 

@@ -16,7 +16,8 @@ from pathfinder.models.folders import resolve, resolve_part
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.chunks import chunks, split
-from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees, pack
+from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees
+from pathfinder.tree.packing import pack
 from pathfinder.tree.tree import build_tree
 
 

@@ -18,7 +18,8 @@ from pathfinder.models.model import DTYPES, load_model
 from pathfinder.prm.chunks import chunks, split
 from pathfinder.prm.readings import WAVE, Stop, candidate_queries, open_prompter, queries_of, refuse_other_tokens
 from pathfinder.prm.tree_reader import Prompt, TreeReader
-from pathfinder.tree.layout import Backend, Trunk, cached_nodes, pack
+from pathfinder.tree.layout import Backend, Trunk, cached_nodes
+from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Mode, Query
 
 _SHARED = 4096

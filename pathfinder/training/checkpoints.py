@@ -23,7 +23,7 @@ import torch
 
 from pathfinder.core.io import DataError, make_folder, read_json, remove, sha256_file, sync, write_json
 from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
-from pathfinder.training.examples import balance
+from pathfinder.tree.packing import balance
 
 STATE = "trainer_state.json"
 """The trainer's own state, under the name that transformers expects."""

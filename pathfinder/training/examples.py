@@ -208,14 +208,3 @@ def plan_steps(samples: Sequence[int], batch_samples: int, epochs: float, seed: 
         share = min(1.0, epochs - epoch)
         steps += made[: max(1, round(share * len(made)))]
     return steps
-
-
-def balance(sizes: Sequence[int], processes: int) -> list[list[int]]:
-    """Distribute items over processes, the largest first to the least loaded process."""
-    shares: list[list[int]] = [[] for _ in range(processes)]
-    loads = [0] * processes
-    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        least = loads.index(min(loads))
-        shares[least].append(item)
-        loads[least] += sizes[item]
-    return [sorted(share) for share in shares]

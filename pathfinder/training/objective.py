@@ -19,7 +19,8 @@ from transformers import PreTrainedModel
 from pathfinder.models.tokens import LabelIds
 from pathfinder.training.examples import Example, Targets
 from pathfinder.tree.attention import read_logits
-from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees, pack
+from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees
+from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter
 
 

@@ -28,10 +28,11 @@ from pathfinder.core.params import Train
 from pathfinder.core.progress import Progress
 from pathfinder.models.shapes import shape_of
 from pathfinder.training import checkpoints
-from pathfinder.training.examples import Example, balance, plan_steps
+from pathfinder.training.examples import Example, plan_steps
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
 from pathfinder.training.throughput import Throughput
-from pathfinder.tree.layout import backend_on, pack
+from pathfinder.tree.layout import backend_on
+from pathfinder.tree.packing import passes_of
 from pathfinder.tree.passes import Prompter
 
 _CURVE_POINTS = 10
@@ -201,11 +202,7 @@ class _TreeTrainer(Trainer):
 
     def _groups(self, chosen: Sequence[Example]) -> tuple[list[list[int]], int]:
         """The forward passes of this process, and the largest number in any process, to which idle passes are added."""
-        sizes = [len(example.tree) for example in chosen]
-        groups = [
-            [[share[i] for i in group] for group in pack([sizes[item] for item in share], self.budget)]
-            for share in balance(sizes, self.accelerator.num_processes)
-        ]
+        groups = passes_of([len(example.tree) for example in chosen], self.accelerator.num_processes, self.budget)
         return groups[self.accelerator.process_index], max(len(passes) for passes in groups)
 
     def _synchronised(self, model: Any, last: bool) -> AbstractContextManager[Any]:

@@ -30,10 +30,6 @@ _SMALL_TREE = 96
 """A tree of at most this many nodes is one bin."""
 _GAP = 16
 """Hidden keys between visible ones that cost less than concatenating one more range."""
-_FULL_GROUP = 1024
-"""Tokens of a group that justify a forward pass of its own rather than more padding."""
-_SIMILAR = 15 / 16
-"""An item shorter than this share of the longest one would be mostly padding in a full group."""
 
 _Ints = npt.NDArray[np.integer]
 _Numbers = npt.NDArray[np.int64]
@@ -301,22 +297,3 @@ def _split_by_bin(starts: Sequence[int], low: int, high: int) -> list[KeyRange]:
         out.append(KeyRange(at, low - starts[at], stop - starts[at]))
         low = stop
     return out
-
-
-def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Group items of similar size, longest first, within ``token_budget`` tokens when padded to the longest of a group.
-
-    A group that is large enough also ends before an item that would be mostly padding. An item over the budget is a
-    group by itself. The groups depend only on the sizes and their order.
-    """
-    group: list[int] = []
-    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        if group:
-            longest = sizes[group[0]]
-            too_large = (len(group) + 1) * longest > token_budget
-            if too_large or (len(group) * longest >= _FULL_GROUP and sizes[item] < _SIMILAR * longest):
-                yield group
-                group = []
-        group.append(item)
-    if group:
-        yield group

@@ -33,6 +33,7 @@ CHOSEN: dict[str, tuple[str, ...]] = {
         "tests/benchmarks/test_grading_process.py",
     ),
     "pathfinder/benchmarks/grade.py": ("tests/benchmarks/test_grade.py", "tests/benchmarks/test_grade_files.py"),
+    "pathfinder/tree/packing.py": ("tests/tree/test_packing.py",),
     "pathfinder/tree/layout.py": ("tests/tree/test_layout.py", "tests/tree/test_tree.py"),
     "pathfinder/lineage/check.py": (
         "tests/lineage/test_checking.py",

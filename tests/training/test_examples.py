@@ -9,8 +9,8 @@ from pathfinder.core import prompts
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import VARIANTS, Label
 from pathfinder.core.records import SOFT_TREES, TREES
-from pathfinder.training.examples import balance, gold_labels, plan_steps, read_examples
-from pathfinder.tree.layout import pack
+from pathfinder.training.examples import gold_labels, plan_steps, read_examples
+from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import plain_tokenizer, separate_prompt
 from tests.support.training import branch, frame
@@ -124,13 +124,3 @@ def test_plans_are_shuffled_filled_and_repeatable() -> None:
     assert all(sum(samples[i] for i in step) <= 10 for step in plan)
     assert len(plan_steps(samples, 10, 0.5, 7)) == pytest.approx(len(plan) / 4, abs=1)
     assert plan_steps([50, 50], 10, 1.0, 0) in ([[0], [1]], [[1], [0]])
-
-
-def test_trees_are_balanced_over_processes() -> None:
-    sizes = [900, 20, 30, 400, 410, 90, 5]
-    for processes in (1, 2, 3, 9):
-        shares = balance(sizes, processes)
-        assert sorted(item for share in shares for item in share) == list(range(len(sizes)))
-        loads = [sum(sizes[item] for item in share) for share in shares]
-        assert max(loads) <= max(max(sizes), sum(sizes) / processes * 4 / 3)
-    assert balance(sizes, 1) == [list(range(len(sizes)))]

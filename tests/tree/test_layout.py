@@ -19,7 +19,6 @@ from pathfinder.tree.layout import (
     batch_trees,
     cached_nodes,
     extend_trunks,
-    pack,
 )
 from pathfinder.tree.tree import Tree, build_tree
 from tests.tree.test_tree import ancestors, random_prompts
@@ -296,26 +295,3 @@ def test_trunks_and_batches_of_other_trees_are_refused() -> None:
         batch_below(trees, batch_trees(trees[:1], "cascade"), cache, suffixes)
     with pytest.raises(ValueError, match="zip"):
         batch_below(trees, batch, cache, suffixes, trunks[:1], "flex")
-
-
-def test_packs_keep_the_budget_and_contain_everything_once() -> None:
-    sizes = [5, 300, 7, 8, 100, 3, 3]
-    groups = list(pack(sizes, 200))
-    assert sorted(i for group in groups for i in group) == list(range(len(sizes)))
-    assert all(len(g) == 1 or len(g) * max(sizes[i] for i in g) <= 200 for g in groups)
-    assert groups[0] == [1]
-    assert list(pack([], 10)) == []
-
-
-def test_a_large_pack_ends_before_an_item_of_mostly_padding() -> None:
-    assert list(pack([600, 500, 599], 10_000)) == [[0, 2], [1]]
-    assert list(pack([300, 200, 299], 10_000)) == [[0, 2, 1]]  # too small for a pass of its own
-
-
-def test_packs_at_their_limits() -> None:
-    assert list(pack([10] * 5, 40)) == [[0, 1, 2, 3], [4]]
-    assert list(pack([10] * 5, 39)) == [[0, 1, 2], [3, 4]]
-    assert list(pack([512, 400, 512], 10_000)) == [[0, 2], [1]], "1,024 tokens are enough for a pass"
-    assert list(pack([511, 400, 511], 10_000)) == [[0, 2, 1]]
-    assert list(pack([1024, 960], 10_000)) == [[0, 1]], "15/16 are similar"
-    assert list(pack([1024, 959], 10_000)) == [[0], [1]]

@@ -18,7 +18,7 @@ from pathfinder.models.tokens import LabelIds
 from pathfinder.training.examples import Example, Targets, plan_steps
 from pathfinder.training.objective import batch_of
 from pathfinder.tree.attention import read_logits
-from pathfinder.tree.layout import pack
+from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter
 
 

@@ -1,0 +1,74 @@
+"""Forward passes: which items a pass holds, and how processes share the trees of an optimiser step.
+
+Only sizes are needed, so ``pathfinder plan`` computes with these functions what a step costs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+_FULL_GROUP = 1024
+"""Tokens of a group that justify a forward pass of its own rather than more padding."""
+_SIMILAR = 15 / 16
+"""An item shorter than this share of the longest one would be mostly padding in a full group."""
+
+
+def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+    """Group items of similar size, longest first, within ``token_budget`` tokens when padded to the longest of a group.
+
+    A group that is large enough also ends before an item that would be mostly padding. An item over the budget is a
+    group by itself. The groups depend only on the sizes and their order.
+    """
+    group: list[int] = []
+    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        if group:
+            longest = sizes[group[0]]
+            too_large = (len(group) + 1) * longest > token_budget
+            if too_large or (len(group) * longest >= _FULL_GROUP and sizes[item] < _SIMILAR * longest):
+                yield group
+                group = []
+        group.append(item)
+    if group:
+        yield group
+
+
+def balance(sizes: Sequence[int], processes: int) -> list[list[int]]:
+    """Distribute items over processes, the largest first to the least loaded process."""
+    shares: list[list[int]] = [[] for _ in range(processes)]
+    loads = [0] * processes
+    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        least = loads.index(min(loads))
+        shares[least].append(item)
+        loads[least] += sizes[item]
+    return [sorted(share) for share in shares]
+
+
+def passes_of(sizes: Sequence[int], processes: int, token_budget: int) -> list[list[list[int]]]:
+    """For each process its forward passes over some trees, each pass a list of items; a process may have none.
+
+    Several processes take their passes in step, because shards are gathered for every pass: the time of a turn is that
+    of its largest pass. They therefore get as few turns as the budget allows, and each turn has passes of similar size.
+    A tree over the budget is a pass by itself.
+    """
+    if processes == 1:
+        return [list(pack(sizes, token_budget))]
+    for turns in itertools.count(1):
+        passes = balance(sizes, processes * turns)
+        loads = [sum(sizes[item] for item in items) for items in passes]
+        if all(load <= token_budget or len(items) < 2 for load, items in zip(loads, passes, strict=True)):
+            break
+    largest_first = sorted(range(len(passes)), key=lambda number: (-loads[number], number))
+    shares: list[list[list[int]]] = [[] for _ in range(processes)]
+    for place, number in enumerate(largest_first):
+        turn, at = divmod(place, processes)
+        if passes[number]:  # the process with the largest pass of a turn gets the smallest of the next
+            shares[at if turn % 2 == 0 else processes - 1 - at].append(passes[number])
+    return shares
+
+
+def used_share(sizes: Sequence[int], processes: int, token_budget: int) -> float:
+    """The tokens of some trees as a share of what the processes could compute in the time of their passes."""
+    shares = passes_of(sizes, processes, token_budget)
+    turns = itertools.zip_longest(*shares, fillvalue=[])
+    return sum(sizes) / (processes * sum(max(sum(sizes[i] for i in items) for items in turn) for turn in turns))
