@@ -29,6 +29,12 @@ def _profiles(incomplete: str) -> list[str]:
     return completion.offered(incomplete, profiles.names(Path.cwd()))
 
 
+def _cards(incomplete: str) -> list[str]:
+    from flows.machines import cards
+
+    return completion.offered(incomplete, [card.name for card in cards.known()])
+
+
 @app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)
 def run(
     targets: Targets = None,
@@ -96,8 +102,9 @@ def _run_document(outcomes: Iterable[Outcome], notes: list[str], tables: Path | 
 def plan(
     targets: Targets = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
-    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: this machine's.", min=0.0)] = 0.0,
-    gpus: Annotated[int, typer.Option(help="With --gpu and --memory: the number of GPUs.", min=1)] = 1,
+    card: Annotated[str, typer.Option(help="With --gpu: GPUs of this name, such as A100.", autocompletion=_cards)] = "",
+    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: its name's.", min=0.0)] = 0.0,
+    gpus: Annotated[int, typer.Option(help="With --card or --memory: the number of GPUs.", min=1)] = 1,
     name: Annotated[
         str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.", autocompletion=_profiles)
     ] = "",
@@ -105,15 +112,15 @@ def plan(
     as_json: AsJson = False,
 ) -> None:
     """Print a table of stages."""
-    machine = bool(memory or gpus > 1 or name)
+    machine = bool(memory or card or gpus > 1 or name)
     if not gpu and (machine or every):
-        raise typer.BadParameter("--memory, --gpus, --profile and --all are options of --gpu; add it")
+        raise typer.BadParameter("--card, --memory, --gpus, --profile and --all are options of --gpu; add it")
     if every and machine:
-        raise typer.BadParameter("--all shows each profile on its own machine; leave out --memory, --gpus, --profile")
+        raise typer.BadParameter("--all shows each profile on its own machine; leave out the other options")
     if gpu and targets:
         raise typer.BadParameter("--gpu shows all stages of a profile; leave out the targets")
     if gpu:
-        _gpu_plan(name, gpus, memory, every, as_json)
+        _gpu_plan(name, gpus, memory, card, every, as_json)
         return
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
@@ -139,26 +146,29 @@ def plan(
     _print_table(("stage", "runs", "why"), rows)
 
 
-def _gpu_plan(name: str, gpus: int, memory: float, every: bool, as_json: bool) -> None:
-    from flows import gpu_plan
+def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_json: bool) -> None:
+    from flows import gpu_plan, plan_text, profiles
 
     root = Path.cwd()
     if every:
+        plans = {known: plan.as_json() for known, plan in gpu_plan.plans(root).items()}
         if as_json:
-            show([plan.as_json() for plan in gpu_plan.plans(root).values()], as_json)
+            show(list(plans.values()), as_json)
         else:
-            _print_table(gpu_plan.OVERVIEW, gpu_plan.overview(root))
+            machines = {known: profiles.summary(root, known).machine for known in plans}
+            _print_table(plan_text.OVERVIEW, plan_text.overview(plans, machines))
         return
-    found = gpu_plan.plan_of(root, name, gpus, memory)
+    found = gpu_plan.plan_of(root, name, gpus, memory, card).as_json()
     if as_json:
-        show(found.as_json(), as_json)
+        show(found, as_json)
     else:
-        _print_table(gpu_plan.memory_header(found.device), found.memory_rows())
-        if found.is_estimated:
-            _print_table(gpu_plan.HOURS, found.hour_rows())
-        for line in found.lines():
-            typer.echo(line)
-    if not (found.fits and found.has_room):
+        _print_lines([plan_text.title(found)])
+        _print_table(plan_text.MEMORY, plan_text.memory_rows(found))
+        _print_lines(plan_text.settings_lines(found))
+        if found["hours"]:
+            _print_table(plan_text.HOURS, plan_text.hour_rows(found))
+        _print_lines(plan_text.lines(found))
+    if not (found["fits"] and found["has_room"]):
         raise typer.Exit(1)
 
 
@@ -166,11 +176,19 @@ def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*header)
-    table.columns[0].no_wrap = True  # names that a reader types stay whole
+    table = Table()
+    for place, name in enumerate(header):  # names that a reader types stay whole, and nothing is cut off
+        table.add_column(name, no_wrap=place == 0, overflow="fold")
     for row in rows:
         table.add_row(*row)
     Console(markup=False, emoji=False).print(table)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    from rich.console import Console
+
+    for line in lines:
+        Console(markup=False, emoji=False, highlight=False).print(line, overflow="fold")
 
 
 @app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE)

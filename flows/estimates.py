@@ -1,8 +1,8 @@
 """Hours, tokens and cost of a profile's stages, estimated from stated figures before anything runs.
 
 Nothing here was measured on a GPU. An hour is work divided by a share of the peak in a card's data sheet. The amounts
-of work come from the parameters and the constants below. ``pathfinder plan --gpu`` prints the result with its basis,
-and docs/paper.md lists the sources.
+of work come from the parameters, the constants below and the sizes of trees in ``machines/trees.yaml``. ``pathfinder
+plan --gpu`` prints the result with its basis, and docs/paper.md lists the sources.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from flows.machines.cards import card_of
+from flows.machines.trees import Trees, busy_share, trees_of_mix
 from pathfinder.bench.rows import SIZES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
@@ -30,8 +32,6 @@ NEGATIVE_STEPS, ATTEMPTS = 200_000, 1.2
 """PRM800K's steps rated -1, rounded, and assumed calls per step: answers that do not parse or disagree repeat."""
 JUDGE_READS, JUDGE_WRITES = 900, 1500
 """Tokens per call of the judge: the published prompt with a solution, and an assumed length of its reasoning."""
-TREE_TOKENS = 126
-"""Tokens per training record in trees of whole solutions (400,000 records: 50 million tokens)."""
 PRM800K_RECORDS = 800_000
 """Rated completions of PRM800K that have labels, rounded; what a profile takes if build.prm800k_records is 0."""
 BOTH_PASSES = {"processbench": 5.5e6, "prmbench": 7.2e6}
@@ -42,23 +42,6 @@ ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
 CRITIC_READS, CRITIC_WRITES = 1500, 1000
 """Assumed tokens per answer of an LLM critic."""
 ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench")}
-
-
-@dataclass(frozen=True, slots=True)
-class Card:
-    """A GPU's peaks from its data sheet: dense bfloat16 operations, and bytes, per second."""
-
-    name: str
-    flops: float
-    bandwidth: float
-
-
-CARDS = {
-    60: Card("H100 80 GB SXM", 989e12, 3.35e12),
-    30: Card("L40S", 362e12, 0.864e12),
-    0: Card("RTX 4090", 165e12, 1.008e12),
-}
-"""The card that an estimate assumes, by the least memory in GiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +58,6 @@ class Estimate:
     def cost(self) -> float:
         """In the currency of the price."""
         return self.tokens / 1e6 * self.price
-
-
-def card_of(device: Device) -> Card:
-    """The card whose peaks stand for ``device``."""
-    return next(card for least, card in CARDS.items() if device.total >= least * 2**30)
 
 
 def is_estimated(params: Params) -> bool:
@@ -126,8 +104,8 @@ def written_per_second(
     rows = int(min(settings.max_num_seqs, most, max(0.0, room) // cached))
     if not rows:
         return 0.0, 0
-    reading = (weights + rows * cached) / (cards * WRITE_SHARE * card.bandwidth)
-    computing = 2.0 * shape.parameters * rows / (cards * READ_SHARE * card.flops)
+    reading = (weights + rows * cached) / (cards * WRITE_SHARE * 1e12 * card.tbps)
+    computing = 2.0 * shape.parameters * rows / (cards * READ_SHARE * 1e12 * card.tflops)
     return settings.replicas * rows / max(reading, computing), rows
 
 
@@ -138,21 +116,32 @@ def records_of(params: Params, mix: str) -> int:
     return min(records, build.max_records or records)
 
 
+def trees_of(params: Params, mix: str) -> Trees:
+    """The trees of a mix by the parameters."""
+    records, share = records_of(params, mix), share_of(params.mixes, mix)
+    monte_carlo = round(share * params.build.mistral_records)
+    return trees_of_mix(records - min(records, monte_carlo), min(records, monte_carlo))
+
+
 def _train(params: Params, device: Device, shape: Shape) -> Estimate:
     train = params.train
     processes, _ = launch.division(train.launch, device.cards)
     passes = 4 if train.lora.rank else 6  # operations per parameter and token: frozen weights have no gradients
     passes += 2 if train.gradient_checkpointing else 0
-    records = sum(records_of(params, parse_run(run).mix) for run in params.runs) * (1 - params.build.test_share)
-    work = passes * shape.parameters * records * TREE_TOKENS * train.epochs
-    hours = work / (processes * LEARN_SHARE * card_of(device).flops) / 3600
-    return Estimate(
-        "train", hours, basis=f"{len(params.runs)} runs, {records * TREE_TOKENS / 1e6:,.0f} M tokens per epoch"
-    )
+    tokens = spent = 0.0  # in all processes, and waiting for the largest passes included
+    for run in map(parse_run, params.runs):
+        trees = trees_of(params, run.mix)
+        epoch = records_of(params, run.mix) * (1 - params.build.test_share) * trees.tokens_per_record
+        tokens += epoch
+        spent += epoch / busy_share(trees, train.batch_samples / 2, processes, train.token_budget)
+    work = passes * shape.parameters * spent * train.epochs
+    hours = work / (processes * LEARN_SHARE * 1e12 * card_of(device).tflops) / 3600
+    used = f", {processes} processes {tokens / spent:.0%} busy" if processes > 1 else ""
+    return Estimate("train", hours, basis=f"{len(params.runs)} runs, {tokens / 1e6:,.0f} M tokens per epoch{used}")
 
 
 def _reading_hours(tokens: float, shape: Shape, device: Device, cards: int) -> float:
-    return 2.0 * shape.parameters * tokens / (max(1, cards) * READ_SHARE * card_of(device).flops) / 3600
+    return 2.0 * shape.parameters * tokens / (max(1, cards) * READ_SHARE * 1e12 * card_of(device).tflops) / 3600
 
 
 def _scoring(params: Params, device: Device, shape: Shape, benchmark: str, kind: str, count: int) -> Estimate:

@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from flows import estimates, profiles
-from flows.estimates import Estimate, card_of, is_estimated
-from flows.machines import disks, servers
+from flows.estimates import Estimate, is_estimated
+from flows.machines import cards, disks, servers
+from flows.machines.cards import card_of
 from flows.machines.disks import Room
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.core.settings import check_settings, parse_yaml
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
-from pathfinder.models.footprint import Verdict, describe, verdict
+from pathfinder.models.footprint import Verdict, shown, verdict, with_changes
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import Shape, planned_shape
 
-HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")
-OVERVIEW = ("profile", "machine", "fits", "hours", "judge's tokens", "main memory, GiB", "disk, GB")
-_MACHINE = re.compile(r"(\d+) x (\d+) GB")
+_MACHINE = re.compile(r"(\d+) x (.+) \d+ GB(?: \(\w+ machines of (\d+)\))?")
 _DATA_GIB = 1.35
 """Main memory of the stages between raw files and training set, for a million completions (docs/scale.md)."""
 _PROCESS_GIB = 2.0
@@ -92,6 +91,19 @@ class Plan:
             return None
         return gpus(max(need.total / need.share for need in needs) / GIB, max(need.cards for need in needs))
 
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """Changes by key of params.yaml with which every stage fits that fits with any; empty if all fit as they are.
+
+        A stage is asked with the changes for the others, so the changes suit each other.
+        """
+        changes: dict[str, Any] = {}
+        for stage in [*reversed(self.stages), *self.stages]:
+            found = verdict(stage, with_changes(self.params, changes), self.device, self.shape_of)
+            if found and not found.fits:
+                changes |= found.changes
+        return changes
+
     @property
     def fits(self) -> bool:
         """Whether every stage fits on the device."""
@@ -116,45 +128,22 @@ class Plan:
         """Whether the constants of the estimates hold for this profile and device."""
         return is_estimated(self.params) and self.device.kind == "cuda" and self.fits
 
-    def memory_rows(self) -> Iterator[tuple[str, ...]]:
-        """Stage, cards, GiB per card, its parts, whether it fits, model."""
-        for stage, each in self.verdicts.items():
-            if each is None:
-                yield stage, "0", "0.0", "", "its model runs elsewhere", ""
-                continue
-            fits = "fits" if each.fits else f"does not fit; {each.remedy}"
-            for need in each.needs:
-                server = " server, ended by the stage" if need.share else ""
-                kept = f"{need.share:.0%} of each card; needs " if need.share else ""
-                model = need.model + server
-                yield stage, str(self._cards(need, each)), f"{need.total / GIB:.1f}", kept + describe(need), fits, model
-                stage, fits = "", ""
+    def _cards(self, need: Need, found: Verdict | None) -> int:
+        """The cards that the processes of ``need`` take; scoring takes all that are left if score.processes is 0.
 
-    def _cards(self, need: Need, found: Verdict) -> int:
-        """The cards that the processes of ``need`` take; scoring takes all that are left if score.processes is 0."""
+        It needs one, even if none is left.
+        """
         if self.device.kind == "cpu":
             return 0
         if need.share or need.stage in ("train", "label", "sample", "control") or self.params.score.processes:
             return need.cards
-        servers = sum(other.cards for other in found.needs if other.share)
-        return self.device.cards - (0 if self.params.search.shared_card else servers)
-
-    def hour_rows(self) -> Iterator[tuple[str, ...]]:
-        """Stage, hours, tokens of paid calls in millions, cost, basis; then the sum."""
-        for each in self.estimates:
-            hours = "by its server" if each.hours is None else f"{each.hours:.1f}"
-            yield each.stage, hours, _millions(each.tokens), _cost(each), each.basis
-        yield "all", f"{self.hours:.0f}", _millions(self.tokens), "", ""
+        servers = 0 if self.params.search.shared_card else sum(other.cards for other in _servers(found))
+        return max(need.cards, self.device.cards - servers)
 
     @property
     def hours(self) -> float:
         """The hours of all stages that do not depend on a foreign server."""
         return sum(each.hours or 0.0 for each in self.estimates)
-
-    @property
-    def tokens(self) -> float:
-        """Of paid calls or of the judge."""
-        return sum(each.tokens for each in self.estimates)
 
     def main_memory(self) -> dict[str, float]:
         """Bytes of main memory by stage, on one machine."""
@@ -216,57 +205,59 @@ class Plan:
         shape, lora = self.shape_of("base"), self.params.train.lora
         return float(shape.adapter(lora) if lora.rank else shape.parameters)
 
-    def lines(self) -> Iterator[str]:
-        """Main memory, disk and the basis of the hours as sentences; empty for generated worlds."""
-        if not is_estimated(self.params):
-            return
-        memory = self.main_memory()
-        largest = max(memory, key=memory.__getitem__)
-        words = f"main memory: {memory[largest] / GIB:.0f} GiB ({largest})"
-        if self.root is None:
-            yield words
-            yield f"disk: {_gigabytes(self.disk())}"
-        else:
-            free = main_memory()[0]
-            yield f"{words}; free here: {free / GIB:.0f} GiB{_enough(memory[largest] <= free)}"
-        for room in self.rooms:
-            disk = f"disk of {room.folder}" if len(self.rooms) > 1 else "disk"
-            yield f"{disk}: {_gigabytes(room.parts)}; free here: {room.free / _GB:.0f} GB{_enough(room.suffices)}"
-        if self.is_estimated:
-            card = card_of(self.device)
-            yield (
-                f"hours: not measured; {estimates.LEARN_SHARE:.0%} of {card.flops / 1e12:.0f} TFLOP/s in training, "
-                f"{estimates.READ_SHARE:.0%} in scoring, {estimates.WRITE_SHARE:.0%} of "
-                f"{card.bandwidth / 1e12:.2f} TB/s in generation ({card.name}); flows/estimates.py has every assumption"
-            )
-
     def as_json(self) -> dict[str, Any]:
-        """The plan with numbers instead of texts; docs/json.md lists the keys."""
+        """The plan, from which ``plan_text`` makes tables and sentences; docs/json.md lists the keys.
+
+        The hours are those with ``settings``; empty if a stage fits with none, and for generated worlds.
+        """
+        adapted = replace(self, params=with_changes(self.params, self.settings))
         has_estimates = is_estimated(self.params)
+        here = self.root is not None and has_estimates
         return {
             "profile": self.params.profile,
             "device": {
                 "kind": self.device.kind,
+                "name": self.device.name,
                 "cards": self.device.cards,
                 "free_gib": self.device.memory / GIB,
                 "total_gib": self.device.total / GIB,
             },
             "fits": self.fits,
             "has_room": self.has_room,
-            "stages": [_stage_json(stage, each) for stage, each in self.verdicts.items()],
-            "hours": [asdict(each) for each in self.estimates] if self.is_estimated else [],
+            "settings": {key: shown(value) for key, value in sorted(self.settings.items())},
+            "stages": [self._stage_json(stage, adapted.verdicts[stage]) for stage in self.stages],
+            "hours": [asdict(each) for each in adapted.estimates],
+            "peaks": asdict(card_of(self.device)) if adapted.is_estimated else None,
             "main_memory_gib": _in(GIB, self.main_memory()) if has_estimates else {},
+            "free_main_memory_gib": main_memory()[0] / GIB if here else None,
             "disk_gb": _in(_GB, self.disk()) if has_estimates else {},
+            "disks": [
+                {"folder": str(room.folder), "free_gb": room.free / _GB, "parts_gb": _in(_GB, room.parts)}
+                for room in self.rooms
+            ],
         }
 
-
-def _gigabytes(sizes: Mapping[str, float]) -> str:
-    parts = ", ".join(f"{name} {size / _GB:.0f}" for name, size in sizes.items())
-    return f"{sum(sizes.values()) / _GB:.0f} GB ({parts})"
-
-
-def _enough(suffices: bool) -> str:
-    return "" if suffices else ", which is too little"
+    def _stage_json(self, stage: str, adapted: Verdict | None) -> dict[str, Any]:
+        found = self.verdicts[stage]
+        processes = [
+            {
+                "model": need.model,
+                "is_server": bool(need.share),
+                "share_of_card": need.share,
+                "cards": self._cards(need, found),
+                "gib": need.total / GIB,
+                "parts_gib": _in(GIB, need.parts),
+            }
+            for need in (found.needs if found else ())
+        ]
+        return {
+            "stage": stage,
+            "runs_elsewhere": found is None,
+            "fits": found is None or found.fits,
+            "fits_with_settings": adapted is None or adapted.fits,
+            "remedy": found.remedy if found else "",
+            "processes": processes,
+        }
 
 
 def _servers(found: Verdict | None) -> list[Need]:
@@ -274,41 +265,11 @@ def _servers(found: Verdict | None) -> list[Need]:
 
 
 def _without_gpu(found: Verdict | None) -> Verdict | None:
-    return replace(found, fits=False, remedy="its server needs a GPU") if found else None
-
-
-def _stage_json(stage: str, found: Verdict | None) -> dict[str, Any]:
-    processes = [
-        {
-            "model": need.model,
-            "is_server": bool(need.share),
-            "cards": need.cards,
-            "gib": need.total / GIB,
-            "parts_gib": _in(GIB, need.parts),
-        }
-        for need in (found.needs if found else ())
-    ]
-    return {
-        "stage": stage,
-        "runs_elsewhere": found is None,
-        "fits": found is None or found.fits,
-        "remedy": found.remedy if found else "",
-        "processes": processes,
-    }
+    return replace(found, fits=False, remedy="its server needs a GPU", changes={}) if found else None
 
 
 def _in(unit: float, sizes: Mapping[str, float]) -> dict[str, float]:
     return {name: size / unit for name, size in sizes.items()}
-
-
-def _millions(tokens: float) -> str:
-    return f"{tokens / 1e6:,.0f} M" if tokens else ""
-
-
-def _cost(each: Estimate) -> str:
-    if not each.tokens or each.hours is not None:
-        return ""
-    return f"{each.cost:,.0f}" if each.price else "no price set"
 
 
 def load(root: Path, name: str) -> Params:
@@ -327,27 +288,23 @@ def machine_of(root: Path, name: str) -> Device:
 
 def _named_gpus(root: Path, name: str) -> Device | None:
     found = _MACHINE.match(profiles.summary(root, name).machine)
-    return gpus(float(found[2]), int(found[1])) if found else None
+    return cards.machine(found[2], int(found[3] or found[1])) if found else None
 
 
-def memory_header(device: Device) -> tuple[str, ...]:
-    """The titles of ``Plan.memory_rows``."""
-    cards = f"{device.cards} GPUs" if device.cards > 1 else "one GPU" if device.kind == "cuda" else "the CPU"
-    each = " each" if device.cards > 1 else ""
-    free = f"{device.memory / GIB:.0f} of {device.total / GIB:.0f} GiB free{each}"
-    return "stage", "GPUs", "GiB on each", "of which", f"on {cards} with {free}", "model"
-
-
-def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
+def plan_of(root: Path, name: str = "", count: int = 1, memory: float = 0.0, card: str = "") -> Plan:
     """The plan of profile ``name``, or else of params.yaml, after ``servers.require``.
 
-    The machine has ``count`` GPUs of ``memory`` GiB. Without a memory it is that of the profile's head or, without a
-    name, this one. Raises ``DataError`` if the profile, one of its servers or the number of GPUs is not valid.
+    The machine has ``count`` GPUs, called ``card`` or of ``memory`` GiB. Without both it is that of the profile's head
+    or, without a name, this one. Raises ``DataError`` if the profile, one of its servers or the machine is not valid.
     """
     params = load(root, name) if name else load_params(root / PARAMS_FILE)
-    if count > 1 and not memory:
-        raise DataError("--gpus needs --memory, the GiB of each GPU")
-    asked = gpus(memory, count) if memory else machine_of(root, name) if name else None
+    if count > 1 and not (memory or card):
+        raise DataError("--gpus needs --card, the name of each GPU, or --memory, its GiB")
+    asked = machine_of(root, name) if name and not (memory or card) else None
+    if card:
+        asked = cards.machine(card, count)
+    if memory:
+        asked = gpus(memory, count, card)
     found = Plan(params, asked) if asked else Plan(params, this_device(), root)
     servers.require(params, found.stages, found.shape_of)
     return found
@@ -355,15 +312,4 @@ def plan_of(root: Path, name: str, count: int, memory: float) -> Plan:
 
 def plans(root: Path) -> dict[str, Plan]:
     """The plan of each GPU profile on its own machine, by name."""
-    return {name: plan_of(root, name, 1, 0.0) for name in profiles.names(root) if _named_gpus(root, name)}
-
-
-def overview(root: Path) -> list[tuple[str, ...]]:
-    """One row per plan of ``plans``: name, machine, fits, hours, judge's tokens, main memory, disk."""
-    rows: list[tuple[str, ...]] = []
-    for name, plan in plans(root).items():
-        memory, disk = max(plan.main_memory().values()) / GIB, sum(plan.disk().values()) / _GB
-        fits = "fits" if plan.fits else "does not fit"
-        machine = profiles.summary(root, name).machine
-        rows.append((name, machine, fits, f"{plan.hours:.0f}", _millions(plan.tokens), f"{memory:.0f}", f"{disk:.0f}"))
-    return rows
+    return {name: plan_of(root, name) for name in profiles.names(root) if _named_gpus(root, name)}

@@ -92,7 +92,7 @@ def profile_finding(root: Path, found: Sequence[Card]) -> Finding | None:
     None as well without a valid params.yaml, which the check of the disks reports.
     """
     try:
-        plan = gpu_plan.plan_of(root, "", 1, 0.0)
+        plan = gpu_plan.plan_of(root)
         if found and all(card.memory for card in found):  # all of it, and whichever build of PyTorch is installed
             plan = replace(plan, device=gpus(min(card.memory for card in found) / 1024, len(found)))
         wanted, profile = plan.gpus_needed, plan.params.profile

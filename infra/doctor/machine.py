@@ -31,7 +31,7 @@ def disks(root: Path) -> list[Finding]:
     if not (root / PARAMS_FILE).is_file():
         return [disk(root)]
     try:
-        plan = gpu_plan.plan_of(root, "", 1, 0.0)
+        plan = gpu_plan.plan_of(root)
         rooms = plan.rooms
     except DataError as error:
         return [disk(root), Finding("profile", str(error), "follow this line, or write params.yaml anew")]

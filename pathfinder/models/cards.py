@@ -34,7 +34,7 @@ _LEASED = "PATHFINDER_LEASED"
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _POLL_S = 0.5
 _SHOW_S = 60.0
-_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total", "--format=csv,noheader,nounits")
+_QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total,name", "--format=csv,noheader,nounits")
 _MIB = 2**20
 # Whether there is a GPU, torch shall ask the driver's library. Asking CUDA would fix the visible cards of this process.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
@@ -90,9 +90,15 @@ def available() -> list[Card]:
 
 def memory(cards: Sequence[Card]) -> list[tuple[int, int]]:
     """Free and total bytes of each card; empty if a card does not tell. Starts no CUDA context."""
-    installed = {key: figures for key, *figures in _installed().values()}
+    installed = {key: figures[:2] for key, *figures in _installed().values()}
     found = [installed.get(card.key, []) for card in cards]
     return [(int(pair[0]) * _MIB, int(pair[1]) * _MIB) for pair in found] if all(map(_are_numbers, found)) else []
+
+
+def model(cards: Sequence[Card]) -> str:
+    """What the driver calls the first of the cards, for example "NVIDIA L4"; "" if it does not tell."""
+    names = {key: "".join(more[2:]) for key, *more in _installed().values()}
+    return next((names.get(card.key, "") for card in cards), "")
 
 
 def environment(cards: Sequence[Card]) -> dict[str, str]:
@@ -230,7 +236,7 @@ def _title() -> str:
 
 
 def _installed() -> dict[str, list[str]]:
-    """Per index of an installed GPU: its key, then its free and total memory in MiB as text, if known."""
+    """Per index of an installed GPU: its key, then free and total memory in MiB and the name as text, if known."""
     if (number := os.environ.get(SIMULATED)) is not None:
         return {str(index): [f"simulated-{index}"] for index in range(int(number))}
     try:

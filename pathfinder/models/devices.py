@@ -14,17 +14,21 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A CPU or ``cards`` equal GPUs: the bytes that are free (``memory``, on the fullest card) and all (``total``)."""
+    """A CPU or ``cards`` equal GPUs: the bytes that are free (``memory``, on the fullest card) and all (``total``).
+
+    ``name`` is what the driver calls the GPUs, "" if it does not tell.
+    """
 
     kind: Literal["cpu", "cuda"]
     memory: float
     total: float
     cards: int = 1
+    name: str = ""
 
 
-def gpus(memory: float, count: int = 1) -> Device:
+def gpus(memory: float, count: int = 1, name: str = "") -> Device:
     """``count`` GPUs of ``memory`` GiB each that nothing else uses."""
-    return Device("cuda", memory * GIB, memory * GIB, count)
+    return Device("cuda", memory * GIB, memory * GIB, count, name)
 
 
 def this_device() -> Device:
@@ -39,7 +43,7 @@ def this_device() -> Device:
     # torch opens a context on the card to ask, so it is asked only if the driver's tool is missing
     sizes = cards.memory(found) or [torch.cuda.mem_get_info()]
     free, total = min(sizes)
-    return Device("cuda", float(free), float(total), max(1, len(found)))
+    return Device("cuda", float(free), float(total), max(1, len(found)), cards.model(found))
 
 
 def _has_driver() -> bool:

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from pathfinder.core.io import DataError
-from pathfinder.core.params import Params
+from pathfinder.core.params import Params, Vllm
 from pathfinder.models.devices import GIB, Device, this_device
 from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
 from pathfinder.models.shapes import Shape, fetched_shape, planned_shape
@@ -22,11 +23,15 @@ _LEAST_BUDGET = 1024
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a stage needs on a device. If it does not fit, ``remedy`` names the nearest settings that do."""
+    """What a stage needs on a device. If it does not fit, ``remedy`` names the nearest settings that do.
+
+    ``changes`` are these settings by key of params.yaml; empty if there are none.
+    """
 
     needs: list[Need]
     fits: bool
     remedy: str = ""
+    changes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None = None) -> Verdict | None:
@@ -42,17 +47,29 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
     if _fit(needs, device, params):
         return Verdict(needs, True)
     for changes in _smaller(stage, params, device, shape_of):
-        changed = params
-        for key, value in changes.items():
-            changed = _changed(changed, key, value)
+        changes = {key: value for key, value in changes.items() if value != value_of(params, key)}
+        changed = with_changes(params, changes)
         less = stage_needs(stage, changed, device.kind, shape_of, gpus)
         if _fit(less, device, changed):
-            settings = ", ".join(f"{key}: {_shown(value)}" for key, value in changes.items())
-            return Verdict(needs, False, f"{settings} needs {_largest(less) / GIB:.1f} GiB")
-    return Verdict(needs, False, "no setting of this stage fits; use a smaller model or a larger device")
+            settings = ", ".join(f"{key}: {shown(value)}" for key, value in changes.items())
+            return Verdict(needs, False, f"{settings} needs {_largest(less) / GIB:.1f} GiB", changes)
+    elsewhere = ", or another's server (label.engine: openai)" if stage == "label" else ""
+    return Verdict(needs, False, f"no setting of this stage fits; use a smaller model or a larger device{elsewhere}")
 
 
-def _shown(value: Any) -> str:
+def value_of(params: Params, key: str) -> Any:
+    """The value of a key such as ``train.lora.rank``."""
+    return reduce(getattr, key.split("."), params)
+
+
+def with_changes(params: Params, changes: Mapping[str, Any]) -> Params:
+    """The parameters with other values for some keys such as ``train.lora.rank``."""
+    for key, value in changes.items():
+        params = _changed(params, key, value)
+    return params
+
+
+def shown(value: Any) -> str:
     """A value as params.yaml has it."""
     return '""' if value == "" else f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower()
 
@@ -91,26 +108,34 @@ def _smaller(stage: str, params: Params, device: Device, shape_of: Shapes) -> It
     if stage == "train":
         yield from _smaller_training(params, device)
     elif stage == "label" and params.label.engine == "vllm":
-        yield from _smaller_server("label.vllm", params.label.vllm.options, device, shape_of("judge"))
+        yield from _smaller_server("label.vllm", params.label.vllm, device, shape_of("judge"))
     elif stage == "label":
-        yield from _halved({}, "label.batch_size", params.label.batch_size, 1)
+        yield from _halved("label.batch_size", params.label.batch_size, 1)
     elif stage in ("sample", "control"):
         if params.search.engine == "vllm":
-            yield from _smaller_server("search.vllm", params.search.vllm.options, device, shape_of("policy"))
-        yield from _halved({}, "search.batch_size", params.search.batch_size, 1)
+            yield from _smaller_server("search.vllm", params.search.vllm, device, shape_of("policy"))
+        yield from _halved("search.batch_size", params.search.batch_size, 1)
     else:
-        servers: list[_Changes] = [{}]
-        if "search" in stage and params.search.engine == "vllm":
-            one: _Changes = {"search.vllm.replicas": 1, "search.vllm.tensor_parallel": 1, "score.processes": 1}
-            servers += [one] if device.cards > 1 else []
-            shared = {**one, "search.shared_card": True}
-            servers += [shared | {"search.vllm.gpu_memory_utilization": share} for share in (0.8, 0.7, 0.6, 0.5, 0.4)]
-        for half in ({}, {"score.dtype": "bfloat16"}):
+        yield from _smaller_scoring(stage, params, device)
+
+
+def _smaller_scoring(stage: str, params: Params, device: Device) -> Iterator[_Changes]:
+    """A server of the policy on half of the cards, or on all of them beside the PRM; each with smaller batches."""
+    servers: list[_Changes] = [{}]
+    if "search" in stage and params.search.engine == "vllm":
+        alone: _Changes = {"search.vllm.tensor_parallel": 1} | (
+            {"score.processes": 0} if params.score.processes else {}
+        )
+        if device.cards > 1:
+            servers.append({"search.vllm.replicas": device.cards // 2, **alone})
+        shared: _Changes = {"search.vllm.replicas": device.cards, **alone, "search.shared_card": True}
+        servers += [shared | {"search.vllm.gpu_memory_utilization": share} for share in (0.8, 0.7, 0.6, 0.5, 0.4)]
+    budgets = [{}, *_halved("score.token_budget", params.score.token_budget, _LEAST_BUDGET)]
+    batches = [{}, *(_halved("search.batch_size", params.search.batch_size, 1) if "search" in stage else ())]
+    for half in ({}, {"score.dtype": "bfloat16"}):
+        for smaller in sorted(product(range(len(budgets)), range(len(batches))), key=sum):
             for server in servers:
-                for changes in _halved(server | half, "score.token_budget", params.score.token_budget, _LEAST_BUDGET):
-                    yield changes
-                    if "search" in stage:
-                        yield from _halved(changes, "search.batch_size", params.search.batch_size, 1)
+                yield server | half | budgets[smaller[0]] | batches[smaller[1]]
 
 
 def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
@@ -128,25 +153,27 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
     if train.lora.base_dtype == "float32" and device.kind == "cuda":
         ways.append({**({} if train.lora.rank else {"train.lora.rank": 16}), "train.lora.base_dtype": "bfloat16"})
     for more in ways:
-        yield from _halved(base | more, "train.token_budget", train.token_budget, least)
-        if train.token_budget > least:
-            yield base | more | {"train.token_budget": least}
+        for fewer in ({}, *_halved("train.token_budget", train.token_budget, least), {"train.token_budget": least}):
+            if fewer.get("train.token_budget", 0) < train.token_budget:
+                yield base | more | fewer
 
 
-def _smaller_server(key: str, options: Sequence[str], device: Device, shape: Shape) -> Iterator[_Changes]:
-    """Other divisions of the model over the cards of the device, then the same with 8-bit weights."""
+def _smaller_server(key: str, settings: Vllm, device: Device, shape: Shape) -> Iterator[_Changes]:
+    """Other divisions of the model over all cards of the device, then the same with 8-bit weights.
+
+    Fewer parts than now come first, because they leave no card idle.
+    """
     divisions = [cards for cards in range(1, device.cards + 1) if shape.divides(cards)]
-    for quantised in ({}, {f"{key}.options": [*options, "--quantization", "fp8_per_tensor"]}):
+    divisions.sort(key=lambda cards: (cards > settings.tensor_parallel, abs(cards - settings.tensor_parallel)))
+    for quantised in ({}, {f"{key}.options": [*settings.options, "--quantization", "fp8_per_tensor"]}):
         for cards in divisions:
-            yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": 1} | quantised
+            yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": device.cards // cards} | quantised
 
 
-def _halved(changes: _Changes, key: str, value: int, least: int) -> Iterator[_Changes]:
-    if changes:
-        yield changes
+def _halved(key: str, value: int, least: int) -> Iterator[_Changes]:
     while value // 2 >= least:
         value //= 2
-        yield changes | {key: value}
+        yield {key: value}
 
 
 def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
@@ -162,7 +189,7 @@ def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
         needed = "; ".join(
             f"{need.model} {need.total / GIB:.1f} GiB"
             + (f" on each of {need.cards} GPUs" if need.cards > 1 else "")
-            + f" ({describe(need)})"
+            + f" ({describe(need.parts)})"
             for need in found.needs
         )
         raise DataError(
@@ -171,7 +198,8 @@ def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
         )
 
 
-def describe(need: Need) -> str:
+def describe(parts: Mapping[str, float], unit: float = GIB) -> str:
     """The parts of a need in GiB, largest first, without parts below one percent."""
-    parts = sorted(need.parts.items(), key=lambda part: -part[1])
-    return ", ".join(f"{name} {size / GIB:.1f}" for name, size in parts if size > need.total / 100)
+    least = sum(parts.values()) / 100
+    ordered = sorted(parts.items(), key=lambda part: -part[1])
+    return ", ".join(f"{name} {size / unit:.1f}" for name, size in ordered if size > least)

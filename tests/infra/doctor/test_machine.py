@@ -29,7 +29,7 @@ def test_the_active_profile_needs_as_much_disk_as_its_plan_says(
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     (tmp_path / "params.yaml").write_text(profiles.render(root, "paper"))
-    needed = sum(gpu_plan.plan_of(tmp_path, "", 1, 0.0).disk().values())
+    needed = sum(gpu_plan.plan_of(tmp_path).disk().values())
     for free, is_wrong in ((needed - 1, True), (needed, False)):
         monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
         (found,) = machine.disks(tmp_path)
