@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -83,8 +83,7 @@ class Plan:
 
         Only a plan on the machine of the project knows the file.
         """
-        root, profile = self.root, self.params.profile
-        if root and profile in profiles.names(root) and (named := _named_gpus(root, profile)):
+        if self.root and (named := machine_for(self.root, self.params)):
             return named
         needs = [need for each in self.verdicts.values() for need in _servers(each)]
         if not needs:
@@ -115,6 +114,17 @@ class Plan:
         if self.root is None or not is_estimated(self.params):
             return True
         return max(self.main_memory().values()) <= main_memory()[0] and all(room.suffices for room in self.rooms)
+
+    def cards_of(self, stage: str) -> int:
+        """The cards that a stage takes: of its servers and its own processes, unless they share cards."""
+        found = self.verdicts[stage]
+        counts = [self._cards(need, found) for need in (found.needs if found else ())]
+        return (max if self.params.search.shared_card else sum)(counts or [0])
+
+    def main_memory_of(self, stages: Collection[str]) -> float:
+        """The largest part of ``main_memory`` that belongs to one of some stages; 0 if none does."""
+        sizes = self.main_memory().items()
+        return max((size for name, size in sizes if name.partition(" ")[0] in stages), default=0.0)
 
     @cached_property
     def estimates(self) -> list[Estimate]:
@@ -208,11 +218,11 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan, from which ``plan_text`` makes tables and sentences; docs/json.md lists the keys.
 
-        The hours are those with ``settings``; empty if a stage fits with none, and for generated worlds.
+        Hours, main memory and disk are those with ``settings``. There are no hours if a stage fits with no settings.
         """
         adapted = replace(self, params=with_changes(self.params, self.settings))
         has_estimates = is_estimated(self.params)
-        here = self.root is not None and has_estimates
+        memory, here = adapted.main_memory(), self.root is not None and has_estimates
         return {
             "profile": self.params.profile,
             "device": {
@@ -223,17 +233,17 @@ class Plan:
                 "total_gib": self.device.total / GIB,
             },
             "fits": self.fits,
-            "has_room": self.has_room,
+            "has_room": adapted.has_room,
             "settings": {key: shown(value) for key, value in sorted(self.settings.items())},
             "stages": [self._stage_json(stage, adapted.verdicts[stage]) for stage in self.stages],
             "hours": [asdict(each) for each in adapted.estimates],
             "peaks": asdict(card_of(self.device)) if adapted.is_estimated else None,
-            "main_memory_gib": _in(GIB, self.main_memory()) if has_estimates else {},
+            "main_memory_gib": _in(GIB, memory) if has_estimates else {},
             "free_main_memory_gib": main_memory()[0] / GIB if here else None,
-            "disk_gb": _in(_GB, self.disk()) if has_estimates else {},
+            "disk_gb": _in(_GB, adapted.disk()) if has_estimates else {},
             "disks": [
                 {"folder": str(room.folder), "free_gb": room.free / _GB, "parts_gb": _in(_GB, room.parts)}
-                for room in self.rooms
+                for room in adapted.rooms
             ],
         }
 
@@ -282,8 +292,13 @@ def machine_of(root: Path, name: str) -> Device:
     """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
     found = _named_gpus(root, name)
     if found is None:
-        raise DataError(f"{name}: its head names no GPUs; ask about a machine with --gpus and --memory")
+        raise DataError(f"{name}: its head names no GPUs; ask about a machine with --card and --gpus")
     return found
+
+
+def machine_for(root: Path, params: Params) -> Device | None:
+    """The GPUs that the head of the parameters' profile names; None without a head that does."""
+    return _named_gpus(root, params.profile) if params.profile in profiles.names(root) else None
 
 
 def _named_gpus(root: Path, name: str) -> Device | None:

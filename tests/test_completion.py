@@ -43,7 +43,7 @@ def words_for(typed: str) -> list[str]:
         ("score --preset official-p", ["official-processbench", "official-prmbench"]),
         ("score --system math-", ["math-psa", "math-shepherd"]),
         ("grade processbench x --format la", ["latex"]),
-        ("profile one", ["one-gpu-24", "one-gpu-80"]),
+        ("profile one", ["one-gpu-24", "one-gpu-48", "one-gpu-80"]),
         ("plan --gpu --profile paper-", ["paper-data", "paper-nodes", "paper-official"]),
         ("run train@no_s", ["train@no_subtasks"]),
         ("run train @ no", []),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flows import gpu_plan
+from flows.machines.cards import card_of
 from infra.doctor.finding import Finding
 from pathfinder.core.io import DataError
 from pathfinder.models import toolchain
@@ -58,6 +59,8 @@ def card_findings(found: Iterable[Card]) -> list[Finding]:
         findings.append(Finding("driver", card.driver, remedy))
         weak = f"the profiles need compute capability {CAPABILITY} or higher" if card.capability < CAPABILITY else ""
         description = f"{card.name}, {card.memory / 1024:.0f} GiB, compute capability {card.capability}"
+        if card.memory and not weak:
+            description += f", planned as {card_of(gpus(card.memory / 1024, 1, card.name)).name}"
         findings.append(Finding("card", description, weak))
     return findings
 
@@ -94,7 +97,7 @@ def profile_finding(root: Path, found: Sequence[Card]) -> Finding | None:
     try:
         plan = gpu_plan.plan_of(root)
         if found and all(card.memory for card in found):  # all of it, and whichever build of PyTorch is installed
-            plan = replace(plan, device=gpus(min(card.memory for card in found) / 1024, len(found)))
+            plan = replace(plan, device=gpus(min(card.memory for card in found) / 1024, len(found), found[0].name))
         wanted, profile = plan.gpus_needed, plan.params.profile
         small = [stage for stage, each in plan.verdicts.items() if each and not each.fits]
     except DataError:

@@ -52,7 +52,7 @@ def test_the_parameters_are_read_first(root: Path, tmp_path: Path, monkeypatch: 
     ("words", "error"),
     [
         (["plan", "--profile", "paper"], "are options of --gpu"),
-        (["plan", "--gpu", "--all", "--memory", "80"], "leave out --memory"),
+        (["plan", "--gpu", "--all", "--memory", "80"], "leave out the other options"),
         (["plan", "--gpu", "label"], "leave out the targets"),
         (["plan", "--gpu", "--memory", "-1"], "greater than or equal to 0"),
         (["run", "--jobs", "-1"], "greater than or equal to 0"),
@@ -93,7 +93,7 @@ def test_profile_lists_and_writes(root: Path, tmp_path: Path, monkeypatch: pytes
     assert "now holds profile quickstart" in cli.invoke(app, ["profile", "quickstart"]).output
     listed = cli.invoke(app, ["profile"]).output
     assert "* quickstart" in listed
-    assert "8 x 80 GB" in listed
+    assert "8 x H100 80 GB" in listed
     assert "already held" in (told := cli.invoke(app, ["profile", "quickstart"]).output)
     assert "not pinned" not in told
     assert "not pinned: models/math-shepherd, " in cli.invoke(app, ["profile", "evaluate-published"]).output
@@ -110,13 +110,18 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     assert eight.exit_code == 0, eight.output
     assert "optimiser 7.1" in eight.output
     assert "main memory: " in eight.output
-    assert "server, ended by the stage" in " ".join(eight.output.split())
+    assert "server on 97% of each card" in " ".join(eight.output.split())
     one = cli.invoke(app, ["plan", "--gpu", "--memory", "80"])
     assert one.exit_code == 1, one.output
     assert "does not fit" in one.output
     assert "machine needs" not in one.output  # a single GPU was asked about
     assert cli.invoke(app, ["plan", "--gpu", "--profile", "one-gpu-24"]).exit_code == 0
-    assert "--gpus needs --memory" in cli.invoke(app, ["plan", "--gpu", "--gpus", "8"]).output
+    assert "--gpus needs --card" in cli.invoke(app, ["plan", "--gpu", "--gpus", "8"]).output
     monkeypatch.setenv("COLUMNS", "80")
+    small = cli.invoke(app, ["plan", "--gpu", "--card", "A100"]).output
+    for setting in ("label.vllm.tensor_parallel: 1", "search.shared_card: true", "train.lora.rank: 16"):
+        assert f"\n  {setting}\n" in small, "a setting to copy has a line of its own"
+    assert "…" not in small
+    assert max(map(len, small.splitlines())) <= 80
     narrow = cli.invoke(app, ["plan", "--gpu", "--all"]).output
     assert "│ evaluate-published │" in narrow, "a name that is typed is not cut"

@@ -10,9 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import gpu_plan, profiles
-from flows.estimates import CARDS, records_of, written_per_second
+from flows import gpu_plan, plan_text, profiles
+from flows.estimates import records_of, trees_of, written_per_second
 from flows.gpu_plan import Plan
+from flows.machines import cards
+from flows.machines.trees import busy_share
 from pathfinder.core.io import DataError
 from pathfinder.core.runs import parse_run
 from pathfinder.core.settings import parse_yaml
@@ -33,6 +35,9 @@ def test_a_profile_fits_its_machine(root: Path, name: str) -> None:
     hours = re.search(r"# hours: about (\d+)", head)
     assert hours is not None
     assert int(hours[1]) == round(plan.hours)
+    named = re.search(r"# machine: \d+ x (.+) (\d+) GB", head)
+    assert named is not None
+    assert int(named[2]) == pytest.approx(cards.machine(named[1], 1).total / GIB, rel=0.1)
     smaller = Plan(plan.params, gpus(plan.device.total / GIB / 4, 1))
     assert not smaller.fits
 
@@ -77,7 +82,7 @@ def test_tokens_and_cost_of_an_endpoint(root: Path) -> None:
     params = gpu_plan.load(root, "one-gpu-24")
     label = params.label.model_copy(update={"price_per_million_tokens": 0.5})
     plan = Plan(params.model_copy(update={"label": label}), gpus(24))
-    (row,) = [row for row in plan.hour_rows() if row[0] == "label"]
+    (row,) = [row for row in plan_text.hour_rows(plan.as_json()) if row[0] == "label"]
     calls = 1.2 * (params.label.prm800k_limit + 2 * params.label.mistral_per_rating)
     assert row[1:4] == ("by its server", f"{calls * 2400 / 1e6:,.0f} M", f"{calls * 2400 / 1e6 * 0.5:,.0f}")
 
@@ -102,15 +107,14 @@ def test_every_process_loads_the_base_of_an_adapter_into_main_memory(root: Path)
 def test_a_generated_world_has_no_estimate(root: Path) -> None:
     plan = Plan(gpu_plan.load(root, "quickstart"), gpus(24))
     assert plan.fits
-    assert not list(plan.lines())
+    assert not list(plan_text.lines(plan.as_json()))
     assert plan.estimates == []
 
 
 def test_every_gpu_profile_has_a_line(root: Path) -> None:
-    rows = gpu_plan.overview(root)
-    assert [row[0] for row in rows] == GPU_PROFILES
-    assert {row[2] for row in rows} == {"fits"}
-    assert list(CARDS) == sorted(CARDS, reverse=True)
+    plans = gpu_plan.plans(root)
+    assert list(plans) == GPU_PROFILES
+    assert all(plan.fits for plan in plans.values())
     assert set(GPU_PROFILES) <= set(profiles.names(root))
 
 
@@ -127,7 +131,7 @@ def test_too_little_main_memory_or_disk_is_said(root: Path, tmp_path: Path, monk
     small = plan(64 * GIB, 500e9)
     assert small.fits
     assert not small.has_room
-    assert [line.endswith("which is too little") for line in small.lines()] == [True, True, False]
+    assert [line.endswith("which is too little") for line in plan_text.lines(small.as_json())] == [True, True, False]
 
 
 def test_each_of_two_disks_needs_room_for_its_own_part(
@@ -140,7 +144,7 @@ def test_each_of_two_disks_needs_room_for_its_own_part(
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
     plan = Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
     assert plan.has_room
-    lines = [line for line in plan.lines() if line.startswith("disk")]
+    lines = [line for line in plan_text.lines(plan.as_json()) if line.startswith("disk")]
     assert lines[0].startswith(f"disk of {tmp_path}: 513 GB (sources and results 10, checkpoints 183, ")
     assert lines[1] == "disk of /dev: 96 GB (Hub cache 96); free here: 150 GB"
     free[other] = 50e9
@@ -187,3 +191,77 @@ def test_a_server_that_cannot_start_is_refused(
     if "vllm" in changes:  # the server is another's
         (tmp_path / "params.yaml").write_text(json.dumps(content))
         assert gpu_plan.plan_of(tmp_path, "", 16, 80.0).stages
+
+
+CARDS = [card.name for card in cards.known()]
+
+
+def test_the_names_of_the_driver_are_known() -> None:
+    names = {
+        "NVIDIA A100-SXM4-80GB": "A100",
+        "NVIDIA A100-PCIE-40GB": "A100 40GB",
+        "NVIDIA H100 80GB HBM3": "H100",
+        "NVIDIA H100 PCIe": "H100 PCIe",
+        "NVIDIA L40S": "L40S",
+        "NVIDIA L4": "L4",
+        "NVIDIA RTX A6000": "A6000",
+        "NVIDIA GeForce RTX 4090": "4090",
+        "rtx 3090": "3090",
+    }
+    assert {name: cards.card_of(gpus(1, 1, name)).name for name in names} == names
+    for gib, slowest in ((80, "A100"), (140, "H200"), (45, "A40"), (24, "A10G"), (16, "A10G")):
+        assert cards.card_of(gpus(gib)).name == slowest, "without a name, the slowest of similar memory"
+    with pytest.raises(DataError, match="Volta: no such card; expected one of B200, "):
+        cards.machine("Volta", 1)
+
+
+def test_a_slower_card_takes_more_hours(root: Path) -> None:
+    """An A100 has the memory of an H100 and a third of its operations."""
+    params = gpu_plan.load(root, "paper")
+    fast, slow = ({e.stage: e.hours for e in Plan(params, cards.machine(n, 8)).estimates} for n in ("H100", "A100"))
+    assert slow["train"] / fast["train"] == pytest.approx(989 / 312)
+    assert slow["label"] > 1.5 * fast["label"]
+
+
+def test_the_tokens_of_a_record_depend_on_the_mix(root: Path) -> None:
+    """Trees of sampled steps hold one or two records, trees of rated solutions nine."""
+    params = gpu_plan.load(root, "paper")
+    found = [trees_of(params, mix).tokens_per_record for mix in ("prm800k", "400k", "550k")]
+    assert found == pytest.approx([87, 115, 164], abs=1.5)
+
+
+def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
+    params = gpu_plan.load(root, "paper")
+    trees, train = trees_of(params, "400k"), params.train
+    shares = [busy_share(trees, train.batch_samples / 2, count, train.token_budget) for count in (1, 8, 16, 32)]
+    assert shares[0] == 1.0
+    assert shares == sorted(shares, reverse=True)
+    assert shares[1] > 0.9 > 0.8 > shares[2] > 0.5 > shares[3]
+    hours = {
+        name: next(e.hours for e in plan_of(root, name).estimates if e.stage == "train")
+        for name in ("paper", "paper-nodes")
+    }
+    assert hours["paper-nodes"] > 0.6 * hours["paper"], "twice the machines are not twice as fast"
+    assert busy_share(trees, 10**6, 8, train.token_budget) > 0.99
+
+
+def test_no_card_of_four_is_left_idle(root: Path) -> None:
+    settings = Plan(gpu_plan.load(root, "paper"), gpus(80, 4)).as_json()["settings"]
+    assert settings == {"label.vllm.tensor_parallel": "4", "search.vllm.replicas": "2"}
+
+
+@pytest.mark.parametrize("name", GPU_PROFILES)
+@pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
+def test_a_plan_is_right_for_every_card(root: Path, name: str, count: int) -> None:
+    params = gpu_plan.load(root, name)
+    for card in CARDS:
+        plan = Plan(params, cards.machine(card, count))
+        found = plan.as_json()
+        adapted = Plan(gpu_plan.with_changes(params, plan.settings), plan.device)
+        for stage in found["stages"]:
+            each = adapted.verdicts[stage["stage"]]
+            assert stage["fits_with_settings"] == (each is None or each.fits)
+            assert stage["fits_with_settings"] or "no setting of this stage fits" in stage["remedy"], (card, stage)
+            assert all(process["cards"] > 0 for process in stage["processes"])
+        assert bool(found["hours"]) == adapted.fits
+        assert all(each["hours"] is None or each["hours"] > 0 for each in found["hours"]), card

@@ -19,6 +19,7 @@ from pathfinder.core.runs import parse_runs
 GPU_PROFILES = [
     "evaluate-published",
     "one-gpu-24",
+    "one-gpu-48",
     "one-gpu-80",
     "paper",
     "paper-data",

@@ -44,11 +44,11 @@ class Machine(NamedTuple):
 
 
 def machine(root: Path, name: str) -> Machine:
-    """The machine that the head of a profile names, as ``8 x 80 GB``; of several equal machines, the first."""
+    """The machine that the head of a profile names, as ``8 x H100 80 GB``; of several equal machines, the first."""
     stated = profiles.summary(root, name).machine
-    found = re.match(r"(\d+) x (\d+) GB(?: \(\w+ machines of (\d+)\))?", stated)
+    found = re.match(r"(\d+) x .+ (\d+) GB(?: \(\w+ machines of (\d+)\))?", stated)
     if found is None:
-        raise DataError(f"infra/profiles/{name}.yaml: its head names no machine; expected `# machine: 8 x 80 GB`")
+        raise DataError(f"infra/profiles/{name}.yaml: its head names no machine; expected `# machine: 8 x H100 80 GB`")
     return Machine(int(found[3] or found[1]), int(found[2]))
 
 

@@ -21,7 +21,7 @@ def test_an_old_driver_and_an_old_card_are_named() -> None:
     found = cards.card_findings(cards.read_cards("\n".join(lines)))
     assert [finding.what for finding in found if finding.remedy] == ["driver", "card"]
     assert found[0].remedy.startswith("install driver 580 or newer")
-    assert found[1].line() == "card       NVIDIA A100-SXM4-80GB, 80 GiB, compute capability 8.0: ok"
+    assert found[1].line() == "card       NVIDIA A100-SXM4-80GB, 80 GiB, compute capability 8.0, planned as A100: ok"
     assert "8.0 or higher" in found[3].remedy
 
 

@@ -1,0 +1,1 @@
+"""Jobs for Slurm with the sizes that the active profile needs."""

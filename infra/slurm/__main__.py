@@ -1,0 +1,80 @@
+"""Submit a job of the active profile to Slurm: a stage, a stage in parts, or the whole pipeline.
+
+Run: python -m infra.slurm JOB [--parts COUNT] [--print]
+
+JOB is a stage of dvc.yaml, such as ``label`` or ``train@full``, or ``run``. With ``--parts``, an array computes the
+parts of label, prepare or build, and a job after it merges them.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from infra.slurm.sizes import Sizes, sizes
+from pathfinder.core.io import DataError
+from pathfinder.core.params import load_params
+from pathfinder.core.runs import parse_runs
+
+_SCRIPT = "infra/slurm/job.sbatch"
+_PARTS = ("label", "prepare", "build")
+
+
+def main(
+    job: Annotated[str, typer.Argument(help="A stage of dvc.yaml, such as label or train@full, or run.")],
+    parts: Annotated[int, typer.Option(help="Compute the stage in so many parts.", min=1)] = 1,
+    only_print: Annotated[bool, typer.Option("--print", help="Print the commands, and submit nothing.")] = False,
+) -> None:
+    """Submit a job with the sizes of the active profile."""
+    after = ""
+    for command in commands(Path.cwd(), job, parts):
+        words = [word.replace("JOB_ID", after) for word in command]
+        if only_print:
+            typer.echo(shlex.join(command))
+        else:
+            after = _submit(words)
+            typer.echo(after)
+
+
+def commands(root: Path, job: str, parts: int = 1) -> list[list[str]]:
+    """The commands that submit ``job``; ``JOB_ID`` in the second is the number of the first.
+
+    Raises ``DataError`` for an unknown job, one without parts, or one that does not fit the profile's machine.
+    """
+    found = sizes(root, job)
+    if parts > 1:
+        if job not in _PARTS:
+            raise DataError(f"{job} has no parts; {', '.join(_PARTS)} have (docs/scale.md)")
+        merge = _command(replace(found, gpus=0), job, ["--dependency=afterok:JOB_ID"])
+        return [_command(found, job, [f"--array=1-{parts}"]), merge]
+    joined = sorted(run.name for run in parse_runs(load_params(root / "params.yaml").runs)) if job == "run" else []
+    return [_command(found, job, [], joined if found.nodes > 1 else [])]
+
+
+def _command(found: Sizes, job: str, options: list[str], more: list[str] | None = None) -> list[str]:
+    name = f"--job-name=pathfinder-{job.replace('@', '-')}"
+    return ["sbatch", "--parsable", name, *found.options(), *options, _SCRIPT, job, *(more or [])]
+
+
+def _submit(command: list[str]) -> str:
+    """The number of the submitted job; raises ``DataError`` with the message of sbatch."""
+    Path(".pathfinder").mkdir(exist_ok=True)  # the log is there
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError as error:
+        raise DataError("sbatch: not found; run this where Slurm is, or add --print") from error
+    if done.returncode:
+        raise DataError(f"sbatch: {done.stderr.strip()}; change the sizes with --print and a command of your own")
+    return done.stdout.strip().partition(";")[0]
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except DataError as error:
+        raise SystemExit(str(error)) from None
