@@ -3,26 +3,32 @@
 Run: python -m infra.slurm JOB [--parts COUNT] [--print]
 
 JOB is a stage of dvc.yaml, such as ``label`` or ``train@full``, or ``run``. With ``--parts``, an array computes the
-parts of label, prepare or build, and a job after it merges them.
+parts of label, prepare or build, and a job after it merges them. If several machines train together, ``run`` is a job
+on one machine, one per training on all of them, and a last one for the rest.
 """
 
 from __future__ import annotations
 
 import shlex
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from infra.slurm.sizes import Sizes, sizes
+from infra.slurm.sizes import RUN, Sizes, sizes
 from pathfinder.core.io import DataError
-from pathfinder.core.params import load_params
+from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.runs import parse_runs
 
+LAST = "LAST_JOB"
+_AFTER = f"--dependency=afterok:{LAST}"
 _SCRIPT = "infra/slurm/job.sbatch"
 _PARTS = ("label", "prepare", "build")
+_READY = "validate_train"
+"""The stage after which nothing keeps a run from training."""
 
 
 def main(
@@ -31,18 +37,17 @@ def main(
     only_print: Annotated[bool, typer.Option("--print", help="Print the commands, and submit nothing.")] = False,
 ) -> None:
     """Submit a job with the sizes of the active profile."""
-    after = ""
+    last = ""
     for command in commands(Path.cwd(), job, parts):
-        words = [word.replace("JOB_ID", after) for word in command]
         if only_print:
             typer.echo(shlex.join(command))
         else:
-            after = _submit(words)
-            typer.echo(after)
+            last = _submit([word.replace(LAST, last) for word in command])
+            typer.echo(last)
 
 
 def commands(root: Path, job: str, parts: int = 1) -> list[list[str]]:
-    """The commands that submit ``job``; ``JOB_ID`` in the second is the number of the first.
+    """The commands that submit ``job``, each after the job of the one before, whose number replaces ``LAST``.
 
     Raises ``DataError`` for an unknown job, one without parts, or one that does not fit the profile's machine.
     """
@@ -50,15 +55,18 @@ def commands(root: Path, job: str, parts: int = 1) -> list[list[str]]:
     if parts > 1:
         if job not in _PARTS:
             raise DataError(f"{job} has no parts; {', '.join(_PARTS)} have (docs/scale.md)")
-        merge = _command(replace(found, gpus=0), job, ["--dependency=afterok:JOB_ID"])
-        return [_command(found, job, [f"--array=1-{parts}"]), merge]
-    joined = sorted(run.name for run in parse_runs(load_params(root / "params.yaml").runs)) if job == "run" else []
-    return [_command(found, job, [], joined if found.nodes > 1 else [])]
+        return [_command(found, [job], f"--array=1-{parts}"), _command(replace(found, gpus=0), [job], _AFTER)]
+    if job != RUN or found.nodes == 1:
+        return [_command(found, [job])]
+    before = _command(sizes(root, RUN, [_READY]), [RUN, _READY])
+    trains = [f"train@{run.name}" for run in parse_runs(load_params(root / PARAMS_FILE).runs)]
+    others = [_command(sizes(root, train), [train], _AFTER) for train in trains]
+    return [before, *others, _command(replace(found, nodes=1), [RUN], _AFTER)]
 
 
-def _command(found: Sizes, job: str, options: list[str], more: list[str] | None = None) -> list[str]:
-    name = f"--job-name=pathfinder-{job.replace('@', '-')}"
-    return ["sbatch", "--parsable", name, *found.options(), *options, _SCRIPT, job, *(more or [])]
+def _command(found: Sizes, job: Sequence[str], *options: str) -> list[str]:
+    name = f"--job-name=pathfinder-{job[0].replace('@', '-')}"
+    return ["sbatch", "--parsable", name, *found.options(), *options, _SCRIPT, *job]
 
 
 def _submit(command: list[str]) -> str:

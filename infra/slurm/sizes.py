@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +45,8 @@ class Sizes:
         ]
 
 
-def sizes(root: Path, job: str) -> Sizes:
-    """The size of a stage, or of the whole pipeline (``run``), by the active profile.
+def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
+    """The size of a stage, or of the pipeline (``run``) up to some targets (default: all), by the active profile.
 
     Raises ``DataError`` if there is no such job, or if it does not fit the machine that the profile is for.
     """
@@ -53,7 +54,7 @@ def sizes(root: Path, job: str) -> Sizes:
     if job != RUN and job not in graph.stages:
         raise DataError(f"{job}: no such job; expected {RUN} or a stage: {', '.join(graph.stages)}")
     device = gpu_plan.machine_for(root, params) or Device("cpu", 0.0, 0.0)
-    names = sorted(graph.select(()) if job == RUN else [job])
+    names = sorted(graph.select(targets) if job == RUN else [job])
     stages = {name.partition("@")[0] for name in names}
     plan = Plan(params, device)
     needed = [stage for stage in plan.stages if stage in stages]
@@ -67,6 +68,6 @@ def sizes(root: Path, job: str) -> Sizes:
     several = params.train.launch and "train" in stages
     nodes = int(launch.configuration(params.train.launch)["num_machines"]) if several else 1
     times = [needs.time_s or 0.0 for needs in table.needs(root, names).values()]
-    memory = plan.main_memory_of(stages) / GIB
+    memory = plan.main_memory_of(needed) / GIB if needed else 0.0
     cores = max(_CORES, _CORES_PER_GPU * gpus)
     return Sizes(nodes, gpus, cores, math.ceil(memory) + _ROOM_GIB, max(times))
