@@ -147,7 +147,8 @@ def plan(
 
 
 def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_json: bool) -> None:
-    from flows import gpu_plan, plan_text, profiles
+    from flows import gpu_plan, profiles
+    from flows.machines import plan_text
 
     root = Path.cwd()
     if every:

@@ -1,1 +1,1 @@
-"""Checks of the disks and vLLM servers that a profile needs; ``models.footprint`` checks the memory of GPUs."""
+"""What a plan knows of machines: cards, disks, servers and training trees, and the plan as text."""

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import gpu_plan, plan_text, profiles
+from flows import gpu_plan, profiles
 from flows.estimates import records_of, trees_of, written_per_second
 from flows.gpu_plan import Plan
-from flows.machines import cards
+from flows.machines import cards, plan_text
 from flows.machines.trees import busy_share
 from pathfinder.core.io import DataError
 from pathfinder.core.runs import parse_run

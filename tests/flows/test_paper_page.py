@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import estimates, gpu_plan
+from flows import estimates, gpu_plan, profiles
+from flows.machines import plan_text
 from pathfinder.core.runs import parse_runs
 from pathfinder.models.needs import LONGEST_RECORD
 from tests.flows.test_profiles import GPU_PROFILES
@@ -31,7 +32,9 @@ def test_every_gpu_profile_has_its_commands(page: str) -> None:
 
 
 def test_the_table_is_that_of_the_plan(root: Path, page: str) -> None:
-    for row in gpu_plan.overview(root):
+    plans = {name: plan.as_json() for name, plan in gpu_plan.plans(root).items()}
+    machines = {name: profiles.summary(root, name).machine for name in plans}
+    for row in plan_text.overview(plans, machines):
         assert f"| {' | '.join(row)} |" in page
 
 
@@ -40,15 +43,15 @@ def test_the_second_machine_joins_every_run_in_the_order_of_the_first(root: Path
     assert joined == sorted(run.name for run in parse_runs(gpu_plan.load(root, "paper-nodes").runs))
 
 
-def test_the_assumptions_are_those_of_the_estimates(page: str) -> None:
+def test_the_assumptions_are_those_of_the_estimates(root: Path, page: str) -> None:
+    params = gpu_plan.load(root, "paper")
+    mixes = [estimates.trees_of(params, mix) for mix in ("prm800k", "400k", "550k")]
     figures = [
-        f"| {', '.join(f'{card.flops / 1e12:.0f}' for card in estimates.CARDS.values())} TFLOP/s |",
-        f"| {', '.join(f'{card.bandwidth / 1e12:.2f}' for card in estimates.CARDS.values())} TB/s |",
         f"| {estimates.LEARN_SHARE:.0%}, {estimates.READ_SHARE:.0%}, {estimates.WRITE_SHARE:.0%} |".replace("%", " %"),
         f"| {estimates.NEGATIVE_STEPS:,} |",
         f"| {estimates.ATTEMPTS} |",
         f"| {estimates.JUDGE_READS:,}, {estimates.JUDGE_WRITES:,} |",
-        f"| {estimates.TREE_TOKENS} |",
+        f"| {', '.join(f'{trees.tokens_per_record:.0f}' for trees in mixes)} |",
         f"| {', '.join(f'{tokens / 1e6} M' for tokens in estimates.BOTH_PASSES.values())} |",
         f"| {estimates.ROUNDS}, {estimates.STEP_TOKENS}, {estimates.SOLUTION_TOKENS} |",
         f"| {LONGEST_RECORD:,} tokens |",
