@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import cache, partial, reduce
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
 
     The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
-    shape_of = shape_of or partial(planned_shape, sources=params.download.sources)
+    shape_of = cache(shape_of or partial(planned_shape, sources=params.download.sources))
     gpus = device.cards if device.kind == "cuda" else None
     needs = stage_needs(stage, params, device.kind, shape_of, gpus)
     if not needs:

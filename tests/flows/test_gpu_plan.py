@@ -19,6 +19,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.runs import parse_run
 from pathfinder.core.settings import parse_yaml
 from pathfinder.models.devices import GIB, gpus
+from pathfinder.models.footprint import with_changes
 from tests.flows.test_profiles import GPU_PROFILES
 
 
@@ -193,7 +194,12 @@ def test_a_server_that_cannot_start_is_refused(
         assert gpu_plan.plan_of(tmp_path, "", 16, 80.0).stages
 
 
-CARDS = [card.name for card in cards.known()]
+CARDS = {card.gib: card.name for card in cards.known()}
+"""One card of each size."""
+
+
+def hours_of(plan: Plan) -> dict[str, float]:
+    return {each.stage: each.hours or 0.0 for each in plan.estimates}
 
 
 def test_the_names_of_the_driver_are_known() -> None:
@@ -218,7 +224,7 @@ def test_the_names_of_the_driver_are_known() -> None:
 def test_a_slower_card_takes_more_hours(root: Path) -> None:
     """An A100 has the memory of an H100 and a third of its operations."""
     params = gpu_plan.load(root, "paper")
-    fast, slow = ({e.stage: e.hours for e in Plan(params, cards.machine(n, 8)).estimates} for n in ("H100", "A100"))
+    fast, slow = (hours_of(Plan(params, cards.machine(card, 8))) for card in ("H100", "A100"))
     assert slow["train"] / fast["train"] == pytest.approx(989 / 312)
     assert slow["label"] > 1.5 * fast["label"]
 
@@ -237,11 +243,8 @@ def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
     assert shares[0] == 1.0
     assert shares == sorted(shares, reverse=True)
     assert shares[1] > 0.9 > 0.8 > shares[2] > 0.5 > shares[3]
-    hours = {
-        name: next(e.hours for e in plan_of(root, name).estimates if e.stage == "train")
-        for name in ("paper", "paper-nodes")
-    }
-    assert hours["paper-nodes"] > 0.6 * hours["paper"], "twice the machines are not twice as fast"
+    one, two = (hours_of(plan_of(root, name))["train"] for name in ("paper", "paper-nodes"))
+    assert two > 0.6 * one, "twice the machines are not twice as fast"
     assert busy_share(trees, 10**6, 8, train.token_budget) > 0.99
 
 
@@ -254,10 +257,10 @@ def test_no_card_of_four_is_left_idle(root: Path) -> None:
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
 def test_a_plan_is_right_for_every_card(root: Path, name: str, count: int) -> None:
     params = gpu_plan.load(root, name)
-    for card in CARDS:
+    for card in CARDS.values():
         plan = Plan(params, cards.machine(card, count))
         found = plan.as_json()
-        adapted = Plan(gpu_plan.with_changes(params, plan.settings), plan.device)
+        adapted = Plan(with_changes(params, plan.settings), plan.device)
         for stage in found["stages"]:
             each = adapted.verdicts[stage["stage"]]
             assert stage["fits_with_settings"] == (each is None or each.fits)
