@@ -151,3 +151,18 @@ def test_the_driver_tells_names_and_memory(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-b")
     assert cards.visible() == [cards.Card("1", "GPU-bb")]
     assert cards.memory(cards.visible()) == [(500 * 2**20, 2000 * 2**20)]
+
+
+def test_the_driver_tells_the_name_and_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho '0, GPU-1, 80000, 81920, NVIDIA A100-SXM4-80GB'\n")
+    tool.chmod(0o755)
+    monkeypatch.delenv(cards.SIMULATED)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = cards.visible()[:1]
+    assert cards.model(found) == "NVIDIA A100-SXM4-80GB"
+    assert cards.memory(found) == [(80000 * 2**20, 81920 * 2**20)]
+    assert cards.model([]) == ""
+    tool.write_text("#!/bin/sh\necho '0, GPU-1, [N/A], [N/A], NVIDIA GB10'\n")
+    assert cards.memory(found) == []
+    assert cards.model(found) == "NVIDIA GB10"
