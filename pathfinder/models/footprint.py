@@ -14,6 +14,7 @@ from typing import Any
 
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Params, Vllm
+from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, this_device
 from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
 from pathfinder.models.shapes import Shape, fetched_shape, planned_shape
@@ -145,6 +146,8 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
     """
     train, least = params.train, max(_LEAST_BUDGET, longest_record(params))
     base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
+    if device.kind == "cuda" and train.launch and launch.local_processes(train.launch, device.cards) > device.cards:
+        base["train.launch"] = "machine" if device.cards > 1 else ""
     ways: list[_Changes] = [{}]
     if device.kind == "cuda" and device.cards > 1 and not train.launch:
         ways.append({"train.launch": "machine"})

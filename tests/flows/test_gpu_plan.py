@@ -251,6 +251,9 @@ def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
 def test_no_card_of_four_is_left_idle(root: Path) -> None:
     settings = Plan(gpu_plan.load(root, "paper"), gpus(80, 4)).as_json()["settings"]
     assert settings == {"label.vllm.tensor_parallel": "4", "search.vllm.replicas": "2"}
+    one_machine = Plan(gpu_plan.load(root, "paper-nodes"), gpus(80, 4)).as_json()
+    assert one_machine["settings"] == {**settings, "train.launch": "machine"}
+    assert one_machine["hours"]
 
 
 @pytest.mark.parametrize("name", GPU_PROFILES)
