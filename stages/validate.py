@@ -45,8 +45,9 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     others = ("trajectories", "steps", "clean") if is_train else ()
     reduced = {"answers": without_answers}
     tables = {table: read_parquet(Path(file_of(table)), reduce=reduced.get(table)) for table in (*schemas, *others)}
-    for table, column in (("trajectories", "steps"), ("steps", "step")) if is_train else ():
-        tables[table] = as_trained(tables[table], column, params.prepare.preset)
+    if is_train:
+        trained = as_trained(tables["trajectories"], tables["steps"], params.prepare.preset)
+        tables["trajectories"], tables["steps"] = trained
     checker = Checker()
     results = _checked(checker, f"{name} structure", len(schemas), structure(tables, schemas))
     records, figures = 0, dict[str, Any]()

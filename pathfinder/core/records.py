@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from itertools import accumulate, compress
 from typing import Any
 
 import polars as pl
@@ -138,23 +139,29 @@ def normalise(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
 
-def as_trained(frame: pl.DataFrame, column: str, preset: str) -> pl.DataFrame:
-    """Trajectories (column ``steps``) or steps (``step``) with the texts that training sees.
+def as_trained(trajectories: pl.DataFrame, steps: pl.DataFrame, preset: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Trajectories (``TRAJECTORIES``) and their steps (``STEPS``) with the texts that training sees.
 
-    The preset ``official`` removes the captions of Monte-Carlo steps after labelling, as published
-    (``prompts.without_captions``); ``repaired`` has removed them before.
+    The preset ``official`` cleans the Monte-Carlo texts after labelling, as published (``clean_mistral.py``): captions
+    are removed (``prompts.without_captions``), and blank steps leave the prefixes of later steps, because the published
+    script cleans a prefix as one text. ``repaired`` has removed both before.
     """
     if preset != "official":
-        return frame
+        return trajectories, steps
+    trunks, places = list[list[str]](), dict[str, list[int]]()
+    for name, source, trunk in trajectories.select("trajectory_id", "source", "steps").iter_rows():
+        filled = [bool(step.strip()) for step in trunk] if source in MONTE_CARLO else []
+        trunks.append([without_captions(step) for step in compress(trunk, filled)] if filled else trunk)
+        if not all(filled):
+            places[name] = [0, *accumulate(filled)]
+    rated = steps.select("trajectory_id", "source", "step_index", "step").iter_rows()
     cleaned = [
-        text if source not in MONTE_CARLO else _cleaned(text)
-        for source, text in frame.select("source", column).iter_rows()
+        (places[name][place] if name in places else place, without_captions(step) if source in MONTE_CARLO else step)
+        for name, source, place, step in rated
     ]
-    return frame.with_columns(pl.Series(column, cleaned, frame.schema[column]))
-
-
-def _cleaned(text: Any) -> Any:
-    return without_captions(text) if isinstance(text, str) else [without_captions(step) for step in text]
+    of_steps = pl.DataFrame(cleaned, schema={name: STEPS[name] for name in ("step_index", "step")}, orient="row")
+    of_trunks = pl.Series("steps", trunks, TRAJECTORIES["steps"])
+    return trajectories.with_columns(of_trunks), steps.with_columns(*of_steps)
 
 
 def problem_id(problem: str) -> str:

@@ -44,10 +44,10 @@ def gather_trees(steps: Path, clean: Path, preset: str) -> pl.DataFrame:
 
     Raises ``DataError`` if a clean record is not among the steps.
     """
-    trajectories = as_trained(read_parquet(steps / "trajectories.parquet", TRAJECTORIES), "steps", preset)
-    rated = as_trained(read_parquet(steps / "steps.parquet", STEPS), "step", preset).drop("source")
+    tables = read_parquet(steps / "trajectories.parquet", TRAJECTORIES), read_parquet(steps / "steps.parquet", STEPS)
+    trajectories, rated = as_trained(*tables, preset)
     kept = read_parquet(clean, CLEAN)
-    records = kept.join(rated, on="id", how="inner", validate="1:1", maintain_order="left")
+    records = kept.join(rated.drop("source"), on="id", how="inner", validate="1:1", maintain_order="left")
     if len(records) != len(kept):
         raise DataError(f"{clean}: {len(kept) - len(records)} ids are not in the steps; re-run filter")
     branches = records.group_by("trajectory_id", maintain_order=True).agg(branches=pl.struct(*BRANCH))
