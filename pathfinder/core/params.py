@@ -187,6 +187,10 @@ class Lora(Section):
     targets: Annotated[list[str], Field(min_length=1)]
 
 
+DEVICES, AT_ONCE = 8, 2
+"""Processes of the published training (``deepspeed_zero2.yaml``), and samples that each takes at once."""
+
+
 class Train(Section):
     """Fine-tuning of one run."""
 
@@ -200,7 +204,7 @@ class Train(Section):
     max_grad_norm: PositiveFloat
     weight_decay: NonNegativeFloat
     gradient_checkpointing: bool
-    weighting: Literal["sample", "problem"]
+    weighting: Literal["sample", "problem", "device"]
     records_per_tree: NonNegativeInt
     soft_labels: bool
     lora: Lora
@@ -208,6 +212,15 @@ class Train(Section):
     save_every: PositiveInt
     checkpoint_gib: NonNegativeFloat
     seed: Seed
+
+    @model_validator(mode="after")
+    def _devices_have_equal_shares(self) -> Train:
+        if self.weighting == "device" and self.batch_samples % (DEVICES * AT_ONCE):
+            raise ValueError(
+                f"batch_samples {self.batch_samples} is not a multiple of {DEVICES * AT_ONCE}, which weighting "
+                f"`device` needs: {DEVICES} devices take {AT_ONCE} samples at once"
+            )
+        return self
 
 
 class Score(Section):

@@ -86,7 +86,7 @@ DECISIONS: dict[str, Any] = {
 }
 USES: dict[str, Any] = {
     "id": pl.String(),
-    "steps": pl.List(pl.Int32()),  # optimiser steps from 1, one per epoch; empty if the record was left out
+    "steps": pl.List(pl.Int32()),  # optimiser steps from 1, one per epoch and example; empty if the record was left out
     "tokens": pl.Int64(),  # of a record that is longer than the model's positions; null if it was used
 }
 

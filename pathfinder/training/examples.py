@@ -21,7 +21,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.progress import Progress
 from pathfinder.core.prompts import Label
 from pathfinder.core.records import STEP_LABELS
-from pathfinder.tree.passes import Encoded, Prompter, Query
+from pathfinder.tree.passes import Encoded, Pass, Prompter, Query
 from pathfinder.tree.tree import Tree
 
 
@@ -95,7 +95,7 @@ def read_examples(
     more diverse and costs tokens. A tree over ``budget`` tokens is also split between its records; a single record over
     the budget is an example by itself. A record of more than ``positions`` tokens (0: no limit) is left out, and
     ``too_long`` receives its id and its number of tokens. ``weighting`` "problem" gives every problem the same total
-    weight. ``soft`` takes the targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
+    weight; "device" makes each published sample an example by itself (``published.plan_samples``). ``soft`` takes the targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
 
     Raises ``DataError`` for a tree without a labelled step or a wrong label.
     """
@@ -112,7 +112,7 @@ def read_examples(
             parts = -(-len(branches) // records_per_tree) if records_per_tree else 1
             for part in range(parts):
                 chosen = branches[part * len(branches) // parts : (part + 1) * len(branches) // parts]
-                examples += reader.read(row, chosen)
+                examples += reader.read(row, chosen, weighting == "device")
             problems += [row["problem_id"]] * (len(examples) - len(problems))
             progress.advance(len(branches))
     if weighting == "problem":
@@ -134,8 +134,8 @@ class _Reader:
     positions: int
     too_long: dict[str, int]
 
-    def read(self, row: dict[str, Any], branches: Sequence[dict[str, Any]]) -> Iterator[Example]:
-        """The examples of some ``branches`` of a row, in their order."""
+    def read(self, row: dict[str, Any], branches: Sequence[dict[str, Any]], apart: bool) -> Iterator[Example]:
+        """The examples of some ``branches`` of a row, in their order; ``apart`` has one for each sample."""
         steps = tuple(row["steps"])
         queries = [Query(f"record {b['id']}", row["problem"], steps[: b["step_index"]], b["step"]) for b in branches]
         fitting: list[_Labelled] = []
@@ -145,17 +145,22 @@ class _Reader:
                 self.too_long[branch["id"]] = length
             else:
                 fitting.append((branch, encoded, gold_labels(branch, self.prompter.labels)))
-        if fitting:
-            yield from self._split(row["tree_id"], fitting)
+        samples = self.prompter.samples
+        if apart:
+            for record, sample in itertools.product(fitting, samples):
+                yield from self._split(row["tree_id"], [record], [sample])
+        elif fitting:
+            yield from self._split(row["tree_id"], fitting, samples)
 
-    def _split(self, name: str, records: Sequence[_Labelled]) -> Iterator[Example]:
-        """One example, or several if the tree of all records is over the budget."""
+    def _split(self, name: str, records: Sequence[_Labelled], samples: Sequence[Sequence[Pass]]) -> Iterator[Example]:
+        """One example of these samples of each record, or several if the tree of all records is over the budget."""
         gold = [labels for _, _, labels in records]
-        tree, readings = self.prompter.tree_of([encoded for _, encoded, _ in records], self.prompter.passes, gold)
+        passes = [step for sample in samples for step in sample]
+        tree, readings = self.prompter.tree_of([encoded for _, encoded, _ in records], passes, gold)
         if len(tree) > self.budget and len(records) > 1:
             half = len(records) // 2
-            yield from self._split(name, records[:half])
-            yield from self._split(name, records[half:])
+            yield from self._split(name, records[:half], samples)
+            yield from self._split(name, records[half:], samples)
             return
         positive = np.asarray([gold[reading.query][reading.mark] for reading in readings], dtype=np.bool_)
         shares = positive.astype(np.float32)
@@ -175,7 +180,7 @@ class _Reader:
                 weights=np.ones(len(readings), dtype=np.float32),
             ),
             ids=tuple(branch["id"] for branch, _, _ in records),
-            samples=len(records) * (1 if self.prompter.variant.sequential else len(self.prompter.passes)),
+            samples=len(records) * len(samples),
             sample_tokens=sum(int(tree.depth[tree.reads[i]]) + 2 for i in ends),
         )
 

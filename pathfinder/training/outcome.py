@@ -72,7 +72,7 @@ def figures(learn: Sequence[Example], test: Sequence[Example], rows: Sequence[di
         "quarantined": {},
         "train_trees": len(learn),
         "test_trees": len(test),
-        "train_records": sum(example.records for example in learn),
+        "train_records": len({name for example in learn for name in example.ids}),
         "train_samples": sum(example.samples for example in learn),
         "tokens_an_epoch": sum(len(example.tree) for example in learn),
         "tokens_an_epoch_as_samples": sum(example.sample_tokens for example in learn),
@@ -94,12 +94,10 @@ def uses(learn: Sequence[Example], plan: Sequence[Sequence[int]], left_out: Mapp
         "steps": [number for number, step in enumerate(plan, start=1) for _ in step],
     }
     planned = pl.DataFrame(pairs, schema={"example": pl.Int64(), "steps": pl.Int32()})
-    used = records.join(planned.group_by("example").agg(pl.col("steps").sort()), on="example", how="left")
-    no_steps = pl.lit([], pl.List(pl.Int32()))
-    rows = used.sort("example", maintain_order=True).select(
-        "id", pl.col("steps").fill_null(no_steps), tokens=pl.lit(None, pl.Int64())
-    )
+    used = records.join(planned, on="example", how="left", maintain_order="left").group_by("id", maintain_order=True)
+    rows = used.agg(pl.col("steps").drop_nulls().unique().sort()).select("id", "steps", tokens=pl.lit(None, pl.Int64()))
     long = pl.DataFrame({"id": list(left_out), "tokens": list(left_out.values())}, schema=_LEFT_OUT)
+    no_steps = pl.lit([], pl.List(pl.Int32()))
     return pl.concat([rows, long.select("id", no_steps.alias("steps"), "tokens")]).select(*USES)
 
 

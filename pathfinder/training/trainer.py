@@ -30,6 +30,7 @@ from pathfinder.models.shapes import shape_of
 from pathfinder.training import checkpoints
 from pathfinder.training.examples import Example, plan_steps
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
+from pathfinder.training.published import plan_samples, weigh
 from pathfinder.training.throughput import Throughput
 from pathfinder.tree.layout import backend_on
 from pathfinder.tree.packing import passes_of
@@ -57,6 +58,9 @@ class Fitted:
 
 def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
     """The examples of each optimiser step; a run that resumes has the same plan."""
+    if settings.weighting == "device":
+        lengths = [example.sample_tokens for example in examples]
+        return plan_samples(lengths, settings.batch_samples, settings.epochs, settings.seed)
     return plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
 
 
@@ -108,6 +112,7 @@ def fit(
     trainer = _TreeTrainer(model=model, args=arguments, train_dataset=steps)
     trainer.remove_callback(PrinterCallback)
     trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
+    trainer.by_device = settings.weighting == "device"
     trainer.held_out = held_out
     trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
     trainer.writer = checkpoints.Writer(folder, kept, group)
@@ -145,6 +150,7 @@ class _TreeTrainer(Trainer):
     prompter: Prompter
     examples: Sequence[Example]
     budget: int
+    by_device: bool
     held_out: Sequence[Example]
     points: set[int]
     writer: checkpoints.Writer
@@ -166,8 +172,9 @@ class _TreeTrainer(Trainer):
         """The summed loss of one optimiser step. Raises ``DataError`` if the loss of a pass is not finite."""
         model.train()
         chosen = [self.examples[i] for i in inputs["examples"]]
+        chosen = weigh(chosen) if self.by_device else chosen
         self.throughput.add(chosen)
-        total = float(sum(example.targets.weights.sum() for example in chosen))
+        total = math.fsum(example.targets.weights.sum() for example in chosen)
         processes = self.accelerator.num_processes  # gradients are averaged over them
         groups, rounds = self._groups(chosen)
         loss_sum = torch.zeros((), device=self.args.device)

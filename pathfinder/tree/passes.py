@@ -144,6 +144,11 @@ class Prompter:
         self._is_label = np.zeros(max(len(tokenizer), *tokenizer.added_tokens_decoder) + 1, dtype=np.bool_)
         self._is_label[[self.ids.good, self.ids.bad, self.ids.mask]] = True
 
+    @property
+    def samples(self) -> list[Sequence[Pass]]:
+        """The passes of each sample that the published training makes of a record."""
+        return [self.passes] if self.variant.sequential else [(step,) for step in self.passes]
+
     def turns(self, query: Query, tokens: Sequence[str]) -> tuple[str, str]:
         """The user and assistant turns with ``tokens`` at the first marks; special tokens in texts are neutralised."""
         clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]

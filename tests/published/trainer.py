@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 from transformers import Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 CASES = Path(__file__).parent / "cases"
-DEVICES, AT_ONCE, ACCUMULATED, EPOCHS = 8, 2, 2, 2.0
+DEVICES, AT_ONCE, ACCUMULATED, EPOCHS, SEED = 8, 2, 2, 2.0, 42
 RATE = 1e-5
 SHAPE = {
     "vocab_size": 496, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -87,13 +87,14 @@ def _enter(rank: int, count: int, port: int, folder: str, work: Any, case: Seque
 
 
 def _arguments(folder: str, at_once: int, accumulated: int, epochs: float, seed: int) -> TrainingArguments:
-    return TrainingArguments(
+    arguments: dict[str, Any] = dict(
         output_dir=folder, per_device_train_batch_size=at_once, gradient_accumulation_steps=accumulated,
         num_train_epochs=epochs, learning_rate=RATE, lr_scheduler_type="cosine", warmup_ratio=0.1, max_grad_norm=1.0,
         seed=seed, optim="adamw_torch", group_by_length=True, gradient_checkpointing=True,
         gradient_checkpointing_kwargs={"use_reentrant": False}, remove_unused_columns=False, logging_steps=1,
         save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip
+    )  # fmt: skip  # `group_by_length` is no longer an argument in the project's transformers
+    return TrainingArguments(**arguments)
 
 
 class _Steps(TrainerCallback):
@@ -165,14 +166,18 @@ def _train(folder: str, _: int) -> dict[str, Any]:
     for ids, wanted in (sample for case in kept for sample in case["output"]):
         labels = [wanted.get(str(place), -100) for place in range(len(ids))]
         rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels, "number": len(rows)})
-    arguments = _arguments(folder, AT_ONCE, ACCUMULATED, EPOCHS, 42)
+    arguments = _arguments(folder, AT_ONCE, ACCUMULATED, EPOCHS, SEED)
     assert not arguments.average_tokens_across_devices
     trainer, steps = _run(small_model(), rows, arguments)
     if trainer.is_world_process_zero():
         weights = {name: weight.detach().contiguous() for name, weight in trainer.model.named_parameters()}
         save_file(weights, CASES / "trainer.safetensors")
     logged = [row for row in trainer.state.log_history if "loss" in row]
-    return {"steps": steps, "norms": [row["grad_norm"] for row in logged], "rates": [row["learning_rate"] for row in logged]}
+    return {
+        "steps": steps,
+        "norms": [row["grad_norm"] for row in logged],
+        "rates": [row["learning_rate"] for row in logged],
+    }
 
 
 if __name__ == "__main__":

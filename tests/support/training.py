@@ -40,9 +40,9 @@ def frame(trees: int = 3, soft: bool = False) -> pl.DataFrame:
         steps = [f"first {n}", "then <extra> more\n\n", f"so \\boxed{{{n}}}"]
         branches = [
             branch(f"r-{n}-0", 0, steps[0]),
-            branch(f"r-{n}-0", 0, "an alternative", 0, 1, 0),
+            branch(f"r-{n}-0-1", 0, "an alternative", 0, 1, 0),
             branch(f"r-{n}-1", 1, steps[1], 1, 0, 0),
-            branch(f"r-{n}-1", 1, steps[1], 1, 1, 1),  # the same step labelled twice
+            branch(f"r-{n}-1-1", 1, steps[1], 1, 1, 1),  # the same step labelled twice
             branch(f"r-{n}-2", 2, f"so {n + 1}", 1, 1, 0),
         ][: 5 - n % 2]
         if soft:

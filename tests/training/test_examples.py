@@ -66,7 +66,7 @@ def test_soft_labels_are_the_targets_of_correctness() -> None:
     assert (targets.shares == targets.positive)[~is_correctness].all()
     wrong = frame(1, soft=True).to_dicts()
     wrong[0]["branches"][1]["mc_value"] = 1.5
-    with pytest.raises(DataError, match=r"record r-0-0: mc_value 1\.5"):
+    with pytest.raises(DataError, match=r"record r-0-0-1: mc_value 1\.5"):
         read_examples(pl.DataFrame(wrong, schema=SOFT_TREES), prompter, 10**6, soft=True)
 
 

@@ -45,13 +45,14 @@ def settings_of(folder: Path) -> Train:
         "lora.rank": settings.lora.rank != 0,
         "dtype": settings.dtype != "float32",
         "weight_decay": settings.weight_decay != 0,
+        "weighting": settings.weighting == "device",
         "launch": settings.launch != "",
         "gradient_checkpointing": settings.gradient_checkpointing,
     }
     if names := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise DataError(
-            f"{path}: train.{', train.'.join(names)} is set; `why` differentiates full fine-tuning in float32 in one "
-            "process, without weight decay (docs/why.md)"
+            f"{path}: train.{', train.'.join(names)} is set; `why` differentiates full fine-tuning on trees in float32 "
+            "in one process, without weight decay (docs/why.md)"
         )
     return settings
 
