@@ -95,7 +95,8 @@ def read_examples(
     more diverse and costs tokens. A tree over ``budget`` tokens is also split between its records; a single record over
     the budget is an example by itself. A record of more than ``positions`` tokens (0: no limit) is left out, and
     ``too_long`` receives its id and its number of tokens. ``weighting`` "problem" gives every problem the same total
-    weight; "device" makes each published sample an example by itself (``published.plan_samples``). ``soft`` takes the targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
+    weight; "device" makes each published sample an example by itself (``published.plan_samples``). ``soft`` takes the
+    targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
 
     Raises ``DataError`` for a tree without a labelled step or a wrong label.
     """

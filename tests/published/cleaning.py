@@ -1,4 +1,4 @@
-"""What training reads of a Mistral conversation: ``load_data_mistral.py``, ``clean_mistral.py``, ``build_dataset.py``."""
+"""What training reads of a Mistral conversation, from ``load_data_mistral.py`` to ``build_dataset.py``."""
 
 from __future__ import annotations
 

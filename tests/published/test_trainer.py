@@ -14,8 +14,8 @@ from pathfinder.core.io import read_json
 from pathfinder.training.published import plan_samples, weigh
 from tests.published.kept import CASES, cases
 from tests.published.samples import scored
-from tests.published.train_here import BATCH, examples, train
-from tests.published.trainer import AT_ONCE, DEVICES, EPOCHS, RATE, SEED, small_model
+from tests.published.train_here import examples, train
+from tests.published.trainer import AT_ONCE, DEVICES
 from tests.support.processes import in_processes
 
 KEPT: dict[str, Any] = json.loads((CASES / "trainer.json").read_text(encoding="utf-8"))[0]

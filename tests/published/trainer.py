@@ -1,4 +1,4 @@
-"""Train with the real ``Trainer`` of transformers 4.52.3 and keep what it did: ``cases/trainer.json``, ``.safetensors``.
+"""Train with the real ``Trainer`` of transformers 4.52.3 and keep what it did in ``cases/trainer``.
 
 The project's environment has a later transformers, so this file imports nothing of the project. In an environment of
 its own, from the root folder of the project:
@@ -6,9 +6,9 @@ its own, from the root folder of the project:
     python -m venv ELSEWHERE && ELSEWHERE/bin/pip install torch==2.13.0 transformers==4.52.3 accelerate==1.7.0
     ELSEWHERE/bin/python -m tests.published.trainer
 
-The samples are those that ``samples`` kept. The arguments are those of ``training_configs/prm_train.yaml`` at 2f80ed4,
-except precision, attention, evaluation and the 32 accumulated passes. Processes on the CPU (gloo, DDP) replace ZeRO-2 on
-GPUs: both average the gradients of the processes. A second run leaves the files unchanged.
+The samples are those that ``samples`` kept. The arguments are those of ``training_configs/prm_train.yaml`` at
+2f80ed4, except precision, attention, evaluation and the 32 accumulated passes. Processes on the CPU (gloo, DDP) replace
+ZeRO-2 on GPUs: both average the gradients of the processes. A second run leaves the files unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import Qwen2Config, Qwen2ForCausalLM, Trainer, TrainerCallback, TrainingArguments
+from transformers import Qwen2Config, Qwen2ForCausalLM, Trainer, TrainingArguments
 
 CASES = Path(__file__).parent / "cases"
 DEVICES, AT_ONCE, ACCUMULATED, EPOCHS, SEED = 8, 2, 2, 2.0, 42
@@ -87,25 +87,14 @@ def _enter(rank: int, count: int, port: int, folder: str, work: Any, case: Seque
 
 
 def _arguments(folder: str, at_once: int, accumulated: int, epochs: float, seed: int) -> TrainingArguments:
-    arguments: dict[str, Any] = dict(
-        output_dir=folder, per_device_train_batch_size=at_once, gradient_accumulation_steps=accumulated,
-        num_train_epochs=epochs, learning_rate=RATE, lr_scheduler_type="cosine", warmup_ratio=0.1, max_grad_norm=1.0,
-        seed=seed, optim="adamw_torch", group_by_length=True, gradient_checkpointing=True,
-        gradient_checkpointing_kwargs={"use_reentrant": False}, remove_unused_columns=False, logging_steps=1,
-        save_strategy="no", report_to=[], disable_tqdm=True, use_cpu=True,
-    )  # fmt: skip  # `group_by_length` is no longer an argument in the project's transformers
+    arguments: dict[str, Any] = {
+        "output_dir": folder, "per_device_train_batch_size": at_once, "gradient_accumulation_steps": accumulated,
+        "num_train_epochs": epochs, "learning_rate": RATE, "lr_scheduler_type": "cosine", "warmup_ratio": 0.1,
+        "max_grad_norm": 1.0, "seed": seed, "optim": "adamw_torch", "gradient_checkpointing": True,
+        "gradient_checkpointing_kwargs": {"use_reentrant": False}, "remove_unused_columns": False, "logging_steps": 1,
+        "group_by_length": True, "save_strategy": "no", "report_to": [], "disable_tqdm": True, "use_cpu": True,
+    }  # fmt: skip
     return TrainingArguments(**arguments)
-
-
-class _Steps(TrainerCallback):
-    """Counts the optimiser steps, so that the collated samples belong to one."""
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.norms: list[float] = []
-
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.done += 1
 
 
 class _Recording(Trainer):
