@@ -89,6 +89,15 @@ def test_a_run_that_cannot_be_trained_is_refused_when_the_file_is_read(
         load_params(write(tmp_path, content(root) | {"runs": runs}))
 
 
+def test_published_batches_have_equal_shares_of_a_step(root: Path, tmp_path: Path) -> None:
+    changed = content(root)
+    changed["train"] |= {"weighting": "device", "batch_samples": 48}
+    assert load_params(write(tmp_path, changed)).train.batch_samples == 48
+    changed["train"]["batch_samples"] = 40
+    with pytest.raises(DataError, match=r"train: .*batch_samples 40 is not a multiple of 16"):
+        load_params(write(tmp_path, changed))
+
+
 @pytest.mark.parametrize("written", ["1e-5", "1e-05", "1E-5", "1.0e-5"])
 def test_numbers_in_any_notation_of_dvc_are_numbers(root: Path, tmp_path: Path, written: str) -> None:
     """DVC writes 2e-05 for `dvc exp run -S train.learning_rate=2e-5`; PyYAML alone reads a string."""

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import peft
+import polars as pl
 import pytest
 import torch
 import yaml
@@ -82,6 +83,23 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert 0 <= scores[0][0].reward <= 1
     (whole / "models/full/README.md").unlink()
     assert Scorer(whole / "models/full").score([solution]) == scores
+
+
+def test_a_published_epoch_holds_both_samples_of_each_record(project: Callable[..., Path], root: Path) -> None:
+    """216 samples give seven steps of 32; the last one is filled up with the first eight samples."""
+    folder = project("device", weighting="device", batch_samples=32, epochs=2.0)
+    finish(start(folder, root))
+    figures = json.loads((folder / "metrics/train/full.json").read_text())
+    names = ("train_records", "train_samples", "train_trees", "optimiser_steps")
+    assert [figures[name] for name in names] == [108, 216, 216, 14]
+    assert figures["tokens_an_epoch"] == figures["tokens_an_epoch_as_samples"] - 216
+    used = pl.read_parquet(folder / "artifacts/used/full.parquet")
+    assert used["id"].n_unique() == len(used) == 108
+    for epoch in (range(1, 8), range(8, 15)):
+        steps = [len([step for step in row if step in epoch]) for row in used["steps"].to_list()]
+        assert min(steps) >= 1
+        assert max(steps) <= 4
+        assert max(steps) > 1, "the samples of a record are in different steps"
 
 
 def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: Path) -> None:

@@ -236,9 +236,10 @@ def test_a_model_of_other_data_is_not_explained(trained: Path, monkeypatch: pyte
     assert isinstance(failed.exception, DataError)
     assert "train it again" in str(failed.exception)
     described = json.loads(Path("models/full/pathfinder.json").read_text())
+    described["train"] |= {"weighting": "device", "batch_samples": 16}
     described["train"]["lora"]["rank"] = 8
     Path("models/full/pathfinder.json").write_text(json.dumps(described))
-    assert "train.lora.rank is set" in str(ask("gsm8k-0").exception)
+    assert "train.lora.rank, train.weighting is set" in str(ask("gsm8k-0").exception)
 
 
 def test_an_item_in_two_subsets_must_be_named_with_its_subset(
