@@ -120,7 +120,8 @@ def trees_of(params: Params, mix: str) -> Trees:
     """The trees of a mix by the parameters."""
     records, share = records_of(params, mix), share_of(params.mixes, mix)
     monte_carlo = round(share * params.build.mistral_records)
-    return trees_of_mix(records - min(records, monte_carlo), min(records, monte_carlo))
+    apart = params.train.weighting == "device"
+    return trees_of_mix(records - min(records, monte_carlo), min(records, monte_carlo), apart)
 
 
 def _train(params: Params, device: Device, shape: Shape) -> Estimate:

@@ -29,10 +29,11 @@ class Trees:
 
 
 @cache
-def trees_of_mix(human: int, monte_carlo: int) -> Trees:
-    """The trees of a mix with so many records of each kind."""
+def trees_of_mix(human: int, monte_carlo: int, apart: bool = False) -> Trees:
+    """The trees of a mix with so many records of each kind; ``apart`` has each published sample as a tree."""
     groups, sizes = read_yaml(_FILE), list[tuple[float, int, float]]()
-    for kind, total in (("human", human), ("monte_carlo", monte_carlo)):
+    names = ("human_samples", "monte_carlo_samples") if apart else ("human", "monte_carlo")
+    for kind, total in zip(names, (human, monte_carlo), strict=True):
         each = sum(records for records, _ in groups[kind])
         sizes += [(records, tokens, total / each) for records, tokens in groups[kind]]
     return Trees(tuple(sizes))

@@ -31,7 +31,7 @@ from tests.training.train_cost import rated_trees, solutions, tree
 
 pytestmark = pytest.mark.benchmarks
 _BUDGET, _BATCH_RECORDS, _STEPS = 16384, 256, 300
-Sizes = list[tuple[int, int]]  # records and tokens of each tree
+Sizes = list[tuple[float, int]]  # records and tokens of each tree
 
 
 def first_choices(path: Path) -> Iterator[dict[str, Any]]:
@@ -60,9 +60,11 @@ def sampled(path: Path, count: int) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def sizes_of(prompter: Prompter, rows: pl.DataFrame | Iterator[dict[str, Any]]) -> Sizes:
+def sizes_of(prompter: Prompter, rows: pl.DataFrame | Iterator[dict[str, Any]], weighting: str = "sample") -> Sizes:
     frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(list(rows), schema=TREES)
-    return [(example.records, len(example.tree)) for example in read_examples(frame, prompter, _BUDGET)]
+    share = 0.5 if weighting == "device" else 1
+    read = read_examples(frame, prompter, _BUDGET, weighting)
+    return [(share * example.records, len(example.tree)) for example in read]
 
 
 def per_record(sizes: Sequence[tuple[float, float]]) -> float:
@@ -76,6 +78,8 @@ def counted(mirror: Path) -> dict[str, Sizes]:
     found = {
         "human": sizes_of(prompter, first_choices(lines)),
         "monte_carlo": sizes_of(prompter, sampled(mirror / "processbench/gsm8k.json", 400)),
+        "human_samples": sizes_of(prompter, first_choices(lines), "device"),
+        "monte_carlo_samples": sizes_of(prompter, sampled(mirror / "processbench/gsm8k.json", 400), "device"),
         "every alternative": sizes_of(prompter, rated_trees(lines, 943)),
         "a tenth of MATH's steps": sizes_of(prompter, sampled(mirror / "processbench/math.json", 400)),
     }
@@ -86,8 +90,13 @@ def counted(mirror: Path) -> dict[str, Sizes]:
 
 
 def test_the_file_has_the_sizes_of_the_trees(counted: dict[str, Sizes]) -> None:
-    for kind, records in (("human", (1, 0)), ("monte_carlo", (0, 1))):
-        filed = [size for size in trees_of_mix(*records).sizes if size[2]]
+    for kind, only in (
+        ("human", (1, 0)),
+        ("monte_carlo", (0, 1)),
+        ("human_samples", (1, 0, True)),
+        ("monte_carlo_samples", (0, 1, True)),
+    ):
+        filed = [size for size in trees_of_mix(*only).sizes if size[2]]
         ordered = sorted(counted[kind], key=lambda size: (size[1], size[0]))
         edges = [place * len(ordered) // len(filed) for place in range(len(filed) + 1)]
         groups = [ordered[low:high] for low, high in itertools.pairwise(edges)]
