@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.published.prompts import BUILD, REPOSITORY
+from tests.published.prompts import BUILD
 from tests.published.sources import Source
 
 FOLDER = "src/data_generation"
@@ -34,7 +34,7 @@ LATER = (
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """The samples of conversations with every first step of ``FIRST`` and all later steps of ``LATER``."""
-    source = sources[REPOSITORY]
+    source = sources["declare-lab/PathFinder-PRM"]
     load = source.parts(f"{FOLDER}/load_data_mistral.py", ["process_mistral_dataset"], json=json, re=re, Path=Path)
     clean = source.parts(f"{FOLDER}/clean_mistral.py", ["clean_prev_and_curr_steps"], re=re)
     build = source.parts(BUILD, BUILD_PARTS)

@@ -8,7 +8,7 @@ from typing import Any
 
 from pathfinder.models.tokens import add_label_tokens
 from tests.published.cleaning import BUILD_PARTS
-from tests.published.prompts import BUILD, REPOSITORY
+from tests.published.prompts import BUILD
 from tests.published.sources import Source
 from tests.support.models import plain_tokenizer
 
@@ -59,7 +59,7 @@ def scored() -> Iterator[dict[str, Any]]:
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Ids of the two samples of each record, and the labels by their places."""
-    source = sources[REPOSITORY]
+    source = sources["declare-lab/PathFinder-PRM"]
     build = source.parts(BUILD, BUILD_PARTS, json=json)
     prepare = source.parts(PREPARE, ["batch_preprocess"], tokenizer=tokenizer())
 
