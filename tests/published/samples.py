@@ -30,7 +30,7 @@ def trees() -> list[dict[str, Any]]:
     rows = []
     for number in range(13):
         steps = [f"add {'x + ' * (number * place % 5)}{place}" for place in range(2 + number % 4)]
-        branches = []
+        branches: list[dict[str, Any]] = []
         for place, step in enumerate(steps):
             texts = (step, f"so {number}")[: 1 + (place % 3 == 2)]
             for text in texts:

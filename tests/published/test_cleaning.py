@@ -44,7 +44,7 @@ def texts_of(tree: dict[str, Any]) -> list[Any]:
     return [list(pair) for pair in zip(texts[::2], texts[1::2], strict=True)]
 
 
-MISTRAL = {
+MISTRAL: dict[str, Any] = {
     "name": "mistral", "kind": "hub", "location": "datasets/RLHFlow/Mistral-PRM-Data", "revision": None,
     "licence": "unknown", "files": {},
 }  # fmt: skip

@@ -29,7 +29,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, Trainer, TrainingArgumen
 CASES = Path(__file__).parent / "cases"
 DEVICES, AT_ONCE, ACCUMULATED, EPOCHS, SEED = 8, 2, 2, 2.0, 42
 RATE = 1e-5
-SHAPE = {
+SHAPE: dict[str, Any] = {
     "vocab_size": 496, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
     "num_key_value_heads": 1, "max_position_embeddings": 4096, "tie_word_embeddings": True, "pad_token_id": 0,
     "eos_token_id": 0, "bos_token_id": None,
@@ -72,7 +72,8 @@ def _in_processes(folder: str, work: Any, case: Sequence[Any]) -> Any:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(_enter, (case[0], port, folder, work, case), case[0])
+    multiprocessing: Any = torch.multiprocessing
+    multiprocessing.spawn(_enter, (case[0], port, folder, work, case), case[0])
     return json.loads(Path(folder, "result.json").read_text())
 
 
@@ -144,14 +145,14 @@ def _order(
     ]
     shape = SHAPE | {"vocab_size": 2, "hidden_size": 2, "intermediate_size": 2, "num_hidden_layers": 1}
     model = Qwen2ForCausalLM(Qwen2Config(**shape | {"num_attention_heads": 1}))
-    _, steps = _run(model, rows, _arguments(folder, at_once, accumulated, epochs, seed))
+    steps = _run(model, rows, _arguments(folder, at_once, accumulated, epochs, seed))[1]
     return [[samples for samples, _ in step] for step in steps]
 
 
 def _train(folder: str, _: int) -> dict[str, Any]:
     """Devices' samples and losses, and the norm, rate and mean loss of each step; the weights go to a file."""
     kept = json.loads((CASES / "samples.json").read_text(encoding="utf-8"))[0]["cases"]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for ids, wanted in (sample for case in kept for sample in case["output"]):
         labels = [wanted.get(str(place), -100) for place in range(len(ids))]
         rows.append({"input_ids": ids, "attention_mask": [1] * len(ids), "labels": labels, "number": len(rows)})
@@ -159,7 +160,8 @@ def _train(folder: str, _: int) -> dict[str, Any]:
     assert not arguments.average_tokens_across_devices
     trainer, steps = _run(small_model(), rows, arguments)
     if trainer.is_world_process_zero():
-        weights = {name: weight.detach().contiguous() for name, weight in trainer.model.named_parameters()}
+        model: Any = trainer.model
+        weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
         save_file(weights, CASES / "trainer.safetensors")
     logged = [row for row in trainer.state.log_history if "loss" in row]
     return {

@@ -124,7 +124,7 @@ def steps_of(sizes: Sizes, weights: Sequence[float]) -> Iterator[list[int]]:
     drawn = random.Random(0)
     for _ in range(_STEPS):
         step: list[int] = []
-        filled = 0
+        filled = 0.0
         for records, tokens in drawn.choices(sizes, weights, k=2 * _BATCH_RECORDS):
             filled += records
             if step and filled > _BATCH_RECORDS:
