@@ -59,7 +59,7 @@ class Fitted:
 def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
     """The examples of each optimiser step; a run that resumes has the same plan."""
     if settings.weighting == "device":
-        lengths = [example.sample_tokens for example in examples]
+        lengths = [len(example.tree) for example in examples]
         return plan_samples(lengths, settings.batch_samples, settings.epochs, settings.seed)
     return plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
 

@@ -49,7 +49,7 @@ def test_examples_are_the_published_samples() -> None:
         assert dict(zip((int(place) + 1 for place in example.tree.reads), wanted, strict=True)) == {
             int(place): label for place, label in labels.items()
         }
-        ends.add(len(ids) - example.sample_tokens)
+        ends.add(len(ids) - len(example.tree))
     assert len(ends) == 1, "the order by length is the same with and without the end of the turn"
 
 

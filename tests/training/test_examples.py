@@ -31,6 +31,16 @@ def test_counts_are_those_of_the_published_samples() -> None:
         assert example.sample_tokens == total
 
 
+@pytest.mark.parametrize(("variant", "samples"), [("full", 2), ("no_subtasks", 1), ("autoregressive", 1)])
+def test_published_samples_are_examples_of_one_path(variant: str, samples: int) -> None:
+    prompter = Prompter(plain_tokenizer(), VARIANTS[variant])
+    apart, together = (read_examples(frame(2), prompter, 10**6, way) for way in ("device", "sample"))
+    assert len(apart) == sum(example.samples for example in apart) == samples * 9
+    assert all(example.tree.depth.tolist() == list(range(len(example.tree))) for example in apart)
+    for count in (lambda e: len(e.targets.marks), lambda e: e.samples, lambda e: e.sample_tokens):
+        assert sum(map(count, apart)) == sum(map(count, together))
+
+
 def test_trees_are_cut_into_even_parts() -> None:
     prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
     whole = read_examples(frame(2), prompter, 10**6)
@@ -101,7 +111,7 @@ def test_a_record_over_the_positions_of_the_model_is_left_out_and_named() -> Non
     assert too_long == {}
     assert sum(example.records for example in kept) == 9
     rest = read_examples(table, prompter, 10**6, positions=longest - 1, too_long=too_long)
-    assert too_long == {"r-0-1": longest}
+    assert too_long == {"r-0-1-1": longest}
     assert [example.records for example in rest] == [4, 4]
     assert max(int(example.tree.depth.max()) for example in rest) < longest - 1
     assert read_examples(table, prompter, 10**6, positions=5, too_long=too_long) == []
