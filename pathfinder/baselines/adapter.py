@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import numpy as np
 
 from pathfinder.core.io import DataError
-from pathfinder.core.steps import Solution
+from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.models.tokens import Ids, neutralise, special_strings
 
 if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
@@ -34,6 +34,10 @@ class Encoded:
 
     ids: Ids
     reads: tuple[int, ...]
+
+    def cut(self, tokens: int) -> Encoded:
+        """The first ``tokens`` tokens and the readings in them."""
+        return Encoded(self.ids[:tokens], tuple(read for read in self.reads if read < tokens))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,10 @@ class Text:
 
 
 Head = Callable[["torch.Tensor"], "torch.Tensor"]
-"""Hidden states at readings (readings, hidden size) -> scores (readings,) in [0, 1], higher is better."""
+"""Hidden states at readings (readings, hidden size) -> rewards (readings,) in [0, 1], higher is better.
+
+A system that also judges whether a step is redundant gives (readings, 2): the reward and that probability.
+"""
 
 
 class Adapter(Protocol):
@@ -123,7 +130,7 @@ class Adapter(Protocol):
         ...
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The prompt with one reading per step."""
+        """The prompt with one reading per step, or those of an evaluator that reads more or fewer."""
         ...
 
     def head(self, text: Text, weights: Shards) -> Head:
@@ -133,26 +140,48 @@ class Adapter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A step is correct if its score, or with ``change`` its rise from the step before, exceeds ``threshold``."""
+    """A step is correct if its reward, or with ``change`` its rise from the step before, exceeds ``threshold``.
+
+    With ``redundancy``, a step is redundant if its redundancy exceeds that threshold.
+    """
 
     threshold: float = 0.5
     change: bool = False
+    redundancy: float | None = None
 
-    def verdicts(self, scores: Sequence[float]) -> list[bool]:
-        """Whether each step is correct."""
-        return [score > self.threshold for score in self.judged(scores)]
+    def verdicts(self, steps: Sequence[StepScore]) -> Verdicts:
+        """Whether each step is correct and, if the rule says so, redundant."""
+        correct = [value > self.threshold for value in self.judged([step.reward for step in steps])]
+        limit = self.redundancy
+        redundant = None if limit is None else [(step.redundancy or 0.0) > limit for step in steps]
+        return Verdicts(correct, redundant)
 
-    def judged(self, scores: Sequence[float]) -> list[float]:
-        """The values that are compared with the threshold; the first step's rise is its score."""
-        return [b - a for a, b in zip([0.0, *scores], scores, strict=False)] if self.change else list(scores)
+    def judged(self, rewards: Sequence[float]) -> list[float]:
+        """The values that are compared with the threshold; the first step's rise is its reward."""
+        return [b - a for a, b in zip([0.0, *rewards], rewards, strict=False)] if self.change else list(rewards)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to use a system."""
+    """A way to use a system; readings after the first ``tokens`` of a prompt are left out."""
 
     adapter: Adapter
     rule: Rule = Rule()
+    tokens: int | None = None
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """The adapter's prompt, cut to ``tokens``."""
+        found = self.adapter.encode(text, solution)
+        return found if self.tokens is None else found.cut(self.tokens)
+
+
+def as_prmbench(adapter: Adapter, rule: Rule = Rule()) -> Method:
+    """A method of PRMBench's evaluator, which cuts every prompt at 2,048 tokens.
+
+    Source: ssmisya/PRMBench@a1ae4ea ``mr_eval/tasks/base_dataset/base_evaluation_dataset.py`` and
+    ``mr_eval/tasks/prmtest_classified/config.yaml``.
+    """
+    return Method(adapter, rule, tokens=2048)
 
 
 @dataclass(frozen=True, slots=True)

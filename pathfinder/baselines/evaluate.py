@@ -8,7 +8,7 @@ a miss, PRMBench an invalid row, and ``too_long`` counts both.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -23,13 +23,13 @@ from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.io import digest_of
 from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
-from pathfinder.core.steps import Solution
+from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.prm.run_scores import decisive, forget, score_chunks, scores_to_json, workers_of
 
-Rewards = list[list[float] | None]
-"""The rewards of each solution's steps; ``None`` for a solution longer than the model's context."""
+Scores = list[list[StepScore]]
+"""The scores of each solution's steps; none for a solution longer than the model's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,27 +67,28 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
     methods = _methods(system, benchmark)
     identity = {"score": decisive(settings), "solutions": digest_of([asdict(solution) for solution in solutions])}
     folder = chunk_folder(f"{benchmark}/{system.name}", identity, [model])
-    rewards: dict[Convention, Rewards] = {}
+    scores: dict[Convention, Scores] = {}
     check = partial(require, "baseline", params, {"base": model})
     with workers_of(BaselineJob(system, model, benchmark, settings), settings, check, served=False) as workers:
         for convention in methods:
             title = f"{benchmark} {system.name}, {convention}"
-            found = score_chunks(workers, folder, solutions, title, f"{convention}-")
-            rewards[convention] = [[step.reward for step in scores] if scores else None for scores in found]
+            scores[convention] = score_chunks(workers, folder, solutions, title, f"{convention}-")
     answers: dict[str, list[Any]] = {
-        convention: evaluation.answers(
-            None if steps is None else methods[convention].rule.verdicts(steps) for steps in found
-        )
-        for convention, found in rewards.items()
+        convention: evaluation.answers(map(methods[convention].rule.verdicts, found))
+        for convention, found in scores.items()
     }
-    rows = evaluation.rows(answers, [{"steps": _step_rows(rewards, place)} for place in range(len(solutions))])
+    columns = [
+        {"steps": _step_rows({convention: found[place] for convention, found in scores.items()}, len(solution.steps))}
+        for place, solution in enumerate(solutions)
+    ]
+    rows = evaluation.rows(answers, columns)
     metrics = evaluation.metrics(answers, INTERVALS)
     metrics |= {"system": system.name, "titles": list(system.titles)}
     metrics["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
-    metrics["too_long"] = {convention: found.count(None) for convention, found in rewards.items()}
+    metrics["too_long"] = {convention: found.count([]) for convention, found in scores.items()}
     if isinstance(evaluation, ProcessBenchEvaluation):
         rule = methods[AUTHORS].rule
-        judged = [None if steps is None else rule.judged(steps) for steps in rewards[AUTHORS]]
+        judged = [rule.judged([step.reward for step in steps]) or None for steps in scores[AUTHORS]]
         metrics["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
     evaluation.write(system.name, rows, metrics)
     forget(benchmark, system.name)
@@ -98,8 +99,13 @@ def _methods(system: System, benchmark: BenchmarkName) -> dict[Convention, Metho
     return {convention: system.method(benchmark, convention) for convention in system.conventions(benchmark)}
 
 
-def _step_rows(rewards: Mapping[Convention, Rewards], place: int) -> list[dict[str, float | None]]:
-    keys = {convention: "reward" if convention == AUTHORS else f"reward_{convention}" for convention in rewards}
-    scored = {keys[convention]: steps for convention, found in rewards.items() if (steps := found[place]) is not None}
-    labels: dict[str, float | None] = dict.fromkeys(FIRST_LABELS)
-    return [labels | dict(zip(scored, step, strict=True)) for step in zip(*scored.values(), strict=True)]
+def _step_rows(scores: Mapping[Convention, Sequence[StepScore]], steps: int) -> list[dict[str, float | None]]:
+    """A row per step; a convention that reads fewer places has no figures of the last ones."""
+    rows: list[dict[str, float | None]] = [dict.fromkeys(FIRST_LABELS) for _ in range(steps)]
+    for convention, found in scores.items():
+        suffix = "" if convention == AUTHORS else f"_{convention}"
+        for row, score in zip(rows, found, strict=False):
+            row[f"reward{suffix}"] = score.reward
+            if score.redundancy is not None:
+                row[f"redundancy{suffix}"] = score.redundancy
+    return rows if any(scores.values()) else []

@@ -1,7 +1,7 @@
 """The systems' heads: label tokens of a language model, a scalar, or classes.
 
-Each head takes hidden states (readings, hidden size) from after the backbone's last norm, computes in their dtype and
-returns scores (readings,) in [0, 1].
+Each head takes hidden states (readings, hidden size) from after the backbone's last norm and computes in their dtype.
+``adapter.Head`` says what it returns.
 """
 
 from __future__ import annotations
@@ -39,17 +39,20 @@ def scalar_head(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Head:
     return head
 
 
-def class_head(layers: Sequence[tuple[torch.Tensor, torch.Tensor | None]], good: list[int]) -> Head:
-    """The total probability of the ``good`` classes after linear layers with ReLU between them.
+def class_head(layers: Sequence[tuple[torch.Tensor, torch.Tensor | None]], *classes: list[int]) -> Head:
+    """The total probability of each of ``classes`` after linear layers with ReLU between them.
 
-    Each of ``layers`` is a weight (out, in) and a bias (out,).
+    The first of ``classes`` are those of a correct step, the second, if any, those of a redundant one. Each of
+    ``layers`` is a weight (out, in) and a bias (out,).
     """
+    import torch
     from torch.nn.functional import linear
 
     def head(hidden: torch.Tensor) -> torch.Tensor:
         for number, (weight, bias) in enumerate(layers):
             inputs = hidden.relu() if number else hidden
             hidden = linear(inputs, weight.to(hidden), None if bias is None else bias.to(hidden))
-        return hidden.softmax(dim=-1)[:, good].sum(dim=-1)
+        shares = hidden.softmax(dim=-1)
+        return torch.stack([shares[:, wanted].sum(dim=-1) for wanted in classes], dim=-1)
 
     return head

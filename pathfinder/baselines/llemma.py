@@ -4,7 +4,8 @@ Sources: model card of ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf (prompt,
 Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score is read at the first of the two newline tokens)
 and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
 ``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is that of EleutherAI/llemma_7b. A blank line
-ends a step, so blank lines inside a step become plain line breaks (PRMBench deletes them).
+ends a step, so blank lines inside a step become plain line breaks. PRMBench deletes them, and reads one place too many:
+the blank line after the heading is its first step, so a step gets the score of the step before it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
 from pathfinder.baselines.heads import LM_HEAD, scalar_head
 from pathfinder.core.steps import Solution
 
@@ -41,6 +42,19 @@ class Llemma:
         return scalar_head(weights(LM_HEAD).double().mean(dim=0))
 
 
+@dataclass(frozen=True, slots=True)
+class LlemmaAsPRMBench(Llemma):
+    """The readings of PRMBench: wherever two newlines follow each other, from the end of the heading on."""
+
+    def encode(self, text: Text, solution: Solution) -> Encoded:
+        """The same text, read after the heading as well, and once more before an empty step."""
+        pieces = [Piece(f"# Question\n\n{text.safe(solution.problem)}\n\n# Solution\n", read=True)]
+        for step in solution.steps:
+            body = text.safe(step.replace("\n\n", "").strip())
+            pieces += [Piece("\n", read=not body), Piece(f"{body}\n", read=True)]
+        return text.encode([*pieces, Piece("\n")])
+
+
 SYSTEM = System(
     name="llemma",
     titles=("Llemma-PRM800K-7B", "Lemma-PRM800k-7B"),
@@ -50,6 +64,6 @@ SYSTEM = System(
         "Edward-Sun/easy-to-hard@cf1d6d8 inference_reward.py",
         "ssmisya/PRMBench@a1ae4ea mr_eval/models/llemma7b_prm.py",
     ),
-    methods={AUTHORS: Method(Llemma())},
+    methods={AUTHORS: Method(Llemma()), "prmbench": as_prmbench(LlemmaAsPRMBench())},
     not_found="The authors name no threshold; 0.5 is PRMBench's.",
 )

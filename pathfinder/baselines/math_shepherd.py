@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.steps import Solution
 
@@ -51,6 +51,6 @@ SYSTEM = System(
         "openreasoner/openr@54ae004 prm/infer_fns.py",
         "ssmisya/PRMBench@a1ae4ea mr_eval/models/math_shepherd.py",
     ),
-    methods={AUTHORS: Method(MathShepherd())},
+    methods={AUTHORS: Method(MathShepherd()), "prmbench": as_prmbench(MathShepherd())},
     not_found="The authors rank solutions and name no threshold; 0.5 is PRMBench's.",
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
@@ -45,7 +45,7 @@ class Qwen:
         """Two linear layers, ``score.0`` and ``score.2``."""
         text.exact(MARKER)
         layers = [(weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2)]
-        return class_head(layers, good=[1])
+        return class_head(layers, [1])
 
 
 def _system(name: str, title: str) -> System:
@@ -59,7 +59,7 @@ def _system(name: str, title: str) -> System:
         ),
         methods={
             AUTHORS: Method(Qwen()),
-            "prmbench": Method(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
+            "prmbench": as_prmbench(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
         },
         not_found="The cards name no threshold; 0.5 is PRMBench's.",
     )

@@ -5,7 +5,8 @@ Source: GAIR-NLP/ReasonEval@6c91c7a ``codes/examples.py`` (prompt, separators, `
 then removed. The 7B tokenizer pads with its beginning token. The script removes that token too, puts id 1 back in
 front and does not shift the positions, so a step is read one token *before* its last. The training code is not
 published. The reading is kept as published, because the published figures were measured with it.
-ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps.
+ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps, and calls a step
+redundant if P(neutral) exceeds 0.15.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, Rule, System, Text, as_prmbench
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import unnumbered
@@ -58,9 +59,9 @@ class ReasonEval:
         return Encoded(ids, tuple(reads.tolist()))
 
     def head(self, text: Text, weights: Shards) -> Head:
-        """``score_head``: wrong, neutral, right."""
+        """``score_head``: wrong, neutral, right. A neutral step is correct and redundant."""
         bias = weights("score_head.bias") if "score_head.bias" in weights else None
-        return class_head([(weights("score_head.weight"), bias)], good=[1, 2])
+        return class_head([(weights("score_head.weight"), bias)], [1, 2], [1])
 
 
 SYSTEM = System(
@@ -72,5 +73,6 @@ SYSTEM = System(
         "GAIR-NLP/ReasonEval@6c91c7a codes/mr-gsm8k_eval.py",
         "ssmisya/PRMBench@a1ae4ea mr_eval/models/reasoneval.py",
     ),
-    methods={AUTHORS: Method(ReasonEval()), "prmbench": Method(ReasonEval(unnumber=True))},
+    methods={AUTHORS: Method(ReasonEval()), "prmbench": as_prmbench(ReasonEval(unnumber=True), Rule(redundancy=0.15))},
+    not_found="The authors' code names no threshold of redundancy, so only the evaluator's convention judges it.",
 )

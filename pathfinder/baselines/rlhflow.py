@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
@@ -60,7 +60,7 @@ def _system(name: str, title: str, data: str) -> System:
         ),
         methods={
             AUTHORS: Method(RLHFlow()),
-            "prmbench": Method(RLHFlow(unnumber=True, full=True)),
+            "prmbench": as_prmbench(RLHFlow(unnumber=True, full=True)),
             "processbench": Method(RLHFlow(glue="\n\n")),
         },
         not_found="The authors rank solutions and name no threshold; 0.5 is both evaluators'.",

@@ -47,20 +47,21 @@ class BaselineScorer:
         return other
 
     def _use(self, method: Method) -> None:
-        self._adapter = method.adapter
+        self._method = method
         self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden)
         self._head = method.adapter.head(self._text, Shards(self._path))
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
+        """Score every reading of every solution; ``on_done`` receives how many more solutions are finished.
 
-        Each score has only a reward in [0, 1]. A solution that is longer than the model's context has no scores.
+        Each score has a reward in [0, 1] and perhaps a redundancy, but no labels. A solution that is longer than the
+        model's context has no scores.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in chunks(solutions):
-            encoded = {index: self._adapter.encode(self._text, solutions[index]) for index in chunk}
+            encoded = {index: self._method.encode(self._text, solutions[index]) for index in chunk}
             with_steps = [i for i in chunk if encoded[i].reads and len(encoded[i].ids) <= self._longest]
             groups = [
                 part
@@ -77,13 +78,13 @@ class BaselineScorer:
             for batch in pack([len(tree) for tree in trees], self._budget):
                 scores = iter(self._read(batch_trees([trees[item] for item in batch], self._backend)))
                 for index in (index for item in batch for index in groups[item]):
-                    out[index] = [StepScore({}, next(scores)) for _ in encoded[index].reads]
+                    out[index] = [next(scores) for _ in encoded[index].reads]
             if on_done is not None:
                 on_done(len(encoded))
         return out
 
     @torch.inference_mode()
-    def _read(self, batch: TreeBatch) -> list[float]:
+    def _read(self, batch: TreeBatch) -> list[StepScore]:
         """Scores at the batch's readings."""
         batch = batch.to(self._model.device, self._dtype)
         hidden = self._model(
@@ -94,8 +95,9 @@ class BaselineScorer:
             tree=batch.plan,
         ).last_hidden_state[0]
         read = hidden.index_select(0, batch.reads)
-        found: list[float] = self._head(read if read.dtype == torch.float64 else read.float()).double().tolist()
-        return found
+        found = self._head(read if read.dtype == torch.float64 else read.float()).double()
+        rows = found.reshape(len(read), -1).tolist()
+        return [StepScore({}, reward, redundancy=rest[0] if rest else None) for reward, *rest in rows]
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search; nothing is cached between rounds."""

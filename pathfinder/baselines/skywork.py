@@ -5,7 +5,8 @@ each line tokenised by itself and followed by the step token), ``model_utils/prm
 sigmoid) and ``README.md`` (the step token is ``\\n``). There, a step of several lines has a reward
 per line; here the last one is the step's. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: it writes
 ``Step 1: … ки`` with ``ки`` as the step token, and a step is correct unless its score falls by 0.05 or more from that
-of the step before (the first score counts as a rise from 0).
+of the step before (the first score counts as a rise from 0). It splits the text at ``ки``, so the newline after the
+last step is one more part with a score and a verdict.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text, as_prmbench
 from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import unnumbered
@@ -48,10 +49,10 @@ class SkyworkAsPRMBench(Skywork):
     forbidden: tuple[str, ...] = ("ки",)
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """``<bos>problem\\n``, then ``Step 1: … ки`` for each step, preceded by a newline from the second step on."""
+        """``<bos>problem\\n``, ``Step 1: … ки`` for each step, all but the first after a newline, and one more."""
         steps = [text.safe(unnumbered(step)) for step in solution.steps]
         lines = [[f"{chr(10) if number else ''}Step {number + 1}: {step} "] for number, step in enumerate(steps)]
-        return _joined(text, solution.problem, lines, "ки")
+        return _joined(text, solution.problem, [*lines, ["\n"]], "ки")
 
 
 def _joined(text: Text, problem: str, steps: list[list[str]], token: str) -> Encoded:
@@ -77,6 +78,6 @@ SYSTEM = System(
         "SkyworkAI/skywork-o1-prm-inference@719b56b model_utils/prm_model.py",
         "ssmisya/PRMBench@a1ae4ea mr_eval/models/skywork_prm.py",
     ),
-    methods={AUTHORS: Method(Skywork()), "prmbench": Method(SkyworkAsPRMBench(), Rule(-0.05, change=True))},
+    methods={AUTHORS: Method(Skywork()), "prmbench": as_prmbench(SkyworkAsPRMBench(), Rule(-0.05, change=True))},
     not_found="The authors name no threshold; 0.5 is ours.",
 )

@@ -24,7 +24,7 @@ from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.core.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.core.params import CriticSettings, Preset, Score
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
 from pathfinder.prm import on_prmbench, rules
@@ -135,20 +135,20 @@ def _rule_of_paper(model: Named, benchmark: BenchmarkName) -> str:
     return system_named(model.system).conventions(benchmark)[-1]
 
 
-Verdicts = Iterator[tuple[str, list[list[bool] | None]]]
-"""For each decision rule, whether each step of each solution is correct; ``None`` for a solution without scores."""
+Judged = Iterator[tuple[str, list[Verdicts]]]
+"""For each decision rule, the verdicts on each solution."""
 
 
-def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Verdicts:
+def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
     both = _scored(model, evaluation, scoring, kept, "default", Mode.BOTH)
     if isinstance(evaluation, ProcessBenchEvaluation):
         for rule in rules.RULES:
-            yield rule, [[rules.is_correct(step, rule) for step in steps] or None for steps in both]
+            yield rule, [Verdicts([rules.is_correct(step, rule) for step in steps]) for steps in both]
         return
     official = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
     for rule in on_prmbench.RULES:
         found = official if rule == "official" else both
-        yield rule, [[on_prmbench.is_correct(step, rule, 0.5) for step in steps] or None for steps in found]
+        yield rule, [Verdicts([on_prmbench.is_correct(step, rule, 0.5) for step in steps]) for steps in found]
 
 
 def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, preset: str, mode: Mode) -> Scores:
@@ -159,14 +159,14 @@ def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, pre
     return scores
 
 
-def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Verdicts:
+def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
     name, system = evaluation.benchmark, system_named(model.system or "")
     conventions = system.conventions(name)
     job = BaselineJob(system, model.folder, name, scoring)
     titles = {f"{name}, rule {convention}": f"{convention}-" for convention in conventions}
     for convention, scores in zip(conventions, _chunks(job, evaluation, scoring, kept, titles, {}), strict=True):
         rule = system.method(name, convention).rule
-        yield convention, [rule.verdicts([step.reward for step in steps]) if steps else None for steps in scores]
+        yield convention, list(map(rule.verdicts, scores))
 
 
 def _chunks(

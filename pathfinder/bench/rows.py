@@ -162,7 +162,7 @@ def _processbench(evaluation: ProcessBenchEvaluation, answers: Sequence[Any], su
 
 
 def _prmbench(evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: bool) -> Iterator[_Found]:
-    labels = {item.idx: answer for item, answer in zip(evaluation.items, answers, strict=True)}
+    labels = evaluation.by_key(answers)
     items = [item for item in evaluation.items if item.classification != CORRECT]
     sizes = {ALL: len(items)}
     whole = prmbench.with_interval(evaluation.items, labels, INTERVALS)

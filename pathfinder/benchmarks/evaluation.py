@@ -5,7 +5,7 @@
     evaluation.write("full", evaluation.rows(answers, columns), evaluation.metrics(answers, report))
 
 An answer to a ProcessBench item is the index of the first incorrect step, -1 for none. An answer to a PRMBench item is
-one label per step, true for a correct step. ``None`` is no answer: ProcessBench counts a miss, PRMBench an invalid row.
+the verdicts on its steps. ``None`` is no answer: ProcessBench counts a miss, PRMBench an invalid row.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import Report
+from pathfinder.core.steps import Verdicts
 
 BenchmarkName = Literal["processbench", "prmbench"]
 BENCHMARKS: tuple[BenchmarkName, ...] = get_args(BenchmarkName)
@@ -50,9 +51,9 @@ class Evaluation(ABC, Generic[Item, Answer]):
         """The items to answer, in the order of the files; each has ``id``, ``problem`` and ``steps``."""
         return self.loaded.items
 
-    def answers(self, verdicts: Iterable[list[bool] | None]) -> list[Answer | None]:
-        """Turn each item's verdicts on its steps (true: correct) into an answer; ``None`` stays ``None``."""
-        return [None if steps is None else self._answer(steps) for steps in verdicts]
+    def answers(self, verdicts: Iterable[Verdicts]) -> list[Answer | None]:
+        """Turn each item's verdicts on its steps into an answer, ``None`` if there are none."""
+        return [self._answer(given) if given.correct else None for given in verdicts]
 
     def rows(
         self, rules: Mapping[str, Sequence[Answer | None]], columns: Sequence[Mapping[str, Any]]
@@ -85,7 +86,7 @@ class Evaluation(ABC, Generic[Item, Answer]):
 
     def official(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
         """Compute the figures with the published evaluator's arithmetic, without details."""
-        figures: dict[str, Any] = self._metric.evaluate(self.items, self._by_key(answers), "official")
+        figures: dict[str, Any] = self._metric.evaluate(self.items, self.by_key(answers), "official")
         return {name: value for name, value in figures.items() if name != "details"}
 
     def headline(self, system: str, metrics: Mapping[str, Any]) -> str:
@@ -104,11 +105,12 @@ class Evaluation(ABC, Generic[Item, Answer]):
         write_jsonl(PREDICTIONS / self.benchmark / f"{system}.jsonl", rows)
         write_json(METRICS / self.benchmark / f"{system}.json", metrics)
 
-    def _by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Answer | None]:
+    def by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Any]:
+        """The answers by the items' keys, as the metric reads them."""
         return {item.key: answer for item, answer in zip(self.items, answers, strict=True)}
 
     def _figures(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
-        figures: dict[str, Any] = self._metric.with_interval(self.items, self._by_key(answers), report)
+        figures: dict[str, Any] = self._metric.with_interval(self.items, self.by_key(answers), report)
         return figures
 
     def _summary(self, figures: dict[str, Any], answers: Sequence[Answer | None]) -> dict[str, Any]:
@@ -116,7 +118,7 @@ class Evaluation(ABC, Generic[Item, Answer]):
         return self.loaded.accounting() | figures | {"defects": self.loaded.defects}
 
     @abstractmethod
-    def _answer(self, verdicts: list[bool]) -> Answer: ...
+    def _answer(self, verdicts: Verdicts) -> Answer: ...
 
     @abstractmethod
     def _row(self, item: Item, answers: Mapping[str, Answer | None], columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +133,8 @@ class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
     _headline_title = "mean F1"
     _metric: ClassVar[ModuleType] = processbench
 
-    def _answer(self, verdicts: list[bool]) -> int:
-        return processbench.first_error(verdicts)
+    def _answer(self, verdicts: Verdicts) -> int:
+        return processbench.first_error(verdicts.correct)
 
     def _row(
         self, item: ProcessBenchItem, answers: Mapping[str, int | None], columns: Mapping[str, Any]
@@ -141,27 +143,33 @@ class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
         return {"subset": item.subset, "id": item.id} | predictions | {"label": item.label, **columns}
 
     def _summary(self, figures: dict[str, Any], answers: Sequence[int | None]) -> dict[str, Any]:
-        generators = processbench.by_generator(self.items, self._by_key(answers))
+        generators = processbench.by_generator(self.items, self.by_key(answers))
         return super()._summary(figures, answers) | {"generators": generators}
 
 
-class PRMBenchEvaluation(Evaluation[PRMBenchItem, prmbench.Labels]):
-    """PRMBench: a label for every step of every solution."""
+class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
+    """PRMBench: verdicts on every step of every solution."""
 
     benchmark = "prmbench"
     headline_key = "overall"
     _headline_title = "PRMScore"
     _metric: ClassVar[ModuleType] = prmbench
 
-    def _answer(self, verdicts: list[bool]) -> prmbench.Labels:
+    def by_key(self, answers: Sequence[Verdicts | None]) -> dict[Any, Any]:
+        """The labels that decide, by the items' keys."""
+        return {
+            item.key: None if answer is None else prmbench.decisive(answer, item.classification)
+            for item, answer in zip(self.items, answers, strict=True)
+        }
+
+    def _answer(self, verdicts: Verdicts) -> Verdicts:
         return verdicts
 
     def _row(
-        self, item: PRMBenchItem, answers: Mapping[str, prmbench.Labels | None], columns: Mapping[str, Any]
+        self, item: PRMBenchItem, answers: Mapping[str, Verdicts | None], columns: Mapping[str, Any]
     ) -> dict[str, Any]:
-        given = {
-            f"step_level_validity_labels{suffix}": labels for suffix, labels in answers.items() if labels is not None
-        }
+        scores = [prmbench.columns(verdicts, suffix) for suffix, verdicts in answers.items()]
+        given = dict(pair for one in scores for pair in one.items())
         row = {"idx": item.idx, "classification": item.classification, "scores": given, **columns}
         return row | ({"validity": False} if answers[""] is None else {})
 

@@ -24,6 +24,7 @@ from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
+from pathfinder.core.steps import Verdicts
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "simplicity": ("redundency", "circular"),
@@ -37,6 +38,8 @@ _TOLERATED_GAP = 5  # the published evaluator refuses a file without predictions
 Labels = Sequence[bool]
 Counts = npt.NDArray[np.int64]
 """TP, FP, TN, FN (last axis)."""
+VALIDITY, REDUNDANT = "step_level_validity_labels", "step_level_redundancy_labels"
+"""The keys of a prediction row's ``scores`` that hold the verdicts."""
 _NOTHING = np.zeros(4, dtype=np.int64)
 
 
@@ -59,11 +62,29 @@ class Tally:
                 self.values["first_error_acc"].append(hit)
 
 
-def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool] | None:
-    """The labels of a prediction row, true for a correct step; ``None`` if its ``validity`` is false.
+def decisive(verdicts: Verdicts, classification: str) -> list[bool]:
+    """One label per step, true for a correct one.
 
-    In the classes about redundancy, redundancy labels replace the others if given, negated as in the published
-    evaluator. Raises ``DataError``, which begins with ``at``, for a malformed row.
+    In the classes about redundancy, the verdicts on it replace the others if given, negated as in the published
+    evaluator.
+    """
+    if classification in REDUNDANCY and verdicts.redundant is not None:
+        return [not redundant for redundant in verdicts.redundant]
+    return list(verdicts.correct)
+
+
+def columns(verdicts: Verdicts | None, suffix: str = "") -> dict[str, Any]:
+    """The verdicts as a prediction row's ``scores`` hold them; ``suffix`` ends the keys."""
+    if verdicts is None:
+        return {}
+    redundant = {} if verdicts.redundant is None else {f"{REDUNDANT}{suffix}": verdicts.redundant}
+    return {f"{VALIDITY}{suffix}": verdicts.correct} | redundant
+
+
+def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool] | None:
+    """The ``decisive`` labels of a prediction row; ``None`` if its ``validity`` is false.
+
+    Raises ``DataError``, which begins with ``at``, for a malformed row.
     """
     is_valid = row.get("validity", True)
     if is_valid not in (True, False, None):
@@ -72,15 +93,15 @@ def labels_of(at: str, row: Mapping[str, Any], classification: str) -> list[bool
         return None
     scores = row.get("scores")
     given = scores if isinstance(scores, Mapping) else {}
-    name, negated = "step_level_validity_labels", False
-    if classification in REDUNDANCY and "step_level_redundancy_labels" in given:
-        name, negated = "step_level_redundancy_labels", True
+    is_redundancy = classification in REDUNDANCY and REDUNDANT in given
+    name = REDUNDANT if is_redundancy else VALIDITY
     labels = given.get(name)
     if not isinstance(labels, list) or any(label not in (0, 1) for label in labels):
         raise DataError(
             f"{at}: scores.{name} is {ascii(labels)[:80]}; expected a list of booleans, one per step. Correct the row"
         )
-    return [bool(label) != negated for label in labels]
+    found = [bool(label) for label in labels]
+    return decisive(Verdicts((), found) if is_redundancy else Verdicts(found), classification)
 
 
 def step_counts(item: PRMBenchItem, labels: Labels) -> Counts:

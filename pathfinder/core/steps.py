@@ -34,11 +34,13 @@ class StepScore:
     """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN.
 
     ``other`` names a first-pass label at which the likeliest token is neither ``<+>`` nor ``<->``, if there is one.
+    ``redundancy`` is the probability that the step is superfluous, from a published PRM that says so.
     """
 
     first: Mapping[str, float]
     reward: float
     other: str = field(default="", compare=False)
+    redundancy: float | None = None
 
     @property
     def labels(self) -> dict[str, bool]:
@@ -53,6 +55,14 @@ class StepScore:
     def row(self) -> dict[str, float | None]:
         """The score in prediction files; None for a label that the variant does not have."""
         return {**dict.fromkeys(FIRST_LABELS), **self.first, "reward": self.reward}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """Whether each step of a solution is correct and, from a system that also judges it, whether it is redundant."""
+
+    correct: Sequence[bool]
+    redundant: Sequence[bool] | None = None
 
 
 RoundScorer = Callable[[Mapping[str, Candidates]], Mapping[str, Sequence[StepScore | None]]]

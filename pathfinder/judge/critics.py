@@ -29,6 +29,7 @@ from pathfinder.benchmarks.evaluation import (
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Preset, Report
+from pathfinder.core.steps import Verdicts
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
@@ -198,22 +199,18 @@ def _read_paragraph(item: ProcessBenchItem, answers: Sequence[Text], preset: Pre
     return row, prediction
 
 
-def _read_scores(item: PRMBenchItem, answers: Sequence[Text], preset: Preset) -> tuple[Row, list[bool] | None]:
-    """The row that the published runners write, and one label per step.
+def _read_scores(item: PRMBenchItem, answers: Sequence[Text], preset: Preset) -> tuple[Row, Verdicts | None]:
+    """The row that the published runners write, and the verdicts on the steps.
 
-    A step is correct if it is valid, or in the classes about redundancy, if it is not redundant. A score that JSON
-    cannot represent is null in the row.
+    A score that JSON cannot represent is null in the row.
     """
     found = (step_scores(answer.text, len(item.steps), answer.cut, preset) for answer in answers)
     scores = mean_scores([score for score in found if score is not None])
     if scores is None:
         return {"idx": item.idx, "validity": False}, None
-    columns: Row = {}
-    for kind, values in asdict(scores).items():
-        columns[f"step_level_{kind}_scores"] = [value if math.isfinite(value) else None for value in values]
-        columns[f"step_level_{kind}_labels"] = [value > 0 for value in values]
-    if item.classification in prmbench.REDUNDANCY:
-        labels = [not redundant for redundant in columns["step_level_redundancy_labels"]]
-    else:
-        labels = columns["step_level_validity_labels"]
-    return {"idx": item.idx, "validity": True, "scores": columns}, labels
+    given = {
+        f"step_level_{kind}_scores": [value if math.isfinite(value) else None for value in values]
+        for kind, values in asdict(scores).items()
+    }
+    verdicts = Verdicts([value > 0 for value in scores.validity], [value > 0 for value in scores.redundancy])
+    return {"idx": item.idx, "validity": True, "scores": given | prmbench.columns(verdicts)}, verdicts

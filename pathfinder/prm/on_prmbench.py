@@ -8,7 +8,7 @@ from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import Params
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.prm.checkpoints import titles_of
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import forget, run_scores
@@ -32,7 +32,9 @@ def evaluate(name: str, params: Params) -> str:
     threshold, read = params.prmbench.threshold, {"both": scores, "pass1": scores, "official": official}
     rules = RULES if params.prmbench.preset == "default" else (RULES[-1], *RULES[:-1])
     answers = {
-        rule: evaluation.answers([is_correct(step, rule, threshold) for step in steps] or None for steps in read[rule])
+        rule: evaluation.answers(
+            Verdicts([is_correct(step, rule, threshold) for step in steps]) for steps in read[rule]
+        )
         for rule in rules
     }
     columns = [

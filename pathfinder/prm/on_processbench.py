@@ -9,7 +9,7 @@ from pathfinder.benchmarks.evaluation import ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params
-from pathfinder.core.steps import Solution
+from pathfinder.core.steps import Solution, Verdicts
 from pathfinder.prm.checkpoints import titles_of
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.rules import RULES, is_correct, until_both
@@ -30,7 +30,7 @@ def evaluate(name: str, params: Params) -> str:
     scores = run_scores("processbench", name, solutions, params, stop_of, preset_of("processbench", preset))
     rules = RULES if preset == "default" else RULES[::-1]
     answers = {
-        rule: evaluation.answers([is_correct(step, rule) for step in steps] or None for steps in scores)
+        rule: evaluation.answers(Verdicts([is_correct(step, rule) for step in steps]) for steps in scores)
         for rule in rules
     }
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])

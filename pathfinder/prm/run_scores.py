@@ -105,10 +105,16 @@ def decisive(settings: Score) -> dict[str, Any]:
 
 
 def scores_to_json(scores: Sequence[StepScore]) -> list[Any]:
-    """``[[[label, probability] …], reward or null]`` per step; equal floats after a round trip."""
-    return [[list(score.first.items()), None if math.isnan(score.reward) else score.reward] for score in scores]
+    """``[[[label, probability] …], reward or null, redundancy or null]`` per step; equal floats after a round trip."""
+    rewards = [None if math.isnan(score.reward) else score.reward for score in scores]
+    return [
+        [list(score.first.items()), reward, score.redundancy] for score, reward in zip(scores, rewards, strict=True)
+    ]
 
 
 def scores_from_json(value: Sequence[Any]) -> list[StepScore]:
     """The opposite of ``scores_to_json``."""
-    return [StepScore(dict(first), math.nan if reward is None else reward) for first, reward in value]
+    return [
+        StepScore(dict(first), math.nan if reward is None else reward, redundancy=redundancy)
+        for first, reward, redundancy in value
+    ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import functools
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,10 +45,6 @@ def _hidden(folder: Path, ids: list[int]) -> torch.Tensor:
 @functools.cache
 def _weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
-
-
-def _plain(step: str) -> str:
-    return re.sub(r"^(Step\s*\d+\.\s*|\d+\.\s*)", "", step.strip(), flags=re.IGNORECASE)
 
 
 def math_shepherd(folder: Path, solution: Solution) -> list[float]:
@@ -98,51 +93,28 @@ def rlhflow(folder: Path, solution: Solution) -> list[float]:
     return scores
 
 
-def rlhflow_prmbench(folder: Path, solution: Solution) -> list[float]:
-    tokenizer, model = _tokenizer(folder), _language_model(folder)
-    chat = []
-    for i, step in _steps(solution):
-        text = solution.problem + " " + _plain(step) if i == 0 else _plain(step)
-        chat += [{"role": "user", "content": text}, {"role": "assistant", "content": "+"}]
-    ids = tokenizer.apply_chat_template(chat, return_dict=True)["input_ids"]
-    pattern = tokenizer.encode("<|start_header_id|>assistant<|end_header_id|>\n\n+<|eot_id|>")
-    found = [i for i in range(len(ids)) if ids[i : i + len(pattern)] == pattern]
-    places = [place + len(pattern) - 3 for place in found]
-    scores: list[float] = model(torch.tensor([ids])).logits[0, places].softmax(-1)[:, tokenizer.encode("+")[0]].tolist()
-    return scores
-
-
 def rlhflow_processbench(folder: Path, solution: Solution) -> list[float]:
     first = Solution("", "", (f"{solution.problem}\n\n{solution.steps[0].strip()}", *solution.steps[1:]))
     return rlhflow(folder, first)
 
 
-def _skywork(folder: Path, problem: str, response: str, token: str) -> list[float]:
+def skywork(folder: Path, solution: Solution) -> list[float]:
+    """Every step is one line."""
     tokenizer, weights = _tokenizer(folder), _weights(folder)
-    ids = tokenizer.encode(tokenizer.bos_token + problem + "\n")
+    ids = tokenizer.encode(tokenizer.bos_token + solution.problem + "\n")
     places = []
-    for line in response.split(token):
-        ids += (tokenizer.encode(line) if line else []) + [tokenizer.encode(token)[-1]]
+    for line in (step.strip() for step in solution.steps):
+        ids += (tokenizer.encode(line) if line else []) + [tokenizer.encode("\n")[-1]]
         places.append(len(ids) - 1)
     value = _hidden(folder, ids) @ weights["v_head.summary.weight"].T + weights["v_head.summary.bias"]
     return value.sigmoid()[places, 0].tolist()
 
 
-def skywork(folder: Path, solution: Solution) -> list[float]:
-    """Every step is one line."""
-    return _skywork(folder, solution.problem, "\n".join(step.strip() for step in solution.steps), "\n")
-
-
-def skywork_prmbench(folder: Path, solution: Solution) -> list[float]:
-    response = "".join(f"Step {i + 1}: {_plain(step)} ки\n" for i, step in _steps(solution))
-    return _skywork(folder, solution.problem, response, "ки")[:-1]  # the last newline is no step
-
-
-def reasoneval(folder: Path, solution: Solution, clean: Callable[[str], str] = str) -> list[float]:
+def reasoneval(folder: Path, solution: Solution) -> list[float]:
     tokenizer, weights = _tokenizer(folder), _weights(folder)
     separator = tokenizer.pad_token
     text = f"Question:\n{solution.problem}\nAnswer:\nLet's think step by step.\n{separator}"
-    tokens = tokenizer(text + "".join(clean(step) + separator for step in solution.steps))["input_ids"]
+    tokens = tokenizer(text + "".join(step + separator for step in solution.steps))["input_ids"]
     places, kept, seen = [], [], 0
     for i, token in enumerate(tokens):
         if token == tokenizer(separator)["input_ids"][-1]:
@@ -153,10 +125,6 @@ def reasoneval(folder: Path, solution: Solution, clean: Callable[[str], str] = s
     logits = _hidden(folder, [1, *kept]) @ weights["score_head.weight"].T + weights["score_head.bias"]
     classes = logits[places[2:]].softmax(-1)
     return (classes[:, 1] + classes[:, 2]).tolist()
-
-
-def reasoneval_prmbench(folder: Path, solution: Solution) -> list[float]:
-    return reasoneval(folder, solution, _plain)
 
 
 def llemma(folder: Path, solution: Solution) -> list[float]:
@@ -175,15 +143,15 @@ def llemma(folder: Path, solution: Solution) -> list[float]:
     return found
 
 
-def qwen(folder: Path, solution: Solution, system: str | None = None, clean: Callable[[str], str] = str) -> list[float]:
+def qwen(folder: Path, solution: Solution) -> list[float]:
     tokenizer, weights = _tokenizer(folder), _weights(folder)
     chat = [
         {
             "role": "system",
-            "content": system or r"Please reason step by step, and put your final answer within \boxed{}.",
+            "content": r"Please reason step by step, and put your final answer within \boxed{}.",
         },
         {"role": "user", "content": solution.problem},
-        {"role": "assistant", "content": "<extra_0>".join(map(clean, solution.steps)) + "<extra_0>"},
+        {"role": "assistant", "content": "<extra_0>".join(solution.steps) + "<extra_0>"},
     ]
     ids = tokenizer.encode(tokenizer.apply_chat_template(chat, tokenize=False))
     places = [i for i, token in enumerate(ids) if token == tokenizer.encode("<extra_0>")[0]]
@@ -195,27 +163,21 @@ def qwen(folder: Path, solution: Solution, system: str | None = None, clean: Cal
     return scores
 
 
-def qwen_prmbench(folder: Path, solution: Solution) -> list[float]:
-    system = "Please reason step by step, and put your final answer within \boxed{}."
-    return qwen(folder, solution, system, _plain)
-
-
 def _steps(solution: Solution) -> list[tuple[int, str]]:
     return list(enumerate(solution.steps))
 
 
 _Script = Callable[[Path, Solution], list[float]]
-_RLHFLOW: dict[str, _Script] = {"authors": rlhflow, "prmbench": rlhflow_prmbench, "processbench": rlhflow_processbench}
-_QWEN: dict[str, _Script] = {"authors": qwen, "prmbench": qwen_prmbench}
+_RLHFLOW: dict[str, _Script] = {"authors": rlhflow, "processbench": rlhflow_processbench}
 METHODS: dict[str, dict[str, _Script]] = {
     "math-shepherd": {"authors": math_shepherd},
     "math-psa": {"authors": math_psa},
     "rlhflow-mistral": _RLHFLOW,
     "rlhflow-deepseek": _RLHFLOW,
-    "skywork": {"authors": skywork, "prmbench": skywork_prmbench},
-    "reasoneval": {"authors": reasoneval, "prmbench": reasoneval_prmbench},
+    "skywork": {"authors": skywork},
+    "reasoneval": {"authors": reasoneval},
     "llemma": {"authors": llemma},
-    "qwen-prm": _QWEN,
-    "qwen-prm800k": _QWEN,
+    "qwen-prm": {"authors": qwen},
+    "qwen-prm800k": {"authors": qwen},
 }
 PAIRS = [(name, method) for name, methods in METHODS.items() for method in methods]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -29,7 +30,6 @@ _SIZES: dict[str, Any] = {
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
-    "initializer_range": 0.3,
 }
 _GPT_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -115,9 +115,11 @@ def _save(
     keep_lm_head: bool = True,
     **settings: Any,
 ) -> None:
-    """Weights, configuration and tokenizer; ``heads`` are random and saved with the backbone's tensors."""
+    """Weights, configuration and tokenizer; ``heads`` are saved with the backbone's tensors.
+
+    The matrices are random, the same on every machine and under every release, and exact in bfloat16.
+    """
     config, architecture = _MODELS[kind]
-    torch.manual_seed(len(folder.name))
     ids = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "tie_word_embeddings": False}
     model = architecture(config(vocab_size=len(tokenizer) + 5, **_SIZES, **ids))
     model.save_pretrained(folder)
@@ -127,7 +129,10 @@ def _save(
     tensors = load_file(folder / "model.safetensors")
     if not keep_lm_head:
         del tensors["lm_head.weight"]
-    tensors |= {name: torch.randn(shape) * 0.5 for name, shape in (heads or {}).items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items() if tensor.ndim > 1} | (heads or {})
+    rng = np.random.Generator(np.random.Philox(len(folder.name)))
+    drawn = {name: torch.from_numpy(rng.normal(0.0, 0.3, shapes[name])) for name in sorted(shapes)}
+    tensors |= {name: tensor.bfloat16().float() for name, tensor in drawn.items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | settings))
@@ -141,6 +146,7 @@ def math_shepherd(folder: Path) -> None:
 def math_psa(folder: Path) -> None:
     """A Qwen2 language model with a LoRA adapter in its folder ``lora``."""
     _save(folder, "qwen2", qwen_tokenizer())
+    torch.manual_seed(0)
     lora = folder / "lora"
     lora.mkdir()
     tensors = {}
@@ -156,8 +162,12 @@ def math_psa(folder: Path) -> None:
 
 
 def rlhflow(folder: Path) -> None:
-    """A Llama 3.1 language model."""
-    _save(folder, "llama", llama3_tokenizer())
+    """A Llama 3.1 language model that is sure of ``+`` or against it, so that its share of the vocabulary varies."""
+    tokenizer = llama3_tokenizer()
+    _save(folder, "llama", tokenizer)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"][tokenizer.encode("+")] *= 12
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def skywork(folder: Path) -> None:

@@ -14,8 +14,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.prmbench import evaluate, labels_of
+from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.cli import app
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import load_params
@@ -43,7 +44,7 @@ def test_processbench(project: Path) -> None:
     rows = rows_of(predictions)
     assert len(rows) == metrics["kept"] == 12
     assert (metrics["system"], metrics["titles"]) == ("reasoneval", ["ReasonEval-7B"])
-    assert metrics["decision"] == {"authors": {"threshold": 0.5, "change": False}}
+    assert metrics["decision"] == {"authors": {"threshold": 0.5, "change": False, "redundancy": None}}
     assert metrics["rules"] == {"authors": {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}}
     for row in rows:
         wrong = [step["reward"] <= 0.5 for step in row["steps"]]
@@ -61,16 +62,40 @@ def test_prmbench_under_both_conventions(project: Path) -> None:
     rows = rows_of(Path("artifacts/predictions/prmbench/skywork.jsonl"))
     metrics = read_json(Path("metrics/prmbench/skywork.json"))
     assert list(metrics["rules"]) == ["authors", "benchmark"]
-    assert metrics["decision"]["benchmark"] == {"threshold": -0.05, "change": True}
+    assert metrics["decision"]["benchmark"] == {"threshold": -0.05, "change": True, "redundancy": None}
     assert metrics["overall"] == metrics["rules"]["authors"]["overall"]
     for row in rows:
         authors, benchmark = ([step[key] for step in row["steps"]] for key in ("reward", "reward_benchmark"))
-        assert row["scores"]["step_level_validity_labels"] == SYSTEMS["skywork"].methods["authors"].rule.verdicts(
-            authors
-        )
+        assert row["scores"]["step_level_validity_labels"] == [reward > 0.5 for reward in authors]
         theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
-        assert row["scores"]["step_level_validity_labels_benchmark"] == theirs
+        *found, _ = row["scores"]["step_level_validity_labels_benchmark"]  # the evaluator reads one place more
+        assert found == theirs
     assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+
+
+def test_redundancy_in_predictions_metrics_and_bench(project: Path) -> None:
+    """PRMBench's evaluator judges ReasonEval's redundancy; the authors' convention does not."""
+    main(["reasoneval", "prmbench"])
+    rows = rows_of(Path("artifacts/predictions/prmbench/reasoneval.jsonl"))
+    metrics = read_json(Path("metrics/prmbench/reasoneval.json"))
+    assert metrics["decision"]["benchmark"]["redundancy"] == 0.15
+    labels: dict[str, dict[str, Any]] = {"": {}, "_benchmark": {}}
+    for row in rows:
+        superfluous = [step["redundancy_benchmark"] > 0.15 for step in row["steps"]]
+        assert row["scores"]["step_level_redundancy_labels_benchmark"] == superfluous
+        assert "step_level_redundancy_labels" not in row["scores"]
+        for suffix, found in labels.items():
+            given = {name.removesuffix(suffix): each for name, each in row["scores"].items() if name.endswith(suffix)}
+            found[row["idx"]] = labels_of("", {"scores": given}, row["classification"])
+    items = read_prmbench(Path("artifacts/raw/prmbench"), 3).items
+    for (rule, figures), found in zip(metrics["rules"].items(), labels.values(), strict=True):
+        assert evaluate(items, found)["classes"] == figures["classes"], rule
+    assert metrics["rules"]["benchmark"]["classes"] != metrics["rules"]["authors"]["classes"]
+    asked = ["--system", "reasoneval", "--on", "prmbench", "--limit", "3", "--json"]
+    done = CliRunner().invoke(app, ["bench", "artifacts/raw/models/reasoneval", *asked])
+    assert done.exit_code == 0, done.output
+    printed = {row["rule"]: row["value"] for row in json.loads(done.stdout)}
+    assert printed == {rule: pytest.approx(figures["overall"]) for rule, figures in metrics["rules"].items()}
 
 
 def test_what_is_longer_than_the_context_is_missed_and_counted(project: Path) -> None:

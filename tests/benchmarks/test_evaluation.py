@@ -14,6 +14,7 @@ from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Report
+from pathfinder.core.steps import Verdicts
 
 REPORT = Report(bootstrap_samples=50, seed=1)
 STEPS = ["a", "b", "c"]
@@ -37,15 +38,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def verdicts(count: int) -> list[list[bool] | None]:
+FINE = Verdicts([True] * 3)
+
+
+def verdicts(count: int) -> list[Verdicts]:
     """Verdicts on three steps per item: no error, an error at each place, and no answer, in turn."""
-    choices = [[True] * 3, [False, True, True], [True, False, False], [True, True, False], None]
-    return [choices[place % 5] for place in range(count)]
+    choices = [[True] * 3, [False, True, True], [True, False, False], [True, True, False], []]
+    return [Verdicts(choices[place % 5]) for place in range(count)]
 
 
 def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
     evaluation = ProcessBenchEvaluation(read_processbench(folder))
-    answers = {"both": evaluation.answers(verdicts(6)), "pass1": evaluation.answers([[True] * 3] * 6)}
+    answers = {"both": evaluation.answers(verdicts(6)), "pass1": evaluation.answers([FINE] * 6)}
     assert answers["both"] == [-1, 0, 1, 2, None, -1]
     rows = evaluation.rows(answers, [{"votes": place} for place in range(6)])
     keys = ["subset", "id", "prediction", "prediction_pass1", "label", "votes"]
@@ -68,8 +72,8 @@ def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
 def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     evaluation = PRMBenchEvaluation(read_prmbench(folder))
     count = len(evaluation.items)
-    answers = {"authors": evaluation.answers(verdicts(count)), "benchmark": evaluation.answers([[True] * 3] * count)}
-    assert answers["authors"] == verdicts(count)
+    answers = {"authors": evaluation.answers(verdicts(count)), "benchmark": evaluation.answers([FINE] * count)}
+    assert answers["authors"] == [given if given.correct else None for given in verdicts(count)]
     rows = evaluation.rows(answers, [{"steps": []}] * count)
     key = "step_level_validity_labels"
     answered, silent = rows[1], rows[4]
@@ -78,7 +82,8 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert list(silent) == ["idx", "classification", "scores", "steps", "validity"]
     assert (silent["scores"], silent["validity"]) == ({f"{key}_benchmark": [True] * 3}, False)
     metrics = evaluation.metrics(answers, REPORT)
-    by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["authors"], strict=True)}
+    pairs = zip(evaluation.items, answers["authors"], strict=True)
+    by_key = {item.key: answer and answer.correct for item, answer in pairs}
     figures = prmbench.with_interval(evaluation.items, by_key, REPORT)
     assert figures.items() <= metrics.items()
     assert list(metrics["rules"]) == ["authors", "benchmark"]
@@ -87,6 +92,33 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert "generators" not in metrics
     official = evaluation.official(answers["authors"])
     assert set(official) == {"classes", "categories", "overall"}
+
+
+def test_redundancy_decides_its_classes_in_every_form(folder: Path) -> None:
+    """The metrics, the prediction file and its grading use verdicts on redundancy in two classes, and only there."""
+    evaluation = PRMBenchEvaluation(read_prmbench(folder))
+    count = len(evaluation.items)
+    given = Verdicts([True] * 3, [True, False, False])
+    answers = {"benchmark": evaluation.answers([given] * count), "authors": evaluation.answers([FINE] * count)}
+    wanted = {
+        item.key: [False, True, True] if item.classification in ("circular", "redundency") else [True] * 3
+        for item in evaluation.items
+    }
+    assert evaluation.by_key(answers["benchmark"]) == wanted
+    assert evaluation.by_key(answers["authors"]) == dict.fromkeys(wanted, [True] * 3)
+    rows = evaluation.rows(answers, [{}] * count)
+    names = [f"step_level_{kind}_labels" for kind in ("validity", "redundancy")]
+    assert rows[0]["scores"] == {
+        names[0]: [True] * 3,
+        names[1]: [True, False, False],
+        f"{names[0]}_authors": [True] * 3,
+    }
+    metrics = evaluation.metrics(answers, REPORT)
+    assert metrics["overall"] == prmbench.with_interval(evaluation.items, wanted, REPORT)["overall"]
+    assert metrics["overall"] != metrics["rules"]["authors"]["overall"]
+    evaluation.write("full", rows, metrics)
+    graded = grade("prmbench", Path("artifacts/predictions/prmbench/full.jsonl"), folder)
+    assert graded["overall"] == pytest.approx(metrics["overall"])
 
 
 @pytest.mark.parametrize("benchmark", ["processbench", "prmbench"])
