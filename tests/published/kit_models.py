@@ -6,7 +6,6 @@ tokenizer's answers, which the constructor takes, and the two models whose code 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 from transformers import Qwen2Model
@@ -47,10 +47,11 @@ PLACES = {
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
     """Per system, the ``scores`` that ``respond`` stores for each solution."""
     kit, recorded = sources[KIT], []
-    (kit.folder / "mr_eval/scripts/logs/generated").mkdir(parents=True, exist_ok=True)  # the kit's loggers write there
+    prepare = sources[SKYWORK].module("src/sal/models/skywork_o1_prm/io_utils.py")
+    given = {"model_utils": {}, "model_utils.prm_model": {"PRM_MODEL": _Loaded(_values)}}
     for system, (file, name) in PLACES.items():
         FOLDERS[system](Path("folders", system))
-        with _imports(sources[SKYWORK]):
+        with kit_imports(kit, **given, **{"model_utils.io_utils": vars(prepare)}):
             data = kit.package("", "mr_eval.tasks.base_dataset.base_evaluation_dataset")
             model = _model(kit.package("", f"mr_eval.models.{file}"), name, Path("folders", system))
             inputs = [{"problem": problem, "steps": list(steps)} for problem, steps in SOLUTIONS]
@@ -60,22 +61,26 @@ def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
 
 
 def _scores(data: Any, model: Any, given: dict[str, Any]) -> Any:
-    """One solution through the kit's data set, collator and model; figures to six digits."""
+    """The lists of figures per step, to six digits."""
+    return {
+        key: [round(value, 6) if isinstance(value, float) else value for value in values]
+        for key, values in sent(data, model, given)["scores"].items()
+        if isinstance(values, list)
+    }
+
+
+def sent(data: Any, model: Any, given: dict[str, Any]) -> Any:
+    """What the kit's model stores for one solution, which goes through its data set and collator (``data``)."""
     config = _Settings(task_name="prmtest_classified", generation_config=_Settings(max_length=2048, temperature=0))
     model.set_generation_config(config.generation_config)
     solution = {"idx": "0", "question": given["problem"], "steps": given["steps"]}
-    arguments = SimpleNamespace(resume_from_ckpt=None, save_to_ckpt=None)
-    items = data.BaseEvalDataset(
-        lambda: [solution], model.getitem_function, None, config, arguments, SimpleNamespace(model="")
-    )
-    collate = data.DataCollatorForSupervisedDataset(model.tokenizer, config.generation_config.max_length)
+    arguments, named = SimpleNamespace(resume_from_ckpt=None, save_to_ckpt=None), SimpleNamespace(model="")
+    items = data.BaseEvalDataset(lambda: [solution], model.getitem_function, None, config, arguments, named)
+    collate = data.DataCollatorForSupervisedDataset(getattr(model, "tokenizer", None))
+    collate.max_length = config.generation_config.max_length
     model.respond(DataLoader(items, batch_size=1, collate_fn=collate))
     (stored,) = items.fetch_results()
-    return {
-        key: [round(value, 6) if isinstance(value, float) else value for value in values]
-        for key, values in stored["scores"].items()
-        if isinstance(values, list)
-    }
+    return stored
 
 
 class _Settings(dict[str, Any]):
@@ -86,23 +91,17 @@ class _Settings(dict[str, Any]):
 
 
 @contextmanager
-def _imports(skywork: Source) -> Iterator[None]:
-    """The packages that the kit imports and the project does not have."""
-    prepare = skywork.module("src/sal/models/skywork_o1_prm/io_utils.py")
-    logger = SimpleNamespace(remove=lambda: None, add=lambda *_, **__: None)
-    given: dict[str, Mapping[str, Any]] = {
-        "loguru": {"logger": logger},
-        "box": {"Box": _Settings},
-        "model_utils.prm_model": {"PRM_MODEL": _Loaded(_values)},
-        "model_utils.io_utils": vars(prepare),
-    }
-    with absent("PIL", "PIL.Image", "model_utils", **given):
+def kit_imports(kit: Source, **given: Mapping[str, Any]) -> Iterator[None]:
+    """The kit's folder for its loggers, and the packages that it imports and the project does not have."""
+    (kit.folder / "mr_eval/scripts/logs/generated").mkdir(parents=True, exist_ok=True)
+    Accelerator()  # the loggers need one
+    logger = SimpleNamespace(remove=lambda: None, add=lambda *_, **__: None, error=lambda *_: None)
+    with absent("PIL", "PIL.Image", loguru={"logger": logger}, box={"Box": _Settings}, **given):
         yield
 
 
 def _model(module: Any, name: str, folder: Path) -> Any:
     """The kit's class on the tiny model, in float32."""
-    logging.disable(logging.CRITICAL)
     if name == "QwenPRM":
         module.AutoModel = _Loaded(_classes)  # the kit runs the code of the model's folder
     arguments: dict[str, Any] = {"tokenizer_pretrained": folder} if name == "Llemma7bPRM" else {}
