@@ -22,6 +22,7 @@ from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, Process
 from pathfinder.cli import app
 from pathfinder.core.io import write_jsonl
 from pathfinder.models.description import MODEL_FILE
+from pathfinder.policy import choosing
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import PUBLISHED
 from tests.baselines.model_folders import FOLDERS
@@ -172,7 +173,7 @@ def test_search_with_a_policy_behind_a_server(problems: str) -> None:
     with judge_server(JudgeServer(answer)) as server:
         rows = rows_of(*asked, "--policy-url", server.url)
     rules = ["prm@2 repaired", "pass@1", "maj@2", "pass@2"]
-    rules += [f"best of 2: {rule}" for rule in ("min", "product", "last", "mean")]
+    rules += [f"{way} 2: {score}" for way, score in choosing.RULES.values()]
     assert [(row["rule"], row["subset"]) for row in rows] == [
         (rule, part) for rule in rules for part in ("all", "mine")
     ]

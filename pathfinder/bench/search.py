@@ -1,7 +1,7 @@
 """The part "search" of ``pathfinder bench``: a policy solves problems under the guidance of a PRM, and on its own.
 
 A row "prm@8" is the accuracy of reward-guided search with 8 candidates per round. The others come from 8 whole
-solutions per problem: the policy's own pass@1, maj@8 and pass@8, and the PRM's choice by min, product, last and mean.
+solutions per problem: the policy's own pass@1, maj@8 and pass@8, and the PRM's choice by the rules of ``choosing``.
 """
 
 from __future__ import annotations
@@ -135,9 +135,9 @@ def _rows(
     for name, values in figures(samples, options.n).items():
         theirs = Paper((name.replace("maj@", "major@"),), name, differs)
         yield from search_rows(name, sets, values, theirs, subsets)
-    for name in RULES:
+    for name, (way, score) in RULES.items():
         right = [float(row["right"][name]) for row in best]
-        yield from search_rows(f"best of {options.n}: {name}", sets, right, Paper(), subsets)
+        yield from search_rows(f"{way} {options.n}: {score}", sets, right, Paper(), subsets)
 
 
 def _settings(options: SearchOptions) -> Search:

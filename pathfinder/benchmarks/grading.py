@@ -20,13 +20,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from multiprocessing.context import SpawnContext, SpawnProcess
 from types import ModuleType, TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
 from pathfinder.provenance.processes import report_as
 
 GradingPreset = Literal["official", "repaired"]
+Vote = TypeVar("Vote", int, str)
 TIME_LIMIT_S = 10.0
 _MEMORY_BYTES = 4 << 30
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
@@ -118,22 +119,14 @@ class Grader:
             return False
         return self._equal(preset, answer, (gold[0],) if preset == "official" else tuple(gold))
 
-    def majority(self, answers: Sequence[str | None]) -> str | None:
-        """The most frequent answer, counting equal ones together (maj@k); among ties, the earliest.
-
-        ``None`` has no vote. Of an answer's spellings the first is returned.
-        """
-        groups: list[tuple[str, int]] = []
+    def votes(self, answers: Sequence[str | None]) -> list[str | None]:
+        """What each answer votes for: the first spelling among the answers that equal it; ``None`` for ``None``."""
+        votes: list[str | None] = []
         for answer in answers:
-            if answer is None:
-                continue
-            for place, (other, votes) in enumerate(groups):
-                if other == answer or self._equal("repaired", answer, (other,)):
-                    groups[place] = (other, votes + 1)
-                    break
-            else:
-                groups.append((answer, 1))
-        return max(groups, key=lambda group: group[1])[0] if groups else None
+            spellings = [vote for vote in dict.fromkeys(votes) if vote is not None] if answer is not None else []
+            same = (other for other in spellings if other == answer or self._equal("repaired", str(answer), (other,)))
+            votes.append(next(same, answer))
+        return votes
 
     def _equal(self, preset: GradingPreset, answer: str, gold: tuple[str, ...]) -> bool:
         if len(gold) == 1 and _INTEGER.fullmatch(gold[0]) and _INTEGER.fullmatch(answer):
@@ -252,6 +245,12 @@ def split_answers(text: str) -> list[str]:
         else:
             current += character
     return [part.strip() for part in (*parts, current) if part.strip()]
+
+
+def majority(votes: Sequence[Vote | None]) -> Vote | None:
+    """The most frequent vote (maj@k), the earliest of ties; ``None`` without votes."""
+    counted = Counter(vote for vote in votes if vote is not None)
+    return counted.most_common(1)[0][0] if counted else None
 
 
 def pass_at_k(right: int, n: int, k: int) -> float:

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from pathfinder.benchmarks.grading import boxes
+from pathfinder.benchmarks.grading import boxes, majority
 from pathfinder.benchmarks.processbench import NO_ERROR
 from pathfinder.core.params import Preset
 
-_Vote = TypeVar("_Vote", int, str)
 _BOX = "\\boxed{"
 _NUMBER = re.compile(r"-?[0-9]{1,6}")
 _MARKUP = re.compile(r"\\text(?:bf|rm|it)?|\\math(?:bf|rm)|</?paragraph_|paragraph_?|index|[{}<>$]", re.IGNORECASE)
@@ -58,16 +56,10 @@ def paragraph(text: str, paragraphs: int, cut: bool) -> int | None:
     return int(number) if _NUMBER.fullmatch(number) and NO_ERROR <= int(number) < paragraphs else None
 
 
-def vote(votes: Sequence[_Vote | None]) -> _Vote | None:
-    """The most frequent vote, ties to the earliest; ``None`` without votes."""
-    counted = Counter(vote for vote in votes if vote is not None)
-    return counted.most_common(1)[0][0] if counted else None
-
-
 def official_vote(texts: Sequence[str]) -> int | None:
     """Apply the published majority vote over the texts in the boxes; the winner is then read as a number."""
     try:
-        return int(vote([official_box(text) for text in texts]) or "")
+        return int(majority([official_box(text) for text in texts]) or "")
     except ValueError:
         return None
 

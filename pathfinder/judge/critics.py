@@ -26,6 +26,7 @@ from pathfinder.benchmarks.evaluation import (
     ProcessBenchEvaluation,
     read_evaluation,
 )
+from pathfinder.benchmarks.grading import majority
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Preset, Report
@@ -34,7 +35,7 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
 from pathfinder.engines.sampling import ServerSampling
-from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores, vote
+from pathfinder.judge.critic_answers import mean_scores, official_vote, paragraph, step_scores
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.judge import ServerJudge, describe
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
@@ -194,7 +195,7 @@ def ask(critic: Critic, evaluation: Judged, settings: CriticSettings, served: st
 
 def _read_paragraph(item: ProcessBenchItem, answers: Sequence[Text], preset: Preset) -> tuple[Row, int | None]:
     votes = [paragraph(answer.text, len(item.steps), answer.cut) for answer in answers]
-    prediction = official_vote([answer.text for answer in answers]) if preset == "official" else vote(votes)
+    prediction = official_vote([answer.text for answer in answers]) if preset == "official" else majority(votes)
     row = {"subset": item.subset, "id": item.id, "prediction": prediction, "label": item.label, "votes": votes}
     return row, prediction
 

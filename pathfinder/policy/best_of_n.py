@@ -1,4 +1,4 @@
-"""Best of n: the PRM's step scores choose one of the whole solutions that the policy sampled.
+"""Best of n and weighted votes: the PRM's step scores choose one of the whole solutions that the policy sampled.
 
 ``choosing`` has the rules. A problem without any answer is incorrect.
 """
@@ -38,7 +38,7 @@ def best_of_n(
     """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
     rows = []
     for row, found in zip(samples, scored, strict=True):
-        chosen = choose(found["rewards"], row["answers"])
+        chosen = choose(found["rewards"], row["votes"])
         right = {rule: index is not None and row["right"][index] for rule, index in chosen.items()}
         rows.append(found | {"chosen": chosen, "right": right})
     n = min((len(row["right"]) for row in samples), default=0)

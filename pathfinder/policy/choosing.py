@@ -1,23 +1,32 @@
 """The choice among several solutions of a problem by the rewards of their steps.
 
-A rule turns the rewards of a solution's steps into one score. The solution with the highest score is chosen, the first
-of equals. A solution without an answer is never chosen.
+A score is one number for the rewards of a solution's steps. "Best of n" chooses the solution with the highest score.
+"Weighted vote" adds the scores of all solutions with the same answer and chooses the answer with the largest sum, as
+huggingface/search-and-learn@6f81cac does (``src/sal/utils/math.py``, there with the score "last"). The first of equals
+is chosen. A solution without an answer is never chosen and has no vote.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 
 from pathfinder.core.prompts import STEP_SEPARATOR
 
-RULES: dict[str, Callable[[Sequence[float]], float]] = {
+SCORES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "product": math.prod,
     "last": lambda rewards: rewards[-1],
     "mean": statistics.fmean,
 }
+BEST, WEIGHTED = "best of", "weighted vote of"
+RULES: dict[str, tuple[str, str]] = {
+    **{name: (BEST, name) for name in SCORES},
+    **{f"weighted_{name}": (WEIGHTED, name) for name in SCORES},
+}
+"""What each rule does with which score."""
 
 
 def steps_of(solution: str) -> tuple[str, ...]:
@@ -25,10 +34,27 @@ def steps_of(solution: str) -> tuple[str, ...]:
     return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
 
 
-def choose(rewards: Sequence[Sequence[float]], answers: Sequence[str | None]) -> dict[str, int | None]:
-    """Per rule the index of the chosen sample; None if no sample has rewards and an answer."""
-    pairs = enumerate(zip(rewards, answers, strict=True))
-    eligible = {index: steps for index, (steps, answer) in pairs if steps and answer is not None}
-    return {
-        rule: max(eligible, key=lambda index: score(eligible[index]), default=None) for rule, score in RULES.items()
-    }
+def choose(rewards: Sequence[Sequence[float]], votes: Sequence[str | None]) -> dict[str, int | None]:
+    """Per rule the index of the chosen sample; None if no sample has rewards and an answer.
+
+    ``votes`` are the samples' answers, equal ones spelled alike (``Grader.votes``). Of the samples with the answer of a
+    weighted vote, the first is chosen.
+    """
+    pairs = enumerate(zip(rewards, votes, strict=True))
+    eligible = [index for index, (steps, vote) in pairs if steps and vote is not None]
+    chosen = {}
+    for rule, (way, name) in RULES.items():
+        scores = {index: SCORES[name](rewards[index]) for index in eligible}
+        if way == WEIGHTED:
+            scores = _by_answer(scores, votes)
+        chosen[rule] = max(scores, key=scores.__getitem__, default=None)
+    return chosen
+
+
+def _by_answer(scores: Mapping[int, float], votes: Sequence[str | None]) -> dict[int, float]:
+    """The sums of the scores with the same vote, under the index of the first of them."""
+    sums: dict[int, float] = defaultdict(float)
+    first: dict[str | None, int] = {}
+    for index, score in scores.items():
+        sums[first.setdefault(votes[index], index)] += score
+    return sums

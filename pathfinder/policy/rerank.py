@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pathfinder.benchmarks.grading import Grader, last_boxed
+from pathfinder.benchmarks.grading import Grader, last_boxed, majority
 from pathfinder.core.given import open_given, rows_in
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import STEP_SEPARATOR
@@ -81,8 +81,9 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             rewards: list[list[float]] = [[] for _ in one.steps]
             for place, steps in zip(places, scored, strict=True):
                 rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps]
-            answers = one.answers if any(answer is not None for answer in one.answers) else [""] * len(rewards)
-            majority = grader.majority(one.answers)
-            vote = one.answers.index(majority) if majority is not None and majority in one.answers else None
-            chosen = choose(rewards, answers) | {"vote": vote}
+            votes = grader.votes(one.answers)
+            most = majority(votes)
+            vote = None if most is None else votes.index(most)
+            without = list(map(str, range(len(votes))))  # no answers: every candidate for itself
+            chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
             yield {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}

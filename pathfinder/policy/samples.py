@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, pass_at_k
+from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, majority, pass_at_k
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Sampling
@@ -78,13 +78,14 @@ def grade_all(
 
 
 def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of ``solve`` with its answers and their majority graded."""
+    """The row of ``solve`` with its answers graded, what each votes for, and the majority."""
     gold = gold_of(problem.set, problem.key, "repaired")
-    majority = grader.majority(row["answers"])
+    votes = grader.votes(row["answers"])
     return row | {
         "right": [grader.is_right(gold, answer) for answer in row["answers"]],
-        "majority": majority,
-        "majority_right": grader.is_right(gold, majority),
+        "votes": votes,
+        "majority": majority(votes),
+        "majority_right": grader.is_right(gold, majority(votes)),
     }
 
 

@@ -9,6 +9,7 @@ from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Table, Text
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, spoken
@@ -175,5 +176,5 @@ def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
         elif run.mix != MAIN_MIX:
             found.append((f"more weak data helps ({run.mix} over 400k)", spoken(run), FULL))
     rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
-    rivals |= {f"best of n by {rule}": name for rule, name in BEST_OF_N.items()}
+    rivals |= {f"{way} n by {score}": BEST_OF_N[rule] for rule, (way, score) in RULES.items()}
     return found + [(SEARCH_BEATS + rival, FULL, name) for rival, name in rivals.items()]

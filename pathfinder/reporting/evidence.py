@@ -12,6 +12,7 @@ from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import DataError, read_jsonl
 from pathfinder.core.params import Report
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
 from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
@@ -22,7 +23,7 @@ from pathfinder.world.story import read_story
 FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
 ONE_SAMPLE = "one sample of the policy (pass@1)"
-BEST_OF_N = {rule: f"its own best of n ({rule})" for rule in ("min", "product", "last", "mean")}
+BEST_OF_N = {rule: f"its own {way} n ({score})" for rule, (way, score) in RULES.items()}
 Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured]
 
@@ -111,8 +112,9 @@ class Evidence:
             for bench, spread in self.spreads.items()
             if spread
         }
-        best_of_n = self.measured[SEARCH].get(BEST_OF_N["min"])
-        return lines(self.results, levels, best_of_n.level(self._report) if best_of_n else None)
+        found = {rule: self.measured[SEARCH].get(BEST_OF_N[rule]) for rule in ("min", "weighted_min")}
+        chosen = {rule: system.level(self._report) for rule, system in found.items() if system}
+        return lines(self.results, levels, chosen)
 
     @cached_property
     def compared(self) -> list[Comparison]:
@@ -175,7 +177,7 @@ class Evidence:
         }
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System | None]:
-        """Guided search's rivals on all sets or one: the policy without a PRM, and the full variant's best of n."""
+        """Guided search's rivals on all sets or one: the policy without a PRM, and the full variant's choices."""
         sample, random = "sample.jsonl", f"search/{CONTROL}.jsonl"
         rows = self.rows(sample, only_set)
         sampled = [row | {"share": sum(row["right"]) / len(row["right"])} for row in rows]

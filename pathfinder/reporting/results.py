@@ -11,6 +11,7 @@ from pydantic import TypeAdapter
 
 from pathfinder.core.io import read_json
 from pathfinder.core.runs import Run, systems
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import names
 from pathfinder.reporting.forms import metrics as forms
 from pathfinder.reporting.names import BENCHMARKS, PRMBENCH, PROCESSBENCH, SEARCH, Benchmark
@@ -148,8 +149,8 @@ def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = (
     )
 
 
-def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], best_of_n: Score | None) -> list[Line]:
-    """Our systems, then every baseline; ``best_of_n`` is the full variant's score.
+def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], chosen: Mapping[str, Score]) -> list[Line]:
+    """Our systems, then every baseline; ``chosen`` has the full variant's scores by the rules of the minimum.
 
     ``levels`` are the scores by spoken name on each benchmark where some system has several seeds.
     """
@@ -173,9 +174,9 @@ def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], bes
         sample = results.sample
         searches[name] = Score(sample["average"][name], *sample["intervals"][name]) if sample else names.MISSING
     rows += [(name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, cell]) for name, cell in searches.items()]
-    if best_of_n:
-        name = f"best of {results.sampled[-1].partition('@')[2]} by minimum reward"
-        rows.insert(-1, (name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, best_of_n]))
+    for rule, score in chosen.items():
+        name = f"{RULES[rule][0]} {results.sampled[-1].partition('@')[2]} by minimum reward"
+        rows.insert(-1, (name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, score]))
     return [*ours, *(Line(name, name, tuple(row)) for name, row in rows)]
 
 

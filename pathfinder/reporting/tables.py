@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from pathfinder.benchmarks import paper
 from pathfinder.pages.page import Block, Fold, Table, Text
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.evidence import BEST_OF_N
 from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
 from pathfinder.reporting.origins import made, of_paper, sizes_of_paper
 from pathfinder.reporting.results import Line, Metrics, Results, as_published, repaired
@@ -69,11 +69,11 @@ def search(results: Results) -> list[Block]:
         rows.append(("random pick (control)", _scores(control, columns)))
     for members in cells.measured(results, SEARCH):
         rows.append((f"{label(members)}, guided search", cells.scores_of(members, found, columns)))
-        for rule in BEST_OF_N:
+        for rule, (way, score) in RULES.items():
             paths = [*(("sets", column, rule) for column in sets), ("average", rule)]
             best = [cells.mean_of(members, found, "best_of_n", *path) for path in paths]
             if any(value is not None for value in best):
-                rows.append((f"{label(members)}, best of n by {rule}", best))
+                rows.append((f"{label(members)}, {way} n by {score}", best))
     for name, metrics in results.published[SEARCH].items():
         rows.append((f"{results.titles(name)[0]}, guided search", _scores(metrics, columns)))
     return _table(results, SEARCH, rows)

@@ -12,7 +12,16 @@ from itertools import combinations
 
 import pytest
 
-from pathfinder.benchmarks.grading import Grader, boxes, extract_boxed, gold_of, last_boxed, pass_at_k, split_answers
+from pathfinder.benchmarks.grading import (
+    Grader,
+    boxes,
+    extract_boxed,
+    gold_of,
+    last_boxed,
+    majority,
+    pass_at_k,
+    split_answers,
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +124,19 @@ def test_threads_share_a_grader(grader: Grader) -> None:
     assert found == [True] * 8
 
 
-def test_majority_counts_equal_answers_together(grader: Grader) -> None:
-    assert grader.majority(["3", "1/2", "0.5", "3", "\\frac{1}{2}"]) == "1/2"
-    assert grader.majority(["4", None, None, None]) == "4"
-    assert grader.majority(["4", "5"]) == "4", "the earliest of ties"
-    assert grader.majority([None, None]) is None
-    assert grader.majority([]) is None
+def test_equal_answers_vote_for_the_first_spelling(grader: Grader) -> None:
+    votes = grader.votes(["3", None, "1/2", "0.5", "3", "\\frac{1}{2}"])
+    assert votes == ["3", None, "1/2", "1/2", "3", "1/2"]
+    assert majority(votes) == "1/2"
+    assert grader.votes([]) == []
+
+
+def test_the_majority_wins_and_ties_go_to_the_earliest() -> None:
+    assert majority(["4", None, None, None]) == "4"
+    assert majority([None, 3, 1, 1, 3]) == 3
+    assert majority([-1, 2, 2]) == 2
+    assert majority([None, None]) is None
+    assert majority([]) is None
 
 
 def test_pass_at_k_is_the_mean_over_all_choices() -> None:

@@ -16,7 +16,6 @@ from pathfinder.judge.critic_answers import (
     official_vote,
     paragraph,
     step_scores,
-    vote,
 )
 
 PIECES = st.sampled_from(
@@ -78,12 +77,9 @@ def test_the_box_is_read_by_each_preset(text: str, repaired: int | None, officia
     assert paragraph(text, 4, cut=True) is None
 
 
-def test_the_majority_wins_and_ties_go_to_the_earliest() -> None:
-    assert vote([]) is None
-    assert vote([None, None]) is None
-    assert vote([None, 3, 1, 1, 3]) == 3, "ties go to the earliest"
-    assert vote([-1, 2, 2]) == 2
-    assert official_vote(["\\boxed{3}", "\\boxed{x}", "\\boxed{x}"]) is None, "a word can win, as published"
+def test_a_word_can_win_as_published() -> None:
+    assert official_vote(["\\boxed{3}", "\\boxed{x}", "\\boxed{x}"]) is None
+    assert official_vote(["\\boxed{3}", "\\boxed{x}", "no box"]) == 3, "ties go to the earliest"
 
 
 GOOD = '{"validity": [1, -0.5], "redundancy": [-1.0, 0.5]}'

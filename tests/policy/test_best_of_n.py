@@ -1,4 +1,4 @@
-"""Best of n by hand: four rules over the same rewards, and samples that no rule may choose."""
+"""Best of n and weighted votes by hand: rules over the same rewards, and samples that no rule may choose."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pathfinder.core.params import Report
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import best_of_n, score_samples
-from pathfinder.policy.choosing import RULES, choose, steps_of
+from pathfinder.policy.choosing import BEST, RULES, SCORES, choose, steps_of
 
 REPORT = Report(bootstrap_samples=50, seed=1)
 
@@ -40,7 +40,7 @@ def sample(name: str, solutions: list[str], answers: list[str | None], gold: str
         "id": name,
         "question": f"problem {name}",
         "solutions": solutions,
-        "answers": answers,
+        "votes": answers,
         "right": right,
         "majority_right": right[0],
     }
@@ -50,8 +50,22 @@ def test_each_rule_chooses_by_its_own_score() -> None:
     """1: even. 2: one weak step, the others strong. 3: short. 4: weak start, strong end."""
     rewards = [[0.6, 0.6, 0.6], [0.95, 0.35, 0.96], [0.5], [0.1, 0.5, 0.99]]
     chosen = choose(rewards, ["1", "2", "3", "4"])
-    assert chosen == {"min": 0, "product": 2, "last": 3, "mean": 1}
+    assert [chosen[rule] for rule in SCORES] == [0, 2, 3, 1]
+    assert [chosen[f"weighted_{rule}"] for rule in SCORES] == [0, 2, 3, 1], "each answer has one vote"
     # by hand: minima .6 .35 .5 .1; products .216 .319 .5 .0495; means .6 .753 .5 .53
+
+
+def test_a_weighted_vote_adds_the_scores_of_an_answer() -> None:
+    rewards = [[0.9, 0.7], [0.2, 0.5], [0.6, 0.3], [0.8, 0.2]]
+    chosen = choose(rewards, ["1", "2", "2", "1"])
+    assert chosen["weighted_min"] == 0  # .7 + .2 against .2 + .3
+    assert chosen["weighted_last"] == 0  # .7 + .2 against .5 + .3
+    chosen = choose(rewards, ["1", "2", "2", "2"])
+    assert chosen["weighted_min"] == 0  # .7 against .2 + .3 + .2, which is .7 as well, but not in binary
+    assert chosen["weighted_last"] == 1  # .7 against .5 + .3 + .2
+    assert choose([[0.5], [0.25], [0.25]], ["1", "2", "2"])["weighted_min"] == 0, "the first of equals"
+    assert choose([[0.25], [0.5], [0.25]], ["1", "2", "1"])["weighted_min"] == 0, "the first of equals"
+    assert choose([[], [0.4], [0.3], [0.2]], ["1", "2", "1", "1"])["weighted_min"] == 2, "the first with a score"
 
 
 def test_no_answer_or_no_step_is_never_chosen_and_the_first_of_equals_is() -> None:
@@ -68,8 +82,9 @@ def test_the_samples_own_figures_are_repeated() -> None:
     assert [row["rewards"] for row in scored] == [[[0.9, 0.2], [0.5, 0.6]], [[0.9], [0.9]], [[0.9], [0.1]]]
     assert len(prm.asked) == 5, "equal solutions of a problem are scored once"
     rows, figures = best_of_n([first, second, third], scored, REPORT)
-    assert rows[0]["chosen"] == {"min": 1, "product": 1, "last": 1, "mean": 0}
-    assert rows[0]["right"] == {"min": True, "product": True, "last": True, "mean": False}
+    chosen = {"min": 1, "product": 1, "last": 1, "mean": 0}
+    assert rows[0]["chosen"] == chosen | {f"weighted_{rule}": index for rule, index in chosen.items()}
+    assert rows[0]["right"] == {rule: index == 1 for rule, index in rows[0]["chosen"].items()}
     assert set(rows[2]["right"].values()) == {False}
     third_share = 100 / 3
     assert figures["n"] == 2
@@ -78,11 +93,9 @@ def test_the_samples_own_figures_are_repeated() -> None:
             "pass@1": 1.5 * third_share,
             "maj@2": third_share,
             "pass@2": 2 * third_share,
-            "min": 2 * third_share,
-            "product": 2 * third_share,
-            "last": 2 * third_share,
-            "mean": third_share,
         }
+        | dict.fromkeys(RULES, 2 * third_share)
+        | dict.fromkeys(["mean", "weighted_mean"], third_share)
     )
     assert figures["sets"]["math"]["n"] == 3
     assert figures["intervals"].keys() == figures["average"].keys()
@@ -109,5 +122,8 @@ def test_the_chosen_sample_has_the_highest_score(samples: list[tuple[tuple[float
         if place is None:
             assert not able
             continue
-        scores = [RULES[rule](rewards[other]) for other in able]
+        way, name = RULES[rule]
+        scores = [SCORES[name](rewards[other]) for other in able]
+        if way != BEST:
+            scores = [sum(s for s, o in zip(scores, able, strict=True) if answers[o] == answers[one]) for one in able]
         assert place == able[scores.index(max(scores))]

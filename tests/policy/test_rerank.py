@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from pathfinder.cli import app
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
-from pathfinder.policy.choosing import RULES
+from pathfinder.policy.choosing import RULES, SCORES, WEIGHTED
 from pathfinder.policy.rerank import read_candidates, reranked
 from tests.prm.test_scoring import save_prm
+
+WEIGHTED_RULES = [rule for rule, (way, _) in RULES.items() if way == WEIGHTED]
 
 
 class Rewards:
@@ -46,7 +48,13 @@ def chosen(folder: Path, row: Any) -> dict[str, int | None]:
 
 def test_each_rule_chooses_its_own_candidate(tmp_path: Path) -> None:
     row = {"problem": "P", "solutions": [["5", "5"], ["9", "4", "9"], ["1", "9"]], "answers": ["1", "2", "2"]}
-    assert chosen(tmp_path, row) == {"min": 0, "product": 1, "last": 1, "mean": 1, "vote": 1}
+    found = chosen(tmp_path, row)
+    assert found == {"min": 0, "product": 1, "last": 1, "mean": 1, "vote": 1} | dict.fromkeys(WEIGHTED_RULES, 1)
+
+
+def test_equal_answers_vote_together_however_they_are_spelled(tmp_path: Path) -> None:
+    row = {"problem": "P", "solutions": [["6"], ["4"], ["3"]], "answers": ["1", "1/2", "0.5"]}
+    assert chosen(tmp_path, row) == dict.fromkeys(SCORES, 0) | dict.fromkeys(WEIGHTED_RULES, 1) | {"vote": 1}
 
 
 def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:

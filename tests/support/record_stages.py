@@ -11,6 +11,7 @@ import yaml
 from pathfinder.core.io import sha256_file, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.data.exclusions import EXCLUSIONS
+from pathfinder.policy.choosing import RULES
 from stages import build, prepare, report, train
 from stages import filter as filter_stage
 from tests.support.models import plain_tokenizer, small_model
@@ -149,7 +150,6 @@ def _write_predictions() -> None:
     found = {"set": "math", "id": "0", "gt_answer": "11"}
     searched = found | {"pred_answer": "12", "correct": False, "iteration_history": turns}
     write_jsonl(folder / "search/full.jsonl", [searched])
-    rules = ("min", "product", "last", "mean")
-    chosen = {"rewards": [[0.5], [0.8, 0.6]], "chosen": dict.fromkeys(rules, 1), "right": dict.fromkeys(rules, True)}
+    chosen = {"rewards": [[0.5], [0.8, 0.6]], "chosen": dict.fromkeys(RULES, 1), "right": dict.fromkeys(RULES, True)}
     write_jsonl(folder / "best_of_n/full.jsonl", [{"set": "math", "id": "0"} | chosen])
     write_jsonl(folder / "sample.jsonl", [found | {"majority": "11", "majority_right": True, "right": [True]}])

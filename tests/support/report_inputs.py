@@ -12,6 +12,7 @@ from pathfinder.benchmarks import accuracy, prmbench, processbench
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.io import read_json, write_json, write_jsonl
 from pathfinder.core.params import Report
+from pathfinder.policy.choosing import RULES
 
 HOSTILE = "<script>alert('x')</script> | `code` <+> {0} \x07 \u202e \\boxed{1} [a](http://evil)"
 REPORT = Report(bootstrap_samples=50, seed=1)
@@ -146,7 +147,7 @@ def write_search(name: str, right: Callable[[], bool]) -> None:
 
 def write_best_of_n(run: str) -> None:
     rows = [
-        {"set": s, "id": i, "right": {"min": i % 2 == 0, "product": False, "last": True, "mean": False}}
+        {"set": s, "id": i, "right": dict.fromkeys(RULES, False) | {"min": i % 2 == 0, "last": True}}
         for s in ("math", "amc23")
         for i in range(25)
     ]

@@ -13,9 +13,8 @@ import polars as pl
 from pathfinder.benchmarks.prmbench import labels_of
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.io import DataError, read_jsonl
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.index.schema import ITEMS
-
-_RULES = ("min", "product", "last", "mean")
 
 
 class Decision(NamedTuple):
@@ -39,7 +38,7 @@ def index_items(predictions: Path, systems: Sequence[str], prmbench: Path) -> pl
         "processbench": _processbench,
         "prmbench": partial(_prmbench, items),
         "search": _search,
-        **{f"best_of_n_{rule}": partial(_best_of_n, rule) for rule in _RULES},
+        **{f"best_of_n_{rule}": partial(_best_of_n, rule) for rule in RULES},
     }
     sources = [(name, system, _file(name, system)) for name in readers for system in (*systems, "random")]
     sources.append(("sample", "policy", "sample.jsonl"))

@@ -10,6 +10,7 @@ import pytest
 
 from pathfinder.core.io import DataError, read_json, read_jsonl, write_jsonl, write_parquet
 from pathfinder.lineage.records.selection import decisions
+from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.index import schema
 from pathfinder.reporting.index.items import index_items
 from stages import report
@@ -102,7 +103,7 @@ def test_the_decisions_on_items_are_those_of_the_prediction_files(project: Path)
     rows = {row["benchmark"]: row for row in index("items").to_dicts()}
     assert set(rows) == {
         *("processbench", "prmbench", "search", "sample"),
-        *(f"best_of_n_{rule}" for rule in ("min", "product", "last", "mean")),
+        *(f"best_of_n_{rule}" for rule in RULES),
     }
     one = rows["processbench"]
     assert (one["system"], one["part"], one["item"], one["correct"], one["reward"]) == (
