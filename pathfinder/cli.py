@@ -183,9 +183,10 @@ def rerank(
     system: System = None,
     _: AsJsonLines = False,
 ) -> None:
-    """Choose the best of several solutions per problem by their step rewards, next to the vote of their answers.
+    """Choose the best of several solutions per problem by their step rewards, the vote of their answers, or both.
 
-    Prints one row per problem: the index that each rule chooses (min, product, last, mean, vote) and all rewards.
+    Prints one row per problem: the index that each rule chooses (min, product, last, mean, the votes weighted by them,
+    vote) and all rewards.
     """
     from pathfinder.baselines.named import open_named
     from pathfinder.core.progress import Progress
