@@ -3,7 +3,7 @@
 The system is used by its authors' convention and, if the benchmark's evaluator uses it differently, by the evaluator's
 as well. The authors' convention fills the standard keys of the predictions and the top level of the metrics; the other
 one has keys ending in ``_benchmark``. A solution longer than the model's context has no prediction: ProcessBench counts
-a miss, PRMBench an invalid row, and ``too_long`` counts both.
+a miss, PRMBench an invalid row, and ``too_long`` counts both. PRMBench's evaluator cuts the prompt instead.
 """
 
 from __future__ import annotations

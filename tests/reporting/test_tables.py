@@ -26,9 +26,13 @@ def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root:
     best = next(row for row in tables["results"] if row["system"].startswith("best of 8 by minimum reward"))
     assert best["search"]["low"] <= best["search"]["value"] <= best["search"]["high"]
     assert best["is_baseline"]
+    last = [row["system"] for row in tables["results"]][-3:]
+    assert last == ["best of 8 by minimum reward", "weighted vote of 8 by minimum reward", "pass@8"]
+    assert tables["results"][-2]["search"]["value"] == 0.0
     sentences = [one["said"] for one in tables["comparisons"]]
     assert any(s.startswith("PathFinder-PRM trails Math-Shepherd-7B by") for s in sentences)
     assert any("its own best of n (last)" in s for s in sentences)
+    assert any("its own weighted vote of n (last)" in s for s in sentences)
     printed = tables["tables"]
     names = [line[0] for line in printed["ProcessBench"][0]["rows"]]
     assert {"Math-Shepherd-7B, its authors' rule", "Math-Shepherd-7B, the benchmark's rule"} <= set(names)
