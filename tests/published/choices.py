@@ -12,7 +12,7 @@ from typing import Any
 
 from latex2sympy2_extended import latex2sympy
 
-from tests.published.sources import Source, absent
+from tests.published.sources import Differs, Source, absent
 
 REPOSITORY, MATH, SCORE = "huggingface/search-and-learn", "src/sal/utils/math.py", "src/sal/utils/score.py"
 POOLS = (
@@ -25,6 +25,7 @@ POOLS = (
 )
 SCORES = (0.0, 0.125, 0.25, 0.5, 0.75, 1.0)
 """Exact in binary, so that sums can tie."""
+EMPTY = "docs/search.md: an empty answer has a vote"
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
@@ -37,19 +38,23 @@ def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
         found = math.compute_naive_pred({"preds@1": given["answers"], "agg_scores@1": given["scores"]}, 1)
         return str(found["pred_naive@1"]).removeprefix("\\boxed{").removesuffix("}")
 
-    problems, steps = _problems(), [_steps(Random(number)) for number in range(12)]
+    def weighted(given: dict[str, Any]) -> str:
+        return str(math.find_answer_with_largest_sum(**given))
+
+    def most(given: dict[str, Any]) -> str:
+        return str(math.find_majority_answer(given["answers"]))
+
+    def scores(steps: list[float]) -> dict[str, float]:
+        return {rule: score.aggregate_scores(steps, rule) for rule in ("min", "prod", "last")}
+
+    problems = _problems()
+    choices = {"compute_naive_pred": naive, "find_answer_with_largest_sum": weighted, "find_majority_answer": most}
     return [
-        sal.recorded(MATH, "compute_naive_pred", naive, problems),
-        sal.recorded(
-            MATH, "find_answer_with_largest_sum", lambda given: math.find_answer_with_largest_sum(**given), problems
+        *(
+            sal.recorded(MATH, name, run, [given if run(given) else Differs(given, EMPTY) for given in problems])
+            for name, run in choices.items()
         ),
-        sal.recorded(MATH, "find_majority_answer", lambda given: math.find_majority_answer(given["answers"]), problems),
-        sal.recorded(
-            SCORE,
-            "aggregate_scores",
-            lambda given: {rule: score.aggregate_scores(given, rule) for rule in ("min", "prod", "last")},
-            steps,
-        ),
+        sal.recorded(SCORE, "aggregate_scores", scores, [_steps(Random(number)) for number in range(12)]),
     ]
 
 
