@@ -83,7 +83,7 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert (silent["scores"], silent["validity"]) == ({f"{key}_benchmark": [True] * 3}, False)
     metrics = evaluation.metrics(answers, REPORT)
     pairs = zip(evaluation.items, answers["authors"], strict=True)
-    by_key = {item.key: answer and answer.correct for item, answer in pairs}
+    by_key = {item.key: answer.correct if answer else None for item, answer in pairs}
     figures = prmbench.with_interval(evaluation.items, by_key, REPORT)
     assert figures.items() <= metrics.items()
     assert list(metrics["rules"]) == ["authors", "benchmark"]
