@@ -215,28 +215,37 @@ def serve(
         typer.Option(help="Also answer under this host name, that of a proxy on this machine; repeat it for several."),
     ] = None,
     dtype: Precision = "auto",
-    waiting: Annotated[int, typer.Option(min=1, help="Solutions that may wait; more are answered with 429.")] = 1024,
+    request_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of one request, estimated as a third of its bytes; 413 or 422 beyond.")
+    ] = 1 << 16,
+    queue_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens of all requests that wait or are scored; 429 beyond.")
+    ] = 1 << 18,
+    deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for one request; 503 after that.")] = 300.0,
     as_json: AsJson = False,
 ) -> None:
-    """Serve step scores over HTTP, with a page to try solutions on."""
-    import uvicorn
+    """Serve step scores over HTTP, with a page to try solutions on.
 
+    PATHFINDER_SERVE_TOKEN in the environment is a token that clients must send: `Authorization: Bearer TOKEN`.
+    """
     from pathfinder.baselines.named import open_named
-    from pathfinder.prm.batching import Batcher, threads_for
+    from pathfinder.prm.batching import Batcher, parts_of, threads_for
     from pathfinder.prm.hosts import is_own
-    from pathfinder.prm.serving import listening, make_app
+    from pathfinder.prm.serving import http_server, listening, make_app
 
     with (
         listening(host, port) as (socket, address),
         open_named(model, revision, dtype) as prm,
-        Batcher(prm.score, waiting, threads_for(prm)) as batcher,
+        Batcher(prm.score, parts_of(prm), queue_tokens, threads_for(prm)) as batcher,
     ):
         if as_json:
             show_row({"model": model, "url": address})
         else:
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
-        served = make_app(batcher, model, is_local=is_own(host), names=allow_host or ())
-        uvicorn.Server(uvicorn.Config(served, log_level="warning")).run(sockets=[socket])
+        token = os.environ.get("PATHFINDER_SERVE_TOKEN", "")
+        most = min(request_tokens, queue_tokens)
+        served = make_app(batcher, model, is_own(host), allow_host or (), most, deadline, token)
+        http_server(served).run(sockets=[socket])
 
 
 app.command(rich_help_panel=BENCHMARKS)(bench)

@@ -6,6 +6,7 @@ algorithm 1). Trees of prompts share what the prompts share: the system text, th
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -105,6 +106,26 @@ class Scorer:
             size *= 2
             yield sum(not rest for rest in queries.values())
             queries = {index: rest for index, rest in queries.items() if rest}
+
+    def parts(self, solution: Solution, seconds: float) -> Iterator[list[StepScore]]:
+        """Score the steps of a solution in parts of about ``seconds``; each part reuses the trunk of those before.
+
+        Yields nothing for a solution that is longer than the model's context. Raises ``DataError`` as ``score`` does.
+        """
+        queries = queries_of(solution)
+        if not self._prompts(queries[-1:]):  # the longest prompt
+            return
+        trunks: dict[int, Trunk] = {}
+        out: list[StepScore] = []
+        size = WAVE
+        while queries:
+            start = time.monotonic()
+            found = [score for score in self._score_onto(trunks, {0: queries[:size]})[0] if score is not None]
+            out += found
+            refuse_other_tokens(self._reader.prompter, [solution], [out])
+            yield found
+            queries = queries[size:]
+            size = max(1, min(2 * size, int(size * seconds / (time.monotonic() - start))))
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search: each round reuses the trunks of the round before.

@@ -1,7 +1,7 @@
 """PathFinder-PRM behind HTTP: typed step scores, and the pooling form in which clients of other PRMs ask vLLM.
 
-Requests of all clients share batches (``Batcher``). A full queue answers 429, a body over the limit 413. No answer
-holds the text of a request, except the page, which shows it again. ``docs/server.md`` describes the routes.
+Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` says what is refused unread. No
+answer holds the text of a request, except the page, which shows it again. ``docs/server.md`` describes the routes.
 """
 
 from __future__ import annotations
@@ -9,35 +9,46 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, Field, StringConstraints
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.prm import form
-from pathfinder.prm.batching import Batcher, FullError
+from pathfinder.prm.batching import Batcher, FullError, tokens_of
+from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient
 from pathfinder.prm.hosts import OwnHost
 from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
 MOST_STEPS = 1024
+MOST_CHARACTERS = 8192
+"""The longest problem or step: a step is scored in one pass, during which others wait."""
+
+LIMITS = f"give a problem and 1 to {MOST_STEPS} steps, of at most {MOST_CHARACTERS} characters each"
+
+MOST_CONNECTIONS = 512
+"""Below the usual limit of 1024 open files, so that the server can still answer."""
+
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
 
-Text = Annotated[str, StringConstraints(min_length=1)]
+Problem = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
+Step = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS)]
 
 
 class SolutionIn(BaseModel):
     """A problem and the steps of one solution."""
 
-    problem: str
-    steps: Annotated[list[Text], Field(min_length=1, max_length=MOST_STEPS)]
+    problem: Problem
+    steps: Annotated[list[Step], Field(min_length=1, max_length=MOST_STEPS)]
 
 
 class ScoreRequest(BaseModel):
@@ -86,30 +97,49 @@ class PoolingRequest(BaseModel):
 
 
 def make_app(
-    batcher: Batcher, model: str, most_bytes: int = 1 << 20, is_local: bool = True, names: Collection[str] = ()
+    batcher: Batcher,
+    model: str,
+    is_local: bool = True,
+    names: Collection[str] = (),
+    most_tokens: int = 1 << 16,
+    deadline_s: float = 300.0,
+    token: str = "",
 ) -> FastAPI:
-    """The application; ``model`` is the name that it reports, ``most_bytes`` the largest body in bytes.
+    """The application; ``model`` is the name that it reports.
 
     With ``is_local`` or ``names`` it answers only under the names of this machine and ``names``, and to no page of
-    another origin (``OwnHost``).
+    another origin (``OwnHost``). A request has at most ``most_tokens`` tokens (``tokens_of``) and ``deadline_s``
+    seconds. A ``token`` is asked of every client (``Bearer``).
 
-    Its routes raise ``HTTPException`` for a full queue (429) and for solutions that cannot be scored (400, 422).
+    Its routes raise ``HTTPException`` for a full queue (429), for solutions that cannot be scored (400, 422), and for
+    those that are not scored in time (503).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
-    app.add_middleware(BodyLimit, most_bytes=most_bytes)
+    refused = Counter[str](dict.fromkeys(("too many waiting", "too long", "too late", "invalid", "failed"), 0))
+    app.add_middleware(Gate, batcher=batcher, most_tokens=most_tokens, refused=refused)
+    if token:
+        app.add_middleware(Bearer, token=token)
     if is_local or names:
         app.add_middleware(OwnHost, names=names)
-    refused = dict.fromkeys(("too many waiting", "invalid", "failed"), 0)
 
     async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution]:
         given = [Solution(str(place), one.problem, tuple(one.steps)) for place, one in enumerate(solutions)]
+        tokens = sum(map(tokens_of, given))
+        if tokens > most_tokens:
+            refused["too long"] += 1
+            text = f"the request has about {tokens} tokens; send at most {most_tokens} in one request"
+            raise HTTPException(422, text)
         try:
             futures = batcher.submit(given)
         except FullError:
             refused["too many waiting"] += 1
-            raise HTTPException(429, "too many solutions wait; try again", {"Retry-After": "1"}) from None
+            raise HTTPException(429, "too many solutions wait; try again", AGAIN) from None
         try:
-            scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
+            async with asyncio.timeout(deadline_s):
+                scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
+        except TimeoutError:
+            refused["too late"] += 1
+            raise HTTPException(503, f"not scored within {deadline_s:g} s; send less, or try again", AGAIN) from None
         except DataError:
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
@@ -136,9 +166,11 @@ def make_app(
         ended = [step for part in text.split(SEPARATOR) if (step := part.strip())]
         steps = ended if SEPARATOR in text else split_steps(text)
         problem = next((turn.content for turn in request.messages if turn.role == "user"), "")
-        if not steps:
-            raise HTTPException(422, "the last message has no step")
-        (found,) = await scored([SolutionIn(problem=problem, steps=steps)])
+        try:
+            one = SolutionIn(problem=problem, steps=steps)
+        except ValidationError:
+            raise HTTPException(422, LIMITS) from None
+        (found,) = await scored([one])
         if found.too_long:
             raise HTTPException(400, "the solution is longer than the model's context")
         rows = [[1 - reward, reward] for reward in found.rewards]
@@ -161,6 +193,8 @@ def make_app(
             *_metric("pathfinder_solutions_total", "counter", "Solutions scored", {"": batcher.scored}),
             *_metric("pathfinder_batches_total", "counter", "Forward batches", {"": batcher.batches}),
             *_metric("pathfinder_waiting", "gauge", "Solutions that wait", {"": batcher.waiting}),
+            *_metric("pathfinder_tokens", "gauge", "Tokens that wait or are scored", {"": batcher.tokens}),
+            *_metric("pathfinder_abandoned_total", "counter", "Solutions given up", {"": batcher.abandoned}),
             *_metric(
                 "pathfinder_refused_total",
                 "counter",
@@ -186,13 +220,18 @@ def make_app(
             (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text))])
         except ValueError:  # the form, or the limits of ``SolutionIn``
             refused["invalid"] += 1
-            refusal = f"Not scored: give a problem and 1 to {MOST_STEPS} steps."
-            return form.page(model, problem, text, refusal=refusal, status=422)
+            return form.page(model, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)
         except HTTPException as error:
             return form.page(model, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
         return form.page(model, problem, text, found)
 
     return app
+
+
+def http_server(app: FastAPI, log_level: str = "warning") -> uvicorn.Server:
+    """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; the others get 503. Slow ones are closed."""
+    settings = uvicorn.Config(app, http=Impatient, ws="none", limit_concurrency=MOST_CONNECTIONS, log_level=log_level)
+    return uvicorn.Server(settings)
 
 
 @contextmanager
@@ -209,43 +248,6 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = f"[{host}]" if ":" in host else host
         yield made, f"http://{name}:{made.getsockname()[1]}/"
-
-
-class BodyLimit:
-    """Answers 413 to a request whose body is longer than ``most_bytes``, and 400 to one with two lengths.
-
-    A proxy that reads the other length would take the end of a body for the next request, or the other way round.
-    """
-
-    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
-        self._app, self._most_bytes = app, most_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the whole body before the application sees the request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
-            refusal = JSONResponse({"detail": "the body has two lengths"}, 400, {"Connection": "close"})
-            await refusal(scope, receive, send)
-            return
-        body = bytearray()
-        message: Message = {"more_body": True}
-        while message.get("more_body"):
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return
-            body += message.get("body", b"")
-            if len(body) > self._most_bytes:
-                refusal = JSONResponse({"detail": f"the body is longer than {self._most_bytes} bytes"}, 413)
-                await refusal(scope, receive, send)
-                return
-        whole = [{"type": "http.request", "body": bytes(body), "more_body": False}]
-
-        async def replay() -> Message:
-            return whole.pop() if whole else await receive()
-
-        await self._app(scope, replay, send)
 
 
 def _is_json(request: Request) -> bool:

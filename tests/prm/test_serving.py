@@ -21,14 +21,13 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import uvicorn
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.batching import Batcher, FullError, threads_for
+from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
 from pathfinder.prm.hosts import is_own
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.serving import listening, make_app
+from pathfinder.prm.serving import http_server, listening, make_app
 from tests.prm.test_scoring import save_prm
 from tests.support.verbs import checked
 
@@ -47,21 +46,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Server:
     """A server in a thread; ``scored`` lists the sizes of its batches."""
 
-    def __init__(self, folder: Path, waiting: int = 1024) -> None:
+    def __init__(self, folder: Path) -> None:
         scorer, self.scored = Scorer(folder), list[int]()
 
         def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
             self.scored.append(len(solutions))
             return scorer.score(solutions)
 
-        self.batcher = Batcher(score, waiting, threads_for(scorer))
+        self.batcher = Batcher(score, scorer.parts, threads=threads_for(scorer))
 
 
 @contextmanager
 def serving(made: Server) -> Iterator[str]:
     """The address of a running server."""
     with listening("127.0.0.1", 0) as (opened, address), made.batcher as batcher:
-        app = uvicorn.Server(uvicorn.Config(make_app(batcher, "tiny", most_bytes=20_000), log_level="critical"))
+        app = http_server(make_app(batcher, "tiny", most_tokens=20_000 // BYTES_PER_TOKEN), "critical")
         thread = threading.Thread(target=app.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not app.started:
@@ -216,7 +215,7 @@ def test_the_page_draws_the_scores_of_a_form(server: tuple[str, Server]) -> None
 def test_a_form_without_a_solution_is_answered_with_the_page(server: tuple[str, Server], body: bytes) -> None:
     page = httpx.post(server[0], content=body)
     assert page.status_code == 422
-    assert "Not scored: give a problem and 1 to 1024 steps." in page.text
+    assert "Not scored: give a problem and 1 to 1024 steps, of at most 8192 characters each." in page.text
 
 
 def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
@@ -232,18 +231,19 @@ def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
     def ask(*ids: str) -> list[Any]:
         return list(batcher.submit([Solution(name, "p", ("s",)) for name in ids]))
 
-    with Batcher(score, most_waiting=3) as batcher:
+    with Batcher(score, most_tokens=4 * tokens_of(Solution("a", "p", ("s",)))) as batcher:
         first = ask("a")
         began.wait()
         later = ask("b", "bad", "c")
         with pytest.raises(FullError):
             ask("d")
         later[0].cancel()
+        (last,) = ask("d")  # in the place of the one that gave up
         go.set()
-        assert [len(future.result()) for future in (*first, later[2])] == [1, 1]
+        assert [len(future.result()) for future in (*first, later[2], last)] == [1, 1, 1]
         with pytest.raises(DataError):
             later[1].result()
-    assert batcher.scored == 2
+    assert (batcher.scored, batcher.abandoned, batcher.tokens) == (3, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,7 @@ def test_a_request_inside_another_one_is_not_answered(server: tuple[str, Server]
 
 
 def test_a_full_server_answers_429(folder: Path) -> None:
-    batcher = Batcher(lambda solutions: [], 1)  # its thread does not run, so nothing leaves the queue
+    batcher = Batcher(lambda solutions: [], most_tokens=100)  # its thread does not run, so nothing leaves the queue
     transport = httpx.ASGITransport(make_app(batcher, "tiny"))
 
     async def ask() -> httpx.Response:
