@@ -93,7 +93,7 @@ def test_the_linter_has_nothing_to_say_about_the_images(tool: Tool, tmp_path: Pa
 def test_the_linter_has_nothing_to_say_about_the_batch_scripts(tool: Tool, tmp_path: Path) -> None:
     scripts = sorted((ROOT / "infra/slurm").glob("*.sbatch"))
     assert len(scripts) == 1
-    tool("shellcheck", *map(str, scripts))
+    tool("shellcheck", "--external-sources", "--shell=bash", *map(str, scripts), "infra/slurm/requeue.sh")
     wrong = tmp_path / "wrong.sbatch"
     write_text(wrong, "#!/bin/bash\ncd $1\n")
     assert "SC2086" in tool("shellcheck", str(wrong), fails=True)
@@ -105,7 +105,7 @@ def test_kubernetes_accepts_the_resources_and_the_job_of_a_run(tool: Tool, tmp_p
     tool("kubernetes-validate", "--strict", str(KUBERNETES / "pathfinder.yaml"))
     script = tmp_path / "render.py"
     write_text(script, RENDER)
-    values = {"image": "registry/worker:cuda", "gpus": 2, "memory": "64Gi", "env": {"A": "b"}}
+    values = {"image": f"registry/worker:cuda@sha256:{'0' * 64}", "gpus": 2, "memory": "64Gi", "env": {"A": "b"}}
     found = json.loads(tool("python", str(script), str(KUBERNETES / "job-template.json"), json.dumps(values)))
     assert found["ours"] == ""
     assert "'completions', 'parallelism' were unexpected" in found["default"]
@@ -146,17 +146,31 @@ def test_compose_asks_for_exactly_the_secrets_of_the_example() -> None:
 
 
 def test_containers_are_not_root_and_cannot_become_it() -> None:
-    """Only the service that prepares volumes is root, and it ends at once."""
+    """Only the service that prepares volumes is root; it has no network and ends at once.
+
+    The images of PostgreSQL and Redis start as root and change to a user of their own.
+    """
     services = yaml.safe_load(COMPOSE.read_text())["services"]
-    assert [name for name, service in services.items() if service.get("user") == "root"] == ["bucket"]
-    for name in ("server", "services", "migrate", "worker"):
+    assert [name for name, service in services.items() if service.get("user") == "root"] == ["volumes"]
+    assert services["volumes"]["network_mode"] == "none"
+    assert services["store"]["user"] == "1001:1001"
+    assert services["store"]["depends_on"] == {"volumes": {"condition": "service_completed_successfully"}}
+    for name in services.keys() - {"database", "redis"}:
         assert services[name]["cap_drop"] == ["ALL"]
+        assert services[name]["security_opt"] == ["no-new-privileges:true"]
     last = dict.fromkeys(("server", "cuda", "vllm", "cpu"), "")
     for stage in re.split(r"^FROM ", DOCKERFILE.read_text(), flags=re.MULTILINE)[1:]:
         name = stage.partition("\n")[0].rpartition(" AS ")[2]
         if name in last:
             last[name] = re.findall(r"^USER (\S+)$", stage, re.MULTILINE)[-1]
     assert set(last.values()) == {"1001"}
+
+
+def test_no_container_can_use_up_the_machine() -> None:
+    """Memory, processors, processes, and the disk through a log without end."""
+    for name, service in yaml.safe_load(COMPOSE.read_text())["services"].items():
+        assert {"mem_limit", "cpus", "pids_limit"} <= set(service), name
+        assert service["logging"] == {"driver": "json-file", "options": {"max-size": "10m", "max-file": "5"}}, name
 
 
 def test_server_images_have_the_version_of_prefect_that_clients_have() -> None:
