@@ -230,7 +230,7 @@ def serve(
     """
     from pathfinder.baselines.named import open_named
     from pathfinder.prm.batching import Batcher, parts_of, threads_for
-    from pathfinder.prm.hosts import is_own
+    from pathfinder.prm.gate import is_own
     from pathfinder.prm.serving import http_server, listening, make_app
 
     with (

@@ -24,8 +24,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.prm import form
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
-from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient
-from pathfinder.prm.hosts import OwnHost
+from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
 
 MOST_STEPS = 1024

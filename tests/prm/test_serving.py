@@ -25,7 +25,7 @@ import pytest
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
-from pathfinder.prm.hosts import is_own
+from pathfinder.prm.gate import is_own
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.serving import http_server, listening, make_app
 from tests.prm.test_scoring import save_prm

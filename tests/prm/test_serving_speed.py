@@ -21,7 +21,7 @@ from tests.support.hostile_clients import request
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "import sys; from pathfinder.cli import main; main()"
-REQUESTS, ROUNDS = 48, 2
+REQUESTS, ROUNDS = 48, 5
 
 
 @contextmanager
