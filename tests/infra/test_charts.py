@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
+from prefect.utilities.schema_tools.validation import is_valid
 
 from tests.support.charts import KUBERNETES, RENDERED, ROOT, digest_of_values
 
@@ -94,8 +94,7 @@ def test_a_run_s_image_is_named_by_its_digest() -> None:
     """A tag can be moved to another image; Prefect checks the values of a pool by this schema."""
     schema = json.loads((KUBERNETES / "job-template.json").read_text())["variables"]
     image = "registry.example.org/pathfinder/worker:cuda-0.1.0"
-    jsonschema.validate({"image": f"{image}@sha256:{'0' * 64}"}, schema)
-    with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({"image": image}, schema)
+    assert is_valid({"image": f"{image}@sha256:{'0' * 64}"}, schema)
+    assert not is_valid({"image": image}, schema)
     page = (ROOT / "docs/team.md").read_text()
     assert len(re.findall(r"prefectTag=\S+@sha256:", page)) == 2

@@ -3,8 +3,7 @@
 Run     python -m tests.support.charts SERVER_CHART WORKER_CHART
 
 It needs Helm 3 and both charts with their dependencies, for example from ``helm pull prefect/prefect-server --untar``.
-It writes ``RENDERED``, which the tests read without Helm or a network, with the digest of the values that it was rendered
-from.
+It writes ``RENDERED`` with the digest of the values. The tests read that file without Helm or a network.
 """
 
 from __future__ import annotations
