@@ -4,7 +4,8 @@ Each solution has a rank: the tokens of its request up to its own end, counted f
 the request arrives. The lowest rank is next, so a small request waits neither for a large one nor for many solutions
 of another request, and a large one waits for a bounded amount of later work (self-clocked fair queueing, Golestani
 1994). A batch takes about ``SLICE`` seconds. A long solution is scored in parts of this time, one long solution at a
-time; between its parts, short solutions are scored. With two threads, one of them is always free for short solutions.
+time. Its next part starts when no short solution waits or is being scored, or after ``PATIENCE`` batches of short ones.
+With two threads, one of them is always free for short solutions.
 
 Callers whose solutions shared a batch usually ask again together. The first of them would then be scored alone while
 the others wait. A free thread therefore waits a moment for as many solutions as it scored last, but not after a batch
@@ -34,8 +35,11 @@ BATCH = 64
 UNIT = 1024
 """Tokens (``tokens_of``) of the longest solution that shares batches, and of the smallest limit of a batch."""
 
-SLICE = 0.1
+SLICE = 0.05
 """Seconds that a batch, or a part of a long solution, should take."""
+
+PATIENCE = 8
+"""Batches of short solutions that a long one waits for, at most, before its next part is scored."""
 
 BYTES_PER_TOKEN = 3
 """Tokens are estimated, because counting them takes time: one per three bytes of UTF-8."""
@@ -109,7 +113,7 @@ class Batcher:
         self._short: list[_Entry] = []
         self._long: list[_Entry] = []
         self._has_long = False  # a long solution is being scored
-        self._is_long_next = False
+        self._since_long = 0  # batches of short solutions since the last part of a long one
         self._numbers, self._rank = itertools.count(), 0
         self._tokens, self._room = 0, UNIT
         self._changed = threading.Condition()
@@ -184,6 +188,7 @@ class Batcher:
             last, last_s = len(batch), time.monotonic() - start
             with self._changed:
                 self._busy -= len(batch)
+                self._changed.notify_all()
                 self._room = max(UNIT, int(SLICE * sum(entry.tokens for entry in batch) / max(last_s, 1e-3)))
 
     def _score_batch(self, batch: Sequence[_Entry]) -> None:
@@ -209,7 +214,7 @@ class Batcher:
             else:
                 self._finish([entry], [entry.scores])
         with self._changed:
-            self._has_long = self._is_long_next = False
+            self._has_long = False
             if has_more:
                 entry.rank = -1  # before every other long solution
                 heapq.heappush(self._long, entry)
@@ -238,17 +243,18 @@ class Batcher:
                     return batch
 
     def _can_take_long(self) -> bool:
-        return bool(self._long) and not self._has_long
+        has_priority = self._since_long >= PATIENCE or not (self._short or self._busy)
+        return bool(self._long) and not self._has_long and has_priority
 
     def _take(self) -> list[_Entry]:
         """Take a long solution, or short ones up to the limits of a batch; nothing if all were cancelled."""
-        if self._can_take_long() and (self._is_long_next or not self._short):
+        if self._can_take_long():
             entry = heapq.heappop(self._long)
             if entry.future.cancelled():
                 return []
-            self._rank, self._has_long = max(self._rank, entry.rank), True
+            self._rank, self._has_long, self._since_long = max(self._rank, entry.rank), True, 0
             return [entry]
-        self._is_long_next = True
+        self._since_long += 1
         share = min(BATCH, math.ceil((len(self._short) + self._busy) / len(self._threads)))
         batch: list[_Entry] = []
         room = self._room

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import socket
 import threading
@@ -17,7 +18,7 @@ import httpx
 import pytest
 
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.batching import UNIT, Batcher, tokens_of
+from pathfinder.prm.batching import BATCH, PATIENCE, UNIT, Batcher, tokens_of
 from pathfinder.prm.gate import Impatient
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.serving import MOST_CHARACTERS, http_server, listening, make_app
@@ -166,6 +167,23 @@ def test_the_work_of_an_earlier_request_is_not_put_off_for_ever(model: Model) ->
             model.names.clear()
         again.result(30)
     assert order.index("large") <= tokens_of(solution("large", 30)) // tokens_of(solution("small")) + 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_long_solution_gets_a_turn_among_many_short_ones(model: Model, threads: int) -> None:
+    with Batcher(model.score, model.parts, threads=threads) as batcher:
+        first = batcher.submit([solution("first")])
+        assert model.began.wait(30)
+        (long,) = batcher.submit([solution("long", 100)])
+        short = [future for _ in range(20) for future in batcher.submit([solution("short") for _ in range(BATCH)])]
+        model.go.set()
+        for future in (*first, long, *short):
+            future.result(30)
+    while_short = model.names[: max(place for place, names in enumerate(model.names) if "short" in names)]
+    turns = [place for place, names in enumerate(while_short) if names == ["long"]]
+    assert len(while_short) > 20
+    assert all(later - earlier <= PATIENCE + threads for earlier, later in itertools.pairwise([0, *turns]))
+    assert len(turns) >= len(while_short) // (PATIENCE + threads) - 1
 
 
 def test_one_of_two_threads_is_free_for_small_requests(model: Model) -> None:
