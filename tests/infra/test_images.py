@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.infra.test_charts import OURS, programs
 from tests.support import wheels
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,7 +137,15 @@ def _pairs(rest: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("target", "locks", "programs"),
     [
-        ("server", ["requirements-server.lock"], [["prefect", "version"], ["python", "-c", "import prefect_redis"]]),
+        (
+            "server",
+            ["requirements-server.lock"],
+            [
+                ["prefect", "version"],
+                ["python", "-c", "import prefect_redis"],
+                *(["bash", "-c", f"type {' '.join(programs(container))}"] for container in OURS),
+            ],
+        ),
         (
             "cpu",
             ["torch-cpu.lock", "locks/cpu.lock"],
