@@ -16,5 +16,5 @@ class PathFinder:
             for q, answers in zip(questions, outputs, strict=True)
             for a in answers
         ]
-        rewards = iter([found.rewards or [0.0] for found in self.prm.score_many(pairs)])
+        rewards = iter([found.rewards if found.scored else [0.0] for found in self.prm.score_many(pairs)])
         return [[next(rewards) for _ in answers] for answers in outputs]

@@ -12,4 +12,5 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     steps = [part for part in solution_str.split("\n\n") if part.strip()] or [" "]
     body = {"solutions": [{"problem": (extra_info or {}).get("question", ""), "steps": steps}]}
     answer = httpx.post(f"{URL}/v1/score", json=body, timeout=600).raise_for_status().json()
-    return min((step["reward"] for step in answer["solutions"][0]["steps"]), default=0.0)
+    (found,) = answer["solutions"]
+    return min(step["reward"] for step in found["steps"]) if found["scored"] else 0.0  # too long

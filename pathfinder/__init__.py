@@ -16,9 +16,20 @@ _WHERE = {
     "Solution": "pathfinder.core.steps",
     "StepScore": "pathfinder.core.steps",
     "TransientError": "pathfinder.core.io",
+    "UnscoredSolution": "pathfinder.prm.results",
     "open_prm": "pathfinder.baselines.opening",
 }
-__all__ = ["PRM", "DataError", "ScoredSolution", "ScoredStep", "Solution", "StepScore", "TransientError", "open_prm"]
+__all__ = [
+    "PRM",
+    "DataError",
+    "ScoredSolution",
+    "ScoredStep",
+    "Solution",
+    "StepScore",
+    "TransientError",
+    "UnscoredSolution",
+    "open_prm",
+]
 
 
 def __getattr__(name: str) -> Any:

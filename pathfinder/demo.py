@@ -10,7 +10,7 @@ from pathfinder.core.text import has_colour
 from pathfinder.library import PRM
 from pathfinder.pages.example import PROBLEM, STEPS
 from pathfinder.pages.picture import LEGEND, as_text, picture_of
-from pathfinder.prm.results import ScoredSolution
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
 MODEL = Path(__file__).parent / "demo_model"
 _NEXT = """{legend}
@@ -24,18 +24,15 @@ This tiny model knows only such stories. What to try next:
       trains the PRMs in about ten minutes and writes reports/report.html"""
 
 
-def scored() -> ScoredSolution:
+def scored() -> ScoredSolution | UnscoredSolution:
     """The solution with its scores."""
     return PRM.load(MODEL, device="cpu").score(PROBLEM, STEPS)
 
 
-def as_row(solution: ScoredSolution) -> dict[str, Any]:
+def as_row(solution: ScoredSolution | UnscoredSolution) -> dict[str, Any]:
     """The scored solution as a JSON value."""
-    steps = [
-        {"text": step.text, **step.labels, "reward": step.reward, "errors": step.errors, "correct": step.correct}
-        for step in solution.steps
-    ]
-    return {"problem": solution.problem, "steps": steps, "first_error": solution.first_error}
+    steps = [{"text": step.text, **step.row()} for step in solution.steps]
+    return {"problem": solution.problem, **solution.row(), "steps": steps}
 
 
 def shown() -> str:

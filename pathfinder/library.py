@@ -13,7 +13,7 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
-from pathfinder.prm.results import ScoredSolution, scored_solution
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import published_name
 from pathfinder.tree.passes import Mode
@@ -64,14 +64,19 @@ class PRM:
         found.warn()
         return cls(scorer)
 
-    def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution:
-        """Score every step of one solution. Raises ``DataError`` if there is no step."""
+    def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution | UnscoredSolution:
+        """Score every step of one solution. Raises ``DataError`` if there is no step.
+
+        A solution that is longer than the model's context is an ``UnscoredSolution``: its ``scored`` is False, and
+        asking for its steps, rewards or first error raises ``DataError``.
+        """
         return self.score_many([(problem, steps)])[0]
 
-    def score_many(self, solutions: Iterable[tuple[str, Sequence[str]]]) -> list[ScoredSolution]:
+    def score_many(self, solutions: Iterable[tuple[str, Sequence[str]]]) -> list[ScoredSolution | UnscoredSolution]:
         """Score pairs of problem and steps, in their order. Solutions of the same problem share its computation.
 
-        Raises ``DataError``, which counts from 0, for a solution without steps or with steps that are no texts.
+        A solution that is too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for a
+        solution without steps or with steps that are no texts.
         """
         given = [_solution(number, *pair) for number, pair in enumerate(solutions)]
         return [scored_solution(*pair) for pair in zip(given, self._scorer.score(given), strict=True)]

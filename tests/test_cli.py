@@ -57,9 +57,10 @@ def test_every_mode_in_process_and_served(rows: str) -> None:
             for one, other in zip(mine, served, strict=True):
                 assert len(one["steps"]) == 2
                 for a, b in zip(one["steps"], other["steps"], strict=True):
-                    assert set(a) == {"math", "consistency", "reward", "labels"}
+                    assert set(a) == {"math", "consistency", "reward", "probabilities", "errors", "correct"}
                     assert (a["reward"] is None) == (mode is Mode.FIRST)
-                    assert a["labels"] == {name: a[name] >= 0.5 for name in ("math", "consistency")} == b["labels"]
+                    assert a["probabilities"] == {name: a[name] for name in ("math", "consistency")}
+                    assert a["errors"] == [name for name, p in a["probabilities"].items() if p < 0.5] == b["errors"]
                     for key in ("math", "consistency", "reward"):
                         assert a[key] == b[key] is None or a[key] == pytest.approx(b[key], abs=1e-5)
 
@@ -74,10 +75,9 @@ def test_labels_are_drawn_without_a_reward_in_pass_1(rows: str) -> None:
         drawn[mode] = done.stdout
     assert "consistent  reward" in drawn["both"]
     assert "reward" not in drawn["pass1"]
-    labels = [step["labels"] for row in scored("in.jsonl", "--mode", "pass1") for step in row["steps"]]
+    errors = [step["errors"] for row in scored("in.jsonl", "--mode", "pass1") for step in row["steps"]]
     verdicts = re.findall(r"\d\.\d\d  (?:first error, )?([a-z].*)$", drawn["pass1"], re.MULTILINE)
-    errors = [", ".join(f"{name} error" for name, positive in step.items() if not positive) for step in labels]
-    assert verdicts == [error or "ok" for error in errors]
+    assert verdicts == [", ".join(f"{name} error" for name in step) or "ok" for step in errors]
 
 
 def test_a_model_without_labels_has_its_reward_in_pass_1_too(rows: str) -> None:
@@ -213,15 +213,15 @@ def test_an_unknown_value_is_refused_with_the_known_ones(rows: str, option: str,
     assert all(word in done.stderr for word in (option, "best", words))
 
 
-def test_a_problem_over_the_model_s_context_has_a_row_without_steps(rows: str) -> None:
+def test_a_problem_over_the_model_s_context_is_a_row_that_says_so(rows: str) -> None:
     save_prm(Path("model"))
     long = json.dumps({"id": "long", "problem": "P", "steps": ["a", "b " * 9000]})
     done = cli.invoke(app, ["score", "-", "--model", "model"], input=rows + long)
     assert done.exit_code == 0
     *others, last = map(json.loads, done.stdout.splitlines())
-    assert last == {"id": "long", "steps": [], "too_long": True}
+    assert last == {"id": "long", "scored": False, "reason": "longer than the model's context"}
     assert others
-    assert all(row["steps"] for row in others)
+    assert all(row["scored"] and row["steps"] for row in others)
 
 
 def test_help_explains_the_modes() -> None:

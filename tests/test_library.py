@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pathfinder import PRM, DataError, ScoredStep, Solution
+from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution
 from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
 from pathfinder.core.io import write_json
 from pathfinder.models.description import MODEL_FILE
+from pathfinder.prm.serving import StepOut
 from pathfinder.sources.named_models import PUBLISHED, model_folder
 from tests.baselines.model_folders import FOLDERS
 from tests.prm.test_scoring import save_prm
@@ -64,10 +67,36 @@ def test_verdicts_follow_labels_and_reward() -> None:
 def test_modes_without_reward_and_long_solutions_say_so(folder: Path) -> None:
     labels = PRM.load(folder, mode="pass1").score(PROBLEM, STEPS)
     assert labels.steps[0].reward is None
-    with pytest.raises(ValueError, match="pass1"):
+    with pytest.raises(DataError, match="pass1"):
         _ = labels.rewards
-    long = PRM.load(folder).score(PROBLEM, ["a " * 9000])
-    assert (long.too_long, long.steps, long.first_error) == (True, (), None)
+
+
+def test_an_unscored_solution_cannot_pass_for_a_correct_one(folder: Path) -> None:
+    """Whatever is asked of it raises one clear error: an empty list of steps would pass every check of steps."""
+    right, long = PRM.load(folder).score_many([(PROBLEM, STEPS), (PROBLEM, ["a " * 9000])])
+    assert (right.scored, long.scored) == (True, False)
+    assert long.row() == {"scored": False, "reason": "longer than the model's context"}
+    uses: list[Callable[[Any], Any]] = [
+        lambda s: min(s.rewards),
+        lambda s: s.first_error,
+        lambda s: all(step.correct for step in s.steps),
+    ]
+    for use in uses:
+        use(right)
+        with pytest.raises(DataError, match="has no scores: it is longer than the model's context; shorten it"):
+            use(long)
+    assert not isinstance(long, ScoredSolution)
+
+
+def test_labels_and_probabilities_have_one_name_each_everywhere(folder: Path, tmp_path: Path) -> None:
+    step = PRM.load(folder).score(PROBLEM, STEPS).steps[0]
+    (tmp_path / "in.jsonl").write_text(json.dumps({"problem": PROBLEM, "steps": STEPS}))
+    printed = CliRunner().invoke(app, ["score", str(tmp_path / "in.jsonl"), "--model", str(folder)]).stdout
+    row = json.loads(printed)["steps"][0]
+    assert row == step.row() == json.loads(json.dumps(row))
+    assert all(isinstance(p, float) for p in row["probabilities"].values())
+    shown = json.loads(CliRunner().invoke(app, ["demo", "--json"]).stdout)["steps"][0]
+    assert set(shown) - {"text"} == set(row) == set(StepOut.model_fields), "the keys of `demo` and of the server"
 
 
 @pytest.mark.parametrize("steps", [[], "text", [1]])

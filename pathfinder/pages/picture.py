@@ -36,7 +36,7 @@ class Typed(Protocol):
         """The step's text."""
 
     @property
-    def labels(self) -> Mapping[str, float]:
+    def probabilities(self) -> Mapping[str, float]:
         """The probability of no error by kind."""
 
     @property
@@ -78,14 +78,14 @@ def picture_of(
 
     The columns are those that some step has. Without ``notes``, the first step with a finding is marked "first error".
     """
-    kinds = [name for name in NAMES if any(name in step.labels for step in steps)]
+    kinds = [name for name in NAMES if any(name in step.probabilities for step in steps)]
     has_reward = any(step.reward is not None for step in steps)
     if notes is None:
         first = next((place for place, step in enumerate(steps) if step.findings), None)
         notes = {} if first is None else {first: ["first error"]}
     rows = []
     for place, step in enumerate(steps):
-        figures = [step.labels.get(kind) for kind in kinds] + [step.reward] * has_reward
+        figures = [step.probabilities.get(kind) for kind in kinds] + [step.reward] * has_reward
         badges = (*notes.get(place, ()), *step.findings)
         rows.append(Row(step.text, tuple(figures), badges, bool(step.findings)))
     return Picture(problem, (*(NAMES[kind] for kind in kinds), *[REWARD] * has_reward), tuple(rows), origin)

@@ -34,17 +34,17 @@ def steps_of(solution: str) -> tuple[str, ...]:
     return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
 
 
-def choose(rewards: Sequence[Sequence[float]], votes: Sequence[str | None]) -> dict[str, int | None]:
+def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None]) -> dict[str, int | None]:
     """Per rule the index of the chosen sample; None if no sample has rewards and an answer.
 
     ``votes`` are the samples' answers, equal ones spelled alike (``Grader.votes``). Of the samples with the answer of a
     weighted vote, the first is chosen.
     """
     pairs = enumerate(zip(rewards, votes, strict=True))
-    eligible = [index for index, (steps, vote) in pairs if steps and vote is not None]
+    eligible = {index: steps for index, (steps, vote) in pairs if steps and vote is not None}
     chosen = {}
     for rule, (way, name) in RULES.items():
-        scores = {index: SCORES[name](rewards[index]) for index in eligible}
+        scores = {index: SCORES[name](steps) for index, steps in eligible.items()}
         if way == WEIGHTED:
             scores = _by_answer(scores, votes)
         chosen[rule] = max(scores, key=scores.__getitem__, default=None)

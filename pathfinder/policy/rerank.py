@@ -70,7 +70,8 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
     """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step}``.
 
     Rules are those of ``choosing.RULES``, and "vote": the first candidate with the most frequent answer. A candidate
-    without an answer is chosen only if none has one; one that is longer than the model's context has no rewards.
+    without an answer is chosen only if none has one; the rewards are None, and no rule chooses it, if it has no
+    steps or is longer than the model's context.
     """
     with Grader() as grader:
         for one in given:
@@ -78,9 +79,9 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             scored = prm.score(
                 [Solution(f"{one.id}, solution {place}", one.problem, one.steps[place]) for place in places]
             )
-            rewards: list[list[float]] = [[] for _ in one.steps]
+            rewards: list[list[float] | None] = [None] * len(one.steps)
             for place, steps in zip(places, scored, strict=True):
-                rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps]
+                rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps] or None
             votes = grader.votes(one.answers)
             most = majority(votes)
             vote = None if most is None else votes.index(most)

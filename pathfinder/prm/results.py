@@ -6,8 +6,13 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NoReturn
 
+from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
+
+TOO_LONG = "longer than the model's context"
+"""The reason of a solution without scores."""
 
 _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 
@@ -16,30 +21,30 @@ _BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
 class ScoredStep:
     """The typed score of one step.
 
-    ``labels`` maps the labels of the first pass to the probability that the step has *no* error of that kind:
+    ``probabilities`` maps the labels of the first pass to the probability that the step has *no* error of that kind:
     ``math`` and ``consistency`` or, for the variant without separate categories, ``error_free``. ``reward`` is the
     probability that the step is correct given the predicted labels; None in mode "pass1". All are between 0 and 1, and
     higher is better.
     """
 
     text: str
-    labels: Mapping[str, float]
+    probabilities: Mapping[str, float]
     reward: float | None
 
     @property
     def math(self) -> float | None:
         """The probability of no math error; None for a model without this label."""
-        return self.labels.get("math")
+        return self.probabilities.get("math")
 
     @property
     def consistency(self) -> float | None:
         """The probability that the step is consistent with what precedes it; None for a model without this label."""
-        return self.labels.get("consistency")
+        return self.probabilities.get("consistency")
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """The names in ``labels`` whose probability is below one half: the kinds of error that the model predicts."""
-        return tuple(name for name, p in self.labels.items() if p < 0.5)
+        """The kinds of error that the model predicts: the names whose probability is below one half."""
+        return tuple(name for name, p in self.probabilities.items() if p < 0.5)
 
     @property
     def correct(self) -> bool:
@@ -52,14 +57,25 @@ class ScoredStep:
         named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
         return named or (() if self.correct else ("low reward",))
 
+    def row(self) -> dict[str, Any]:
+        """The step in JSON, without its text: the same keys in ``score``, in ``demo`` and over HTTP."""
+        return {
+            "math": self.math,
+            "consistency": self.consistency,
+            "reward": self.reward,
+            "probabilities": dict(self.probabilities),
+            "errors": list(self.errors),
+            "correct": self.correct,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredSolution:
-    """The scores of a solution's steps; none if a prompt is longer than the model's context (``too_long``)."""
+    """The scores of a solution's steps."""
 
     problem: str
     steps: tuple[ScoredStep, ...]
-    too_long: bool = False
+    scored: ClassVar[Literal[True]] = True
 
     @property
     def first_error(self) -> int | None:
@@ -68,20 +84,46 @@ class ScoredSolution:
 
     @property
     def rewards(self) -> list[float]:
-        """The rewards in the order of the steps. Raises ``ValueError`` in mode "pass1", which gives none."""
+        """The rewards in the order of the steps. Raises ``DataError`` in mode "pass1", which gives none."""
         found = [step.reward for step in self.steps if step.reward is not None]
         if len(found) < len(self.steps):
-            raise ValueError('mode "pass1" gives no rewards; load the model with mode "both"')
+            raise DataError('mode "pass1" gives no rewards; load the model with mode "both"')
         return found
 
+    def row(self) -> dict[str, Any]:
+        """The solution in JSON, without its texts."""
+        return {"scored": True, "steps": [step.row() for step in self.steps], "first_error": self.first_error}
 
-def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution:
+
+@dataclass(frozen=True, slots=True)
+class UnscoredSolution:
+    """A solution without scores, and the ``reason``. Steps, first error and rewards raise ``DataError``."""
+
+    problem: str
+    reason: str
+    scored: ClassVar[Literal[False]] = False
+
+    @property
+    def steps(self) -> NoReturn:
+        """Raises ``DataError``."""
+        raise DataError(f"the solution has no scores: it is {self.reason}; shorten it, or ask for `scored` first")
+
+    first_error = rewards = steps
+
+    def row(self) -> dict[str, Any]:
+        """The solution in JSON: neither steps nor a first error."""
+        return {"scored": False, "reason": self.reason}
+
+
+def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution | UnscoredSolution:
     """The typed result of a solution; no scores stand for one that is longer than the model's context."""
+    if not scores:
+        return UnscoredSolution(solution.problem, TOO_LONG)
     steps = tuple(
         ScoredStep(text, dict(score.first), None if math.isnan(score.reward) else score.reward)
-        for text, score in zip(solution.steps, scores, strict=False)
+        for text, score in zip(solution.steps, scores, strict=True)
     )
-    return ScoredSolution(solution.problem, steps, too_long=not scores)
+    return ScoredSolution(solution.problem, steps)
 
 
 def split_steps(text: str) -> list[str]:

@@ -11,7 +11,7 @@ from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.core.text import printable
 from pathfinder.pages.picture import as_text, picture_of
-from pathfinder.prm.results import scored_solution, split_steps
+from pathfinder.prm.results import TOO_LONG, scored_solution, split_steps
 
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
@@ -80,18 +80,8 @@ def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> d
 
 
 def score_row(solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
-    """``{"id", "steps": [{"math", "consistency", "reward", …, "labels": {…}}]}`` with probabilities of ``<+>``.
-
-    A label that the model does not have is null or missing; the reward is null if the mode does not ask for it. A
-    solution that is longer than the model's context has no steps and ``"too_long": true``.
-    """
-    empty = {"math": None, "consistency": None}
-    steps = [{**empty, "reward": _reward(score), **score.first, "labels": score.labels} for score in scores]
-    return {"id": solution.id, "steps": steps} | ({} if steps else {"too_long": True})
-
-
-def _reward(score: StepScore) -> float | None:
-    return None if math.isnan(score.reward) else score.reward
+    """``{"id", "scored": true, "steps": […], "first_error"}`` or ``{"id", "scored": false, "reason"}``."""
+    return {"id": solution.id, **scored_solution(solution, scores).row()}
 
 
 def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: bool = False) -> str:
@@ -100,5 +90,5 @@ def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: b
     Control characters are shown as escapes, so that no text can control the terminal.
     """
     if not scores:
-        return f"{printable(solution.problem)}\n\nlonger than the model's context: no scores"
+        return f"{printable(solution.problem)}\n\nnot scored: {TOO_LONG}"
     return as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)

@@ -12,7 +12,8 @@ import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from itertools import compress
+from typing import Annotated, Any, Literal
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -25,13 +26,14 @@ from pathfinder.core.steps import Solution
 from pathfinder.prm import form
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
-from pathfinder.prm.results import ScoredSolution, scored_solution, split_steps
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, split_steps
 
 MOST_STEPS = 1024
 MOST_CHARACTERS = 8192
-"""The longest problem or step: a step is scored in one pass, during which others wait."""
+"""The longest problem or step that is scored: a step is scored in one pass, during which others wait."""
 
-LIMITS = f"give a problem and 1 to {MOST_STEPS} steps, of at most {MOST_CHARACTERS} characters each"
+LONG_TEXT = f"not scored by this server: its problem or a step has more than {MOST_CHARACTERS} characters"
+LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 
 MOST_CONNECTIONS = 512
 """Below the usual limit of 1024 open files, so that the server can still answer."""
@@ -39,14 +41,13 @@ MOST_CONNECTIONS = 512
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
 
-Problem = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
-Step = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS)]
+Step = Annotated[str, StringConstraints(min_length=1)]
 
 
 class SolutionIn(BaseModel):
     """A problem and the steps of one solution."""
 
-    problem: Problem
+    problem: str
     steps: Annotated[list[Step], Field(min_length=1, max_length=MOST_STEPS)]
 
 
@@ -59,26 +60,34 @@ class ScoreRequest(BaseModel):
 class StepOut(BaseModel):
     """Probabilities that there is no error of each kind, and that the step is correct; higher is better."""
 
-    math: float | None = None
-    consistency: float | None = None
+    math: float | None
+    consistency: float | None
     reward: float | None
-    labels: dict[str, float]
+    probabilities: Annotated[dict[str, float], Field(description="By label: the probability of no such error")]
+    errors: Annotated[list[str], Field(description="Labels whose probability is below one half")]
     correct: bool
 
 
-class SolutionOut(BaseModel):
-    """The scores of a solution's steps; none if it is longer than the model's context."""
+class ScoredOut(BaseModel):
+    """The scores of a solution's steps."""
 
+    scored: Literal[True]
     steps: list[StepOut]
-    first_error: Annotated[int | None, Field(description="Index of the first incorrect step, from 0")]
-    too_long: bool
+    first_error: Annotated[int | None, Field(description="Index of the first incorrect step, from 0; null: none is")]
+
+
+class UnscoredOut(BaseModel):
+    """A solution without scores, and the reason in words."""
+
+    scored: Literal[False]
+    reason: str
 
 
 class ScoreResponse(BaseModel):
     """The scored solutions, in the order of the request."""
 
     model: str
-    solutions: list[SolutionOut]
+    solutions: list[ScoredOut | UnscoredOut]
 
 
 class Turn(BaseModel):
@@ -121,28 +130,33 @@ def make_app(
     if is_local or names:
         app.add_middleware(OwnHost, names=names)
 
-    async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution]:
+    async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution | UnscoredSolution]:
         given = [Solution(str(place), one.problem, tuple(one.steps)) for place, one in enumerate(solutions)]
-        tokens = sum(map(tokens_of, given))
+        fits = [max(map(len, (one.problem, *one.steps))) <= MOST_CHARACTERS for one in given]
+        asked = list(compress(given, fits))
+        tokens = sum(map(tokens_of, asked))
         if tokens > most_tokens:
             refused["too long"] += 1
             text = f"the request has about {tokens} tokens; send at most {most_tokens} in one request"
             raise HTTPException(422, text)
         try:
-            futures = batcher.submit(given)
+            futures = batcher.submit(asked)
         except FullError:
             refused["too many waiting"] += 1
             raise HTTPException(429, "too many solutions wait; try again", AGAIN) from None
         try:
             async with asyncio.timeout(deadline_s):
-                scores = await asyncio.gather(*map(asyncio.wrap_future, futures))
+                scores = iter(await asyncio.gather(*map(asyncio.wrap_future, futures)))
         except TimeoutError:
             refused["too late"] += 1
             raise HTTPException(503, f"not scored within {deadline_s:g} s; send less, or try again", AGAIN) from None
         except DataError:
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
-        return [scored_solution(*pair) for pair in zip(given, scores, strict=True)]
+        return [
+            scored_solution(one, next(scores)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
+            for one, fit in zip(given, fits, strict=True)
+        ]
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -156,7 +170,8 @@ def make_app(
     @app.post("/v1/score")
     async def score(request: ScoreRequest) -> ScoreResponse:
         """Score every step of every solution."""
-        return ScoreResponse(model=model, solutions=[_out(found) for found in await scored(request.solutions)])
+        found = [one.row() for one in await scored(request.solutions)]
+        return ScoreResponse.model_validate({"model": model, "solutions": found})
 
     @app.post("/pooling")
     async def pooling(request: PoolingRequest) -> dict[str, Any]:
@@ -170,8 +185,8 @@ def make_app(
         except ValidationError:
             raise HTTPException(422, LIMITS) from None
         (found,) = await scored([one])
-        if found.too_long:
-            raise HTTPException(400, "the solution is longer than the model's context")
+        if not found.scored:
+            raise HTTPException(400, f"the solution is {found.reason}")
         rows = [[1 - reward, reward] for reward in found.rewards]
         return {"object": "list", "model": model, "data": [{"index": 0, "object": "pooling", "data": rows}]}
 
@@ -253,20 +268,6 @@ def _is_json(request: Request) -> bool:
     """Whether the header says that the body is JSON; FastAPI does not parse the body of any other request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return re.fullmatch(r"application/([^/]+\+)?json", kind) is not None
-
-
-def _out(found: ScoredSolution) -> SolutionOut:
-    steps = [
-        StepOut(
-            math=step.math,
-            consistency=step.consistency,
-            reward=step.reward,
-            labels=dict(step.labels),
-            correct=step.correct,
-        )
-        for step in found.steps
-    ]
-    return SolutionOut(steps=steps, first_error=found.first_error, too_long=found.too_long)
 
 
 def _metric(name: str, kind: str, text: str, values: dict[str, int]) -> list[str]:

@@ -71,6 +71,8 @@ def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
     assert chosen(tmp_path, none) == dict.fromkeys(RULES, 1) | {"vote": None}
     long = {"problem": "P", "solutions": [["long"], ["2"]]}
     assert chosen(tmp_path, long) == dict.fromkeys(RULES, 1) | {"vote": None}
+    (row,) = reranked(Rewards(), read_candidates(write(tmp_path, {"problem": "P", "solutions": [["long"], [], ["2"]]})))
+    assert row["rewards"] == [None, None, [0.2]], "an empty list would pass for rewards"
 
 
 @pytest.mark.parametrize(

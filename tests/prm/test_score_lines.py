@@ -10,6 +10,7 @@ import pytest
 
 from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.prm.results import TOO_LONG
 from pathfinder.prm.score_lines import prediction, read_solutions, render_scores, score_row
 from pathfinder.prm.scoring import Scorer
 from tests.prm.test_scoring import save_prm
@@ -23,7 +24,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     solutions = read_solutions(str(source))
     rows = [score_row(solution, scores) for solution, scores in zip(solutions, scorer.score(solutions), strict=True)]
     assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
-    assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "labels"}
+    assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "probabilities", "errors", "correct"}
     assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
     for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
@@ -36,10 +37,10 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     assert "P\\x1b[2J" in drawn, "no text may control the terminal"
 
 
-def test_a_solution_longer_than_the_context_is_a_row_without_steps() -> None:
+def test_a_solution_longer_than_the_context_is_a_row_that_says_so() -> None:
     solution = Solution("1", "P", ("a",))
-    assert score_row(solution, []) == {"id": "1", "steps": [], "too_long": True}
-    assert "longer than the model's context" in render_scores(solution, [])
+    assert score_row(solution, []) == {"id": "1", "scored": False, "reason": TOO_LONG}
+    assert f"not scored: {TOO_LONG}" in render_scores(solution, [])
 
 
 GSM = {"id": "gsm8k-3", "generator": "x", "problem": "P", "steps": ["a", "b"], "final_answer_correct": True, "label": 1}

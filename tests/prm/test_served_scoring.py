@@ -173,7 +173,7 @@ def test_the_command_scores_over_a_server(tmp_path: Path) -> None:
     assert [row["id"] for row in rows] == [s.id for s in SOLUTIONS]
     for row, other in zip(rows, expected, strict=True):
         for step, wanted in zip(row["steps"], other["steps"], strict=True):
-            assert step["labels"] == wanted["labels"]
+            assert step["errors"] == wanted["errors"]
             assert step["reward"] == pytest.approx(wanted["reward"], abs=1e-5)
 
 

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,8 +27,9 @@ from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
 from pathfinder.prm.gate import is_own
+from pathfinder.prm.results import TOO_LONG
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.serving import http_server, listening, make_app
+from pathfinder.prm.serving import LONG_TEXT, MOST_CHARACTERS, http_server, listening, make_app
 from tests.prm.test_scoring import save_prm
 from tests.support.verbs import checked
 
@@ -84,7 +86,8 @@ def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) 
     for step, score in zip(found["steps"], expected, strict=True):
         values = (step["math"], step["consistency"], step["reward"])
         assert values == pytest.approx((*score.first.values(), score.reward), abs=1e-6)
-        assert step["labels"] == pytest.approx(dict(score.first), abs=1e-6)
+        assert step["probabilities"] == pytest.approx(dict(score.first), abs=1e-6)
+        assert step["errors"] == [name for name, p in step["probabilities"].items() if p < 0.5]
     wrong = [place for place, step in enumerate(found["steps"]) if not step["correct"]]
     assert found["first_error"] == (wrong[0] if wrong else None)
     assert answer["model"] == "tiny"
@@ -94,6 +97,27 @@ def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) 
         rows = httpx.post(f"{server[0]}pooling", json={"model": "x", "messages": turns}).json()["data"][0]["data"]
         assert [row[1] for row in rows] == pytest.approx([score.reward for score in expected], abs=1e-6)
         assert all(sum(row) == pytest.approx(1) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "step, steps, reason", [("a " * 4000, 2, TOO_LONG), ("a" * (MOST_CHARACTERS + 1), 1, LONG_TEXT)]
+)
+def test_an_unscored_solution_cannot_pass_for_a_correct_one(
+    server: tuple[str, Server], step: str, steps: int, reason: str
+) -> None:
+    long = {"problem": PROBLEM, "steps": [step] * steps}
+    answer = httpx.post(f"{server[0]}v1/score", json={"solutions": [long, *ONE["solutions"]]})
+    unscored, scored = answer.json()["solutions"]
+    assert unscored == {"scored": False, "reason": reason}
+    assert set(scored) == {"scored", "steps", "first_error"}
+    assert scored["scored"] is True
+    text = "\n\n".join([step] * steps)
+    page = httpx.post(server[0], data={"problem": PROBLEM, "steps": text})
+    assert f"Not scored: the solution is {reason}." in unescape(page.text)
+    assert "<table" not in page.text
+    turns = [{"role": "user", "content": PROBLEM}, {"role": "assistant", "content": text}]
+    pooled = httpx.post(f"{server[0]}pooling", json={"messages": turns})
+    assert (pooled.status_code, pooled.json()) == (400, {"detail": f"the solution is {reason}"})
 
 
 def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
@@ -215,7 +239,7 @@ def test_the_page_draws_the_scores_of_a_form(server: tuple[str, Server]) -> None
 def test_a_form_without_a_solution_is_answered_with_the_page(server: tuple[str, Server], body: bytes) -> None:
     page = httpx.post(server[0], content=body)
     assert page.status_code == 422
-    assert "Not scored: give a problem and 1 to 1024 steps, of at most 8192 characters each." in page.text
+    assert "Not scored: give a problem and 1 to 1024 steps." in page.text
 
 
 def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
@@ -375,6 +399,10 @@ def test_the_examples_give_the_scorer_s_rewards(
     found = prm.score([PROBLEM], [[text, ""]])
     assert found[0][0] == pytest.approx(rewards, abs=1e-5)
     assert len(found[0][1]) == 1
+    long = "a " * 9000
+    assert trl([PROBLEM, PROBLEM], [long, text]) == pytest.approx([0.0, min(rewards)], abs=1e-5)
+    assert verl("math", long, "2", {"question": PROBLEM}) == 0.0
+    assert prm.score([PROBLEM], [[long]]) == [[[0.0]]]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)

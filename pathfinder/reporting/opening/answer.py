@@ -110,6 +110,6 @@ def typed(texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[Score
     steps = []
     for place, text in enumerate(texts):
         row = rows[place] if place < len(rows) else {}
-        labels = {name: row[name] for name in NAMES if row.get(name) is not None}
-        steps.append(ScoredStep(text, labels, row.get("reward")))
+        probabilities = {name: row[name] for name in NAMES if row.get(name) is not None}
+        steps.append(ScoredStep(text, probabilities, row.get("reward")))
     return steps
