@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs
+from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs, main
 from pathfinder.core.io import DataError
 from pathfinder.lineage.verbs import completion
 from pathfinder.lineage.verbs.show import AsJson, show
@@ -249,3 +249,7 @@ def _active(root: Path) -> str:
         return load_params(root / "params.yaml").profile
     except DataError:
         return ""
+
+
+if __name__ == "__main__":
+    main()

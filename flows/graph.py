@@ -10,6 +10,7 @@ from pathlib import Path
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.settings import read_yaml
+from pathfinder.core.text import meant
 from pathfinder.lineage.history import overlap
 from pathfinder.provenance.pipeline import Stage, read_pipeline
 
@@ -43,7 +44,11 @@ class Graph:
                 if target in (stage.name, stage.name.partition("@")[0]) or target.rstrip("/") in stage.all_outs
             }
             if not found:
-                raise DataError(f"{target}: no stage or output of dvc.yaml; stages are {', '.join(self.stages)}")
+                known = dict.fromkeys([*(name.partition("@")[0] for name in self.stages), *self.stages])
+                raise DataError(
+                    f"{target}: no stage or output of dvc.yaml; {meant(target, known)}"
+                    f"stages are {', '.join(self.stages)}"
+                )
             chosen |= found
         return _closure(chosen or self.stages, self.upstream)
 

@@ -18,7 +18,7 @@ from typing import Any
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.params import PARAMS_FILE, load_params
-from pathfinder.core.text import printable
+from pathfinder.core.text import meant, printable
 
 FOLDER = Path("infra/profiles")
 BASE = "paper"
@@ -38,10 +38,9 @@ def names(root: Path) -> list[str]:
 
 def render(root: Path, name: str) -> str:
     """The complete ``params.yaml`` of a profile; raises ``DataError`` if it does not exist or is not valid."""
-    if name not in names(root):
-        raise DataError(
-            f"{name}: no such profile; expected one of {', '.join(names(root)) or 'none in infra/profiles'}"
-        )
+    if name not in (known := names(root)):
+        expected = ", ".join(known) or "none in infra/profiles"
+        raise DataError(f"{name}: no such profile; {meant(name, known)}expected one of {expected}")
     if name == BASE:
         return (root / FOLDER / f"{BASE}.yaml").read_text(encoding="utf-8")
     content = _load(root, BASE)

@@ -113,7 +113,7 @@ def score(
         str,
         typer.Argument(
             help='JSON lines or a JSON list of {"problem", "steps"[, "id"]}, a file of ProcessBench or PRMBench, or a '
-            "text with blank lines between the problem and its steps; - reads standard input."
+            "text (.txt, .md, .tex) with blank lines between the problem and its steps; - reads standard input."
         ),
     ],
     model: Model = "models/full",
@@ -316,3 +316,7 @@ def main() -> None:
     app.add_typer(pipeline_verbs(Path.cwd()))
     with errors_without_traceback(), _flushed():  # for --help and --version, which are printed before a verb begins
         app()
+
+
+if __name__ == "__main__":
+    main()

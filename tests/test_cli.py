@@ -224,6 +224,16 @@ def test_a_problem_over_the_model_s_context_is_a_row_that_says_so(rows: str) -> 
     assert all(row["scored"] and row["steps"] for row in others)
 
 
+@pytest.mark.parametrize("module", ["pathfinder", "pathfinder.cli", "flows.cli"])
+def test_the_command_may_be_started_as_a_module(module: str) -> None:
+    """Without an entry point, Python would import the module and end with status 0 in silence."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, "profil"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such command 'profil'. Did you mean 'profile'?" in done.stderr
+
+
 def test_help_explains_the_modes() -> None:
     text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", cli.invoke(app, ["score", "--help"]).stdout).split())
     assert "pass1: only the labels; the reward is null." in text

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
 from pathfinder.core.io import DataError
+from pathfinder.core.text import meant
 
 _SYSTEMS = (
     llemma.SYSTEM,
@@ -40,5 +41,5 @@ SYSTEMS = by_name(_SYSTEMS)
 def system(name: str) -> System:
     """The published PRM of that name. Raises ``DataError``, which lists the names, for an unknown one."""
     if name not in SYSTEMS:
-        raise DataError(f"unknown system {name!r}; expected one of {', '.join(SYSTEMS)}")
+        raise DataError(f"unknown system {name!r}; {meant(name, SYSTEMS)}expected one of {', '.join(SYSTEMS)}")
     return SYSTEMS[name]

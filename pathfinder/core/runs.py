@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from pathfinder.core.io import DataError
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.text import meant
 
 MAIN_MIX = "400k"
 _NAME = re.compile(r"([a-z_]+)(?:-([0-9a-z]*k))?(?:-s([1-9][0-9]*))?")
@@ -36,13 +37,15 @@ def parse_run(name: str) -> Run:
     """Parse a run's name; raises ``DataError`` if it is invalid or not the shortest name of the run."""
     found = _NAME.fullmatch(name)
     if found is None or found[1] not in VARIANTS:
+        _, hyphen, rest = name.partition("-")
+        near = (f"{known}{hyphen}{rest}" for known in VARIANTS)
         raise DataError(
-            f"run {name!r}: expected VARIANT[-MIX][-sSEED], as in no_subtasks-prm800k-s2, with a variant of "
-            f"{', '.join(VARIANTS)}; correct `runs` in params.yaml"
+            f"run {name!r}: {meant(name, [*filter(_NAME.fullmatch, near), *VARIANTS])}expected VARIANT[-MIX][-sSEED], "
+            f"as in no_subtasks-prm800k-s2, with a variant of {', '.join(VARIANTS)}"
         )
     run = Run(name, found[1], found[2] or MAIN_MIX, int(found[3] or 1))
     if (short := _name_of(run.variant, run.mix, run.seed)) != name:
-        raise DataError(f"run {name!r}: the name of this run is {short!r}; correct `runs` in params.yaml")
+        raise DataError(f"run {name!r}: the name of this run is {short!r}; use that")
     return run
 
 

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -45,6 +45,14 @@ def dotted(location: Sequence[int | str]) -> str:
     first, *others = location or ("",)
     named = f"row {first + 1}" if isinstance(first, int) else first
     return printable(".".join(map(str, (named, *others))))[:80]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """``did you mean NAME? `` for the known name that is most similar to ``name``; empty if none is similar."""
+    import difflib  # for a message only: commands start without it
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def first_problem(error: ValidationError) -> str:

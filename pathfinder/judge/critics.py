@@ -31,6 +31,7 @@ from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Preset, Report
 from pathfinder.core.steps import Verdicts
+from pathfinder.core.text import meant
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
@@ -104,7 +105,8 @@ def critic_named(name: str, answer_tokens: int = 0) -> Critic:
     known = (c for c in CRITICS if folded in {n.casefold() for n in (*c.titles, c.served, c.name)})
     critic = next(known, None)
     if critic is None and name.startswith("critic-"):
-        raise DataError(f"{name}: no such judge; use one of {', '.join(c.name for c in CRITICS)}")
+        names = [c.name for c in CRITICS]
+        raise DataError(f"{name}: no such judge; {meant(name, names)}use one of {', '.join(names)}")
     critic = critic or Critic((name,), name)
     return replace(critic, answer_tokens=answer_tokens, scores_tokens=answer_tokens) if answer_tokens else critic
 

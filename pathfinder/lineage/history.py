@@ -17,6 +17,7 @@ from pydantic import Field
 
 from pathfinder.core.io import DataError, parse_json
 from pathfinder.core.settings import read_yaml
+from pathfinder.core.text import meant
 from pathfinder.lineage.stores import EVIDENCE, FOLDER, listing_of, object_stores, stores
 from pathfinder.provenance.hashing import digest_listing
 from pathfinder.provenance.ledger import RECORDS
@@ -244,7 +245,10 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
     """Every stage that ``path`` depends on; raises ``DataError`` if no stage makes it."""
     waiting = producers(stages, path)
     if not waiting:
-        raise DataError(f"{path}: not an output in dvc.lock; `pathfinder lineage list outs` names them")
+        known = [out for stage in stages.values() for out in stage.outs]
+        raise DataError(
+            f"{path}: not an output in dvc.lock; {meant(path, known)}`pathfinder lineage list outs` names all"
+        )
     found = set[str]()
     while waiting:
         stage = waiting.pop()

@@ -9,7 +9,7 @@ from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.core.params import Params
 from pathfinder.core.steps import Solution, StepScore, Verdicts
-from pathfinder.prm.checkpoints import titles_of
+from pathfinder.prm.checkpoints import model_of, titles_of
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import forget, run_scores
 from pathfinder.tree.passes import Mode
@@ -23,6 +23,7 @@ def evaluate(name: str, params: Params) -> str:
 
     Raises ``DataError`` if ``name`` is neither, or if the model does not fit into memory.
     """
+    model_of(name)  # a wrong name is refused before anything is read
     evaluation = PRMBenchEvaluation(read_prmbench(RAW, params.prmbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     scores = run_scores("prmbench", name, solutions, params)

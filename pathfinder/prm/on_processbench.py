@@ -10,7 +10,7 @@ from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params
 from pathfinder.core.steps import Solution, Verdicts
-from pathfinder.prm.checkpoints import titles_of
+from pathfinder.prm.checkpoints import model_of, titles_of
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.rules import RULES, is_correct, until_both
 from pathfinder.prm.run_scores import forget, run_scores
@@ -23,6 +23,7 @@ def evaluate(name: str, params: Params) -> str:
 
     Raises ``DataError`` if ``name`` is neither, or if the model does not fit into memory.
     """
+    model_of(name)  # a wrong name is refused before anything is read
     evaluation = ProcessBenchEvaluation(read_processbench(RAW, params.processbench.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     stop_of = until_both if params.processbench.early_stop else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from pathfinder.core.given import first_character, open_given, rows_in, text_in
@@ -19,6 +20,11 @@ PRINTED = 512
 """Solutions that are scored before their rows are printed, so that an interruption loses no more."""
 
 
+_PROSE = (".md", ".tex")
+"""How the name of a text ends that is never JSON, although it may begin with a bracket."""
+_TEXTS = ("", ".txt", *_PROSE)
+
+
 def batched(solutions: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
     """The solutions in parts of ``PRINTED``."""
     return (solutions[start : start + PRINTED] for start in range(0, len(solutions), PRINTED))
@@ -28,13 +34,19 @@ def read_solutions(source: str) -> list[Solution]:
     """Read solutions from a file, or from standard input for ``-``, in any of these forms.
 
     JSON lines or one JSON list: ``{"problem", "steps": […]}``, ProcessBench's rows among them; PRMBench's rows, of
-    which the modified solution is scored. Other text is one solution: blank lines separate the problem and the steps. A
-    row without an id has its number, from 1. Raises ``DataError`` naming the file and row of a bad row, or a file
-    without solutions.
+    which the modified solution is scored. Standard input, or a file with the name of a text, may also be one solution:
+    blank lines separate the problem and the steps. A row without an id has its number, from 1. Raises ``DataError``
+    naming the file and row of a bad row, a file without solutions, or one of another format.
     """
+    suffix = Path(source.removesuffix(".gz")).suffix.lower()
     with open_given(source) as (name, handle):
-        if first_character(handle) in (b"", b"{", b"["):
+        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
             solutions = [_solution(row, at) for at, row in rows_in(name, handle)]
+        elif suffix not in _TEXTS:
+            raise DataError(
+                f"{name}: neither JSON (lines or a list) nor, by its name, a text; give a .jsonl, .json, .txt, .md or "
+                ".tex file, or one without an extension"
+            )
         else:
             problem, *steps = split_steps(text_in(name, handle))
             if not steps:

@@ -11,6 +11,7 @@ from pathlib import Path
 from pathfinder.core.hub import HUB_FILE, is_commit, write_hub_model
 from pathfinder.core.io import DataError
 from pathfinder.core.params import Download, Source
+from pathfinder.core.text import meant
 from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
 
 
@@ -84,9 +85,10 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
         return _fetched(PUBLISHED[known], revision)
     owner = text.partition("/")[0]
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text) or Path(owner).is_dir() or owner in ("models", "artifacts"):
+        near = meant(text, [*PUBLISHED, *map(str, path.parent.glob("*/"))])
         raise DataError(
-            f"{text}: no such folder; name a model folder (`make run` in a clone trains models/full), a repository of "
-            "the Hub such as owner/name, or a published PRM such as qwen-prm (docs/baselines.md)"
+            f"{text}: no such folder; {near}name a model folder (`make run` in a clone trains models/full), a "
+            "repository of the Hub such as owner/name, or a published PRM such as qwen-prm (docs/baselines.md)"
         )
     return _fetched(Repository(text, "main"), revision)
 

@@ -80,7 +80,7 @@ def test_repeated_sources_and_broken_files_are_refused(root: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(
     ("runs", "message"),
-    [(["full", "fulll"], "run 'fulll': expected VARIANT"), (["full-700k"], "'700k', which is not one of `mixes`")],
+    [(["full", "fulll"], "run 'fulll': did you mean full"), (["full-700k"], "'700k', which is not one of `mixes`")],
 )
 def test_a_run_that_cannot_be_trained_is_refused_when_the_file_is_read(
     root: Path, tmp_path: Path, runs: list[str], message: str

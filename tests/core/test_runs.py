@@ -38,7 +38,13 @@ def test_every_run_has_one_name_that_says_what_it_is(variant: str, mix: str, see
     "name", ["", "fuller", "full-", "full-s", "full-s02", "full-s0", "full; ls", "../full", "full\n"]
 )
 def test_what_is_no_run_is_refused_by_name(name: str) -> None:
-    with pytest.raises(DataError, match=r"correct `runs` in params\.yaml"):
+    with pytest.raises(DataError, match=re.escape(f"run {name!r}: ")):
+        parse_run(name)
+
+
+@pytest.mark.parametrize(("name", "known"), [("fulll", "full"), ("no_subtask-s2", "no_subtasks-s2"), ("full-", "full")])
+def test_the_name_that_was_meant_is_offered(name: str, known: str) -> None:
+    with pytest.raises(DataError, match=f"^run '{name}': did you mean {known}\\? expected VARIANT(?!.*params.yaml)"):
         parse_run(name)
 
 

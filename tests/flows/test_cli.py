@@ -45,7 +45,8 @@ def test_the_parameters_are_read_first(root: Path, tmp_path: Path, monkeypatch: 
     result = cli.invoke(app, [verb])
     assert result.exit_code == 1
     assert "error: " in result.output
-    assert "run 'fulll': expected VARIANT" in result.output
+    assert "params.yaml: " in result.output
+    assert "run 'fulll': did you mean full? expected VARIANT" in result.output
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from pathlib import Path
@@ -74,6 +75,28 @@ def test_a_text_without_steps_is_refused(tmp_path: Path, text: bytes, words: str
         read_solutions(str(tmp_path / "a.txt"))
     with pytest.raises(DataError, match="a folder; give a file"):
         read_solutions(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.TSV", "x.csv.gz", "x.parquet", "x.json", "x.yaml"])
+def test_another_format_is_not_scored_as_a_text(tmp_path: Path, name: str) -> None:
+    content = b'problem,steps\n"P\n\n","a\n\nb"\n'
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(
+        DataError, match=rf"{name}: neither JSON .* give a \.jsonl, \.json, \.txt, \.md or \.tex file, or one"
+    ):
+        read_solutions(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.md", "x.TEX", "x", "x.txt.gz"])
+def test_a_text_is_known_by_its_name(tmp_path: Path, name: str) -> None:
+    content = b"P\n\na\n\nb"
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert read_solutions(str(tmp_path / name)) == [Solution("1", "P", ("a", "b"))]
+
+
+def test_a_text_may_begin_with_a_bracket(tmp_path: Path) -> None:
+    (tmp_path / "x.md").write_text("[P](a)\n\na")
+    assert read_solutions(str(tmp_path / "x.md"))[0].problem == "[P](a)"
 
 
 def test_line_ends_of_windows_change_no_solution(tmp_path: Path) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
-STAGES = sorted(path.stem for path in Path(__file__).resolve().parents[2].glob("stages/[a-z]*.py"))
+from pathfinder.core.io import DataError
+
+ROOT = Path(__file__).resolve().parents[2]
+STAGES = sorted(path.stem for path in ROOT.glob("stages/[a-z]*.py"))
 
 
 def test_the_stages_were_found() -> None:
@@ -37,3 +41,26 @@ def test_help_and_a_wrong_argument_touch_nothing(
     assert f"usage: python -m stages.{name}" in (shown.out if status == 0 else shown.err)
     if status == 0:
         assert (module.__doc__ or "").splitlines()[0] in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["train", "fulll"], "full"),
+        (["processbench", "fulll"], "full"),
+        (["prmbench", "ful-s2"], "full-s2"),
+        (["search", "fulll"], "full"),
+        (["baseline", "skywrok", "prmbench"], "skywork"),
+        (["critic", "critic-gpt-4", "processbench"], "critic-gpt-4o"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else None,
+)
+def test_a_wrong_name_is_blamed_before_a_missing_input(
+    words: list[str], meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, *given = words
+    shutil.copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=rf"{given[0]}.*did you mean {meant}\?") as error:
+        importlib.import_module(f"stages.{stage}").main(given)
+    assert "params.yaml" not in str(error.value), "the argument is wrong, not the file"
