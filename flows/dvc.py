@@ -6,6 +6,7 @@ DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the w
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,7 +19,7 @@ from typing import Any, Literal
 from flows import processes
 from flows.transfer import Transfer
 from pathfinder.core.io import DataError, PathfinderError, TransientError
-from pathfinder.core.text import printable
+from pathfinder.core.text import printable, remedy_in
 
 _TAIL_LINES = 400
 State = Literal["ran", "restored", "up to date"]
@@ -62,9 +63,12 @@ class DvcError(PathfinderError, RuntimeError):
         errors = [line for line in lines if _ERROR.match(line)]
         self.transient = any(_TRANSIENT.search(line) for line in errors)
         blockers = [line for line in lines if _BLOCKER.match(line)]
-        reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or f"exit code {code}"
+        first = next(filter(None, lines), f"exit code {code}")
+        reason = " | ".join(dict.fromkeys([*errors[-2:], *blockers])) or first
         is_full = _FULL.search(reason) and "free space" not in reason
         remedies = ["free space on the disk (`df -h`, `ulimit -f`)"] if is_full else []
+        if not is_full and (known := remedy_in(reason)):
+            remedies.append(known.removesuffix(", then run the command again"))
         if _CUT.search(reason):
             remedies.append("delete the compiled modules that a full disk cut (`find . -name '*.pyc' -delete`)")
         remedy = f"; {', '.join(remedies)}, then run again" if remedies else ""
@@ -164,7 +168,7 @@ class Dvc:
         Nothing is downloaded: DVC would trust the listings of folders in a remote, so ``pathfinder.lineage.remote``
         fills the cache. With ``force``, changed files in the workspace are replaced.
         """
-        self._run(["checkout", "--quiet", *(["--force"] if force else []), *targets])
+        self._run(["checkout", *(["--force"] if force else []), *targets])
 
     def check(self) -> None:
         """Raise ``Cancelled`` if the run is ending."""
@@ -236,6 +240,17 @@ class Dvc:
 
 
 def require_project(root: Path) -> None:
-    """Raise ``DataError`` if ``root`` is not a DVC project."""
+    """Raise ``DataError`` if ``root`` is not a DVC project in a git repository, or DVC cannot work in it."""
+    folder = root.absolute()
     if not (root / ".dvc").is_dir() or not (root / "dvc.yaml").is_file():
-        raise DataError(f"{root.absolute()}: no DVC project (.dvc/ and dvc.yaml); run this in the project's folder")
+        raise DataError(f"{folder}: no DVC project (.dvc/ and dvc.yaml); run this in the project's folder")
+    if not any((parent / ".git").exists() for parent in (folder, *folder.parents)):
+        raise DataError(f"{folder}: no git repository, which DVC needs; work in a clone, or run `git init` here")
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError as error:
+        raise DataError(
+            f"{folder}: a name that is not UTF-8, which DVC cannot write; move or rename the folder"
+        ) from error
+    if not os.access(folder / ".dvc", os.W_OK):
+        raise DataError(f"{folder}/.dvc: cannot be written, which DVC needs even to compare; use a copy that can be")

@@ -50,6 +50,7 @@ from pathfinder.core.io import PathfinderError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
 from pathfinder.core.text import errors_without_traceback, plain_message
+from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.lineage.remote.guard import Guard, fetch_pointer
 from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
@@ -322,6 +323,8 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
 def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
     address = storage.configure(root)
     graph = load_graph(root)
+    if (root / MAIN_LOCK).exists():
+        read_lock(root)  # DVC would refuse a damaged file later, without a reason
     selected = graph.select(targets)
     terminal = Terminal()
     # The flow also reports what a killed run left, so it runs then even if no stage is out of date.
@@ -330,11 +333,13 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")
+            preflight(root, address)
             Dvc(root).push(*sorted(selected))
             storage.publish(root, address)
         terminal.where(root)
         return 0
     preflight(root, address)
+    server.require_space(root)
     with server.local_server(root) as url, server_needed(url, hold):
         settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
         with temporary_settings(settings), tags(hold.holder.tag):

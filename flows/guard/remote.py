@@ -11,18 +11,19 @@ from flows.storage import REMOTE, opened
 from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.lineage.published import SENT
 
-_DELAYS_S = (2.0, 10.0, 20.0)
+_DELAY_S, _PATIENCE_S = 2.0, 10.0
 
 
 def preflight(root: Path, address: str) -> None:
     """Write and delete a small object, so that a run which cannot store its results ends before it starts.
 
-    Waits a little for a store that does not answer. Raises ``DataError`` if the store refuses, and ``TransientError``
-    if it still does not answer.
+    Waits a little for a store that refuses connections, as one that is restarted does. Raises ``DataError`` if the
+    store refuses, and ``TransientError``, within half a minute, if it does not answer.
     """
     store = opened(root, address)
     key = f"probe/{uuid.uuid4().hex}"
-    for delay in (*_DELAYS_S, None):
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
         try:
             store.put(key, b"")
             store.delete(key)
@@ -30,9 +31,9 @@ def preflight(root: Path, address: str) -> None:
         except OSError as error:
             raise DataError(f"{address}: the results cannot be stored there ({error}); see {REMOTE}") from error
         except TransientError:
-            if delay is None:
+            if time.monotonic() > deadline:
                 raise
-            time.sleep(delay)
+            time.sleep(_DELAY_S)
 
 
 def describe(root: Path, address: str) -> str:

@@ -34,6 +34,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """How a file system says that it cannot sync a folder."""
 LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
+_PIECE = 1 << 20
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
 _NO_CAUSE = "Invalid thrift: transport error"  # polars, of a write that failed within a header of Parquet
@@ -176,7 +177,11 @@ def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
 def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
     """A new file or folder, and the descriptor that holds its lock."""
     while True:
-        made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        try:
+            made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+        except OSError as error:
+            error.filename = str(path)  # a person does not know the temporary name
+            raise
         temporary = Path(made if isinstance(made, str) else made[1])
         try:
             descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
@@ -293,10 +298,14 @@ def read_json(path: Path) -> Any:
 
 def whole(handle: IO[bytes], name: str) -> bytes:
     """The rest of a file; raises ``DataError`` with ``name`` if it is too long for one JSON value."""
-    content = handle.read(4 * LONGEST_LINE + 1)
-    if len(content) > 4 * LONGEST_LINE:
-        raise DataError(f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead")
-    return content
+    pieces, left = [], 4 * LONGEST_LINE
+    while piece := handle.read(_PIECE):  # a larger request would reserve all that it asks for
+        pieces.append(piece)
+        if (left := left - len(piece)) < 0:
+            raise DataError(
+                f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead"
+            )
+    return b"".join(pieces)
 
 
 def parse_json(content: bytes, name: str) -> Any:

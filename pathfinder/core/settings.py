@@ -29,6 +29,7 @@ class Section(BaseModel):
 Settings = TypeVar("Settings", bound=Section)
 
 
+_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 _MOST_MERGED = 10_000
 
 
@@ -73,13 +74,21 @@ def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = p
 
     A key that occurs twice is an error too: readers differ in which of the two values they take.
     """
+    text = ""
     try:
-        content = parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        content = parse(text)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; run this in the project's root folder, or {remedy}") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}; {remedy}") from error
     except (yaml.YAMLError, ValueError) as error:
+        if marker := _CONFLICT.search(text):
+            line = text.count("\n", 0, marker.start()) + 1
+            raise DataError(
+                f"{path}: a merge left conflict markers (line {line}); take one side with `git checkout --ours` or "
+                f"`--theirs`, or {remedy}"
+            ) from error
         raise DataError(f"{path}: not valid YAML ({printable(' '.join(str(error).split()))}); {remedy}") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: expected a mapping; {remedy}")

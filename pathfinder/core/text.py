@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
+_MEMORY = "free memory, or raise the limit (`ulimit -v`, or that of the job or container), then run the command again"
 _REMEDIES = {
     errno.ENOSPC: _FREE,
     errno.EDQUOT: _FREE,
@@ -28,8 +30,14 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
+    errno.ENOMEM: _MEMORY,
 }
 """What to do after an error of the operating system whose cause is the machine, never the code."""
+_NO_MEMORY = re.compile(
+    r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
+)
+"""How libraries say that memory is short, whatever the type of their error."""
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 def printable(text: str) -> str:
@@ -69,25 +77,35 @@ def has_colour(stream: TextIO) -> bool:
 def plain_message(error: object) -> str | None:
     """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
 
-    The message of an error of the disk, of permissions or of limits names the file and the remedy.
+    The message of an error of the disk, of permissions, of memory or of limits names the file and the remedy.
     """
     if isinstance(error, PathfinderError):
         return str(error)
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error))
+    ):
+        return f"there is not enough memory; {_MEMORY}"
     return None
+
+
+def remedy_in(message: str) -> str | None:
+    """What to do after an error of the operating system that another program printed; ``None`` for other messages."""
+    found = _ERRNO.search(message)
+    return _REMEDIES.get(int(found[1])) if found else None
 
 
 @contextmanager
 def errors_without_traceback() -> Iterator[None]:
     """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
 
-    The status is that of a ``PathfinderError``, and 1 for an error of the operating system.
+    The status is that of a ``PathfinderError``, and 1 for an error of the machine.
     """
     try:
         yield
-    except (PathfinderError, OSError) as error:
+    except Exception as error:
         if (plain := plain_message(error)) is None:
             raise
         message = f"error: {printable(plain)}"

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,7 +26,10 @@ from pathfinder.core.settings import require_certificate
 
 ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
-_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "RequestTimeTooSkewed", "Throttling"}  # and every 5xx
+_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx
+_SKEWED = "RequestTimeTooSkewed"
+_answered: set[str] = set()
+"""Addresses of servers that have answered this process."""
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _CHUNK = 1 << 20
@@ -148,11 +151,17 @@ class _S3Store:
         config = Config(
             retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
         )
+        # A server may take long for a large object, but not for the first word that it says to a process.
+        first = config.merge(
+            Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=6)
+        )
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         shared = botocore.session.get_session()
         shared.register_component("data_loader", _descriptions())
         session = boto3.session.Session(botocore_session=shared)
-        self._client: Any = session.client("s3", endpoint_url=endpoint or None, region_name=region, config=config)
+        client = partial(session.client, "s3", endpoint_url=endpoint or None, region_name=region)
+        self._client: Any = client(config=config)
+        self._first = partial(client, config=first)
 
     def keys(self, prefix: str = "") -> list[str]:
         return [found.key for found in self.listed(prefix)]
@@ -227,16 +236,34 @@ class _S3Store:
 
         where = f"{self.url}/{key}".rstrip("/")
         try:
+            self._require_answer()
             return action()
         except (ConnectionError, HTTPClientError, IncompleteReadError, Boto3Error) as error:
             require_certificate(error, where, "AWS_CA_BUNDLE")
-            raise TransientError(f"{where}: no answer from the store ({error})") from error
+            raise TransientError(
+                f"{where}: no answer from the store ({error}); check {ENDPOINT}, the network and the server, then run "
+                "the command again"
+            ) from error
         except (ClientError, BotoCoreError) as error:
             response = getattr(error, "response", {})
             code = response.get("Error", {}).get("Code")
+            if code == _SKEWED:
+                raise TransientError(
+                    f"{where}: the clocks of the store and of this machine differ too much ({error}); set both by NTP "
+                    "(`timedatectl set-ntp true`); `make doctor` measures the difference"
+                ) from error
             if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
                 raise TransientError(f"{where}: the store cannot answer now ({error})") from error
             raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
+
+    def _require_answer(self) -> None:
+        """Ask the server once per process, with little patience: one that accepts and stalls is no server."""
+        from botocore.exceptions import ClientError
+
+        if (address := self._client.meta.endpoint_url) not in _answered:
+            with contextlib.suppress(ClientError):  # a refusal is an answer
+                self._first().head_bucket(Bucket=self.bucket)
+            _answered.add(address)
 
 
 @cache

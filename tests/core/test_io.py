@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,26 @@ def test_hostile_json_in_a_line_is_refused_by_file_and_line(tmp_path: Path, cont
     (tmp_path / "rows.jsonl").write_bytes(b"{}\n" + content + b"\n")
     with pytest.raises(io.DataError, match=r"rows\.jsonl:2: not valid JSON \("):
         list(io.read_jsonl(tmp_path / "rows.jsonl"))
+
+
+def test_a_small_file_reserves_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    io.write_json(tmp_path / "a.json", {"a": 1})
+    tracemalloc.start()
+    try:
+        assert io.read_json(tmp_path / "a.json") == {"a": 1}
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setattr(io, "LONGEST_LINE", 1 << 19)
+    (tmp_path / "long.json").write_text('"' + "x" * (2 << 20) + '"')
+    with pytest.raises(io.DataError, match=r"long\.json: over 2 MiB in one JSON value"):
+        io.read_json(tmp_path / "long.json")
+
+
+def test_a_file_that_cannot_be_made_is_named_as_it_is_known(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="File name too long") as caught:
+        io.write_text(tmp_path / ("x" * 255), "text")
+    assert caught.value.filename == str(tmp_path / ("x" * 255))
 
 
 def test_a_line_over_the_limit_is_refused_before_it_fills_the_memory(

@@ -31,6 +31,7 @@ class Whole(Section):
         (b"- 1", "expected a mapping"),
         (b"", "expected a mapping"),
         (b"a: {b: 1, c: 2, b: 1}", "not valid YAML .duplicate key 'b'"),
+        (b"a:\n<<<<<<< HEAD\n  b: 1\n=======\n  b: 2\n>>>>>>> x", r"a merge left conflict markers \(line 2\); take"),
         (b"!!python/object/apply:os.system [echo]", "not valid YAML"),
     ],
 )

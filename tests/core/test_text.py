@@ -78,7 +78,28 @@ def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, full_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        RuntimeError("can't start new thread"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory: you tried"),
+        ImportError("libtorch.so: failed to map segment from shared object"),
+    ],
+    ids=repr,
+)
+def test_too_little_memory_is_one_line(error: Exception, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop, errors_without_traceback():
+        raise error
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 1
+    assert "free memory, or raise the limit (`ulimit -v`" in line
+
+
 def test_other_errors_pass() -> None:
+    with pytest.raises(RuntimeError), errors_without_traceback():
+        raise RuntimeError("a fault of the code")
     with pytest.raises(ZeroDivisionError), errors_without_traceback():
         raise ZeroDivisionError
     with pytest.raises(FileNotFoundError), errors_without_traceback():

@@ -56,11 +56,20 @@ def test_error_classes(project: Project, code: str, transient: bool) -> None:
         assert "error: params.yaml: rate is 2; expected at most 1 |" in str(caught.value)
 
 
+def test_a_failure_without_a_line_of_error_has_the_first_line() -> None:
+    printed = "\n'./dvc.lock' is invalid (possible merge conflicts).\nWhile scanning\n"
+    told = "`status` failed: './dvc.lock' is invalid (possible merge conflicts)."
+    assert str(DvcError(["status"], 1, printed)) == told
+    assert str(DvcError(["status"], 1, "")) == "`status` failed: exit code 1"
+
+
 def test_a_full_disk_has_a_remedy_once() -> None:
     printed = "ERROR: unexpected error - disk I/O error"  # what `dvc status` printed on one
     assert str(DvcError(["status"], 255, printed)).endswith(
         "; free space on the disk (`df -h`, `ulimit -f`), then run again"
     )
+    printed = "ERROR: unexpected error - [Errno 30] Read-only file system: '/p/.dvc/tmp/lock'"
+    assert str(DvcError(["status"], 255, printed)).endswith("; use a folder that can be written, then run again")
     told = "error: out.txt: No space left on device; free space on its disk (`df -h`), then run the command again"
     assert str(DvcError(["repro"], 1, told)) == f"`repro` failed: {told}"
 

@@ -141,7 +141,7 @@ def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeyp
     with pytest.raises(DvcError, match="Could not connect to the endpoint") as caught:
         Dvc(finished.root).push("total")
     assert caught.value.transient
-    monkeypatch.setattr("flows.guard.remote._DELAYS_S", (0.1,))
+    monkeypatch.setattr("flows.guard.remote._PATIENCE_S", 0.1)
     with pytest.raises(TransientError, match="no answer from the store"):
         preflight(finished.root, "s3://bucket")
 

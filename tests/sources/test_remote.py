@@ -13,9 +13,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from flows.guard.remote import preflight
 from pathfinder.core.io import DataError, TransientError
 from pathfinder.sources.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
 from tests.support.servers import serving
+from tests.support.stalled import stalled_server
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +151,54 @@ def test_no_answer_is_transient_and_no_credentials_is_not(monkeypatch: pytest.Mo
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     with pytest.raises(TransientError, match="no answer"):
         open_store("s3://bucket/x").read("key")
+
+
+def test_a_server_that_accepts_and_stalls_is_reported_within_half_a_minute(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For a reader of the store and for the check before a run; ``AWS_MAX_ATTEMPTS`` prolongs neither."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "5")
+    with stalled_server() as address, ThreadPoolExecutor(2) as pool:
+        monkeypatch.setenv(ENDPOINT, address)
+        start = time.monotonic()
+        waiting = [
+            pool.submit(lambda: open_store("s3://bucket/x").keys()),
+            pool.submit(preflight, tmp_path, "s3://bucket/x"),
+        ]
+        for future in waiting:
+            with pytest.raises(
+                TransientError, match=f"no answer from the store .*; check {ENDPOINT}, the network"
+            ) as error:
+                future.result()
+            assert len(str(error.value).splitlines()) == 1
+    assert time.monotonic() - start < 30
+
+
+def test_a_wrong_clock_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            text = "The difference between the request time and the current time is too large."
+            body = f"<Error><Code>RequestTimeTooSkewed</Code><Message>{text}</Message></Error>".encode()
+            self.send_response(403)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if self.command == "HEAD" else body)
+
+        do_HEAD = do_GET
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "x")
+    with serving(Handler) as address:
+        monkeypatch.setenv(ENDPOINT, address)
+        with pytest.raises(
+            TransientError, match=r"the clocks of the store and of this machine differ .* set both by NTP"
+        ):
+            open_store("s3://bucket/x").keys()
 
 
 def test_a_body_that_breaks_off_is_transient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
