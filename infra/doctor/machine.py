@@ -7,11 +7,14 @@ import time
 from pathlib import Path
 
 from flows import gpu_plan, processes
+from flows.dvc import require_project
 from flows.guard import lock
 from flows.machines.disks import Room
+from flows.server import require_space
 from infra.doctor.finding import Finding
 from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE
+from pathfinder.lineage.history import MAIN_LOCK, read_lock
 
 _GB = 1e9
 
@@ -23,7 +26,21 @@ GIT_LOCK_S = 600.0
 
 def findings(root: Path) -> list[Finding]:
     """What is wrong on this machine and in this folder."""
-    return [*disks(root), *stale(root)]
+    return [*project(root), *disks(root), *stale(root)]
+
+
+def project(root: Path) -> list[Finding]:
+    """What would end a run in this folder before its first stage; nothing if all is in order."""
+    if not (root / "dvc.yaml").is_file():
+        return []
+    try:
+        require_project(root)
+        if (root / MAIN_LOCK).exists():
+            read_lock(root)
+        require_space(root)
+    except DataError as error:
+        return [Finding("project", str(error), "follow this line")]
+    return []
 
 
 def disks(root: Path) -> list[Finding]:

@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -34,7 +35,6 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """How a file system says that it cannot sync a folder."""
 LONGEST_LINE = 1 << 28
 """Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
-_PIECE = 1 << 20
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 """How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
 _NO_CAUSE = "Invalid thrift: transport error"  # polars, of a write that failed within a header of Parquet
@@ -179,9 +179,8 @@ def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
     while True:
         try:
             made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        except OSError as error:
-            error.filename = str(path)  # a person does not know the temporary name
-            raise
+        except OSError as error:  # a person does not know the temporary name
+            raise OSError(error.errno, error.strerror, str(path)) from error
         temporary = Path(made if isinstance(made, str) else made[1])
         try:
             descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
@@ -298,14 +297,11 @@ def read_json(path: Path) -> Any:
 
 def whole(handle: IO[bytes], name: str) -> bytes:
     """The rest of a file; raises ``DataError`` with ``name`` if it is too long for one JSON value."""
-    pieces, left = [], 4 * LONGEST_LINE
-    while piece := handle.read(_PIECE):  # a larger request would reserve all that it asks for
-        pieces.append(piece)
-        if (left := left - len(piece)) < 0:
-            raise DataError(
-                f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead"
-            )
-    return b"".join(pieces)
+    pieces = iter(partial(handle.read, 1 << 20), b"")  # a larger request would reserve all that it asks for
+    content = b"".join(islice(pieces, (LONGEST_LINE >> 18) + 1))
+    if len(content) > 4 * LONGEST_LINE:
+        raise DataError(f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead")
+    return content
 
 
 def parse_json(content: bytes, name: str) -> Any:
@@ -331,15 +327,11 @@ def _parsed(content: bytes, name: str, remedy: str) -> Any:
         raise DataError(f"{name}: not valid JSON ({error}); {remedy}") from error
 
 
-class _DuplicateKeyError(ValueError):
-    pass
-
-
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The object with these pairs, for a JSON decoder; raises ``ValueError`` if a key occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _DuplicateKeyError(f"duplicate key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r:.80}")
+        raise ValueError(f"duplicate key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r:.80}")
     return found
 
 
@@ -401,9 +393,7 @@ def read_parquet(
         frame = pl.scan_parquet(path).pipe(reduce).collect(engine="streaming") if reduce else pl.read_parquet(path)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise DataError(
-            f"{path}: not a readable Parquet file ({reason}); run the stage that writes it again"
-        ) from error
+        raise DataError(f"{path}: not a readable Parquet file ({reason}); run its stage again") from error
     if schema is not None and dict(frame.schema) != schema:
         raise DataError(f"{path}: columns are {dict(frame.schema)}, expected {schema}; re-run the stage that writes it")
     return frame

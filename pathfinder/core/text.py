@@ -84,11 +84,13 @@ def plain_message(error: object) -> str | None:
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
-    if isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError | ImportError) and _NO_MEMORY.search(str(error))
-    ):
-        return f"there is not enough memory; {_MEMORY}"
-    return None
+    return f"there is not enough memory; {_MEMORY}" if lacks_memory(error) else None
+
+
+def lacks_memory(error: object) -> bool:
+    """Whether an error says that memory is short."""
+    is_library = isinstance(error, RuntimeError | ImportError)
+    return isinstance(error, MemoryError) or (is_library and _NO_MEMORY.search(str(error)) is not None)
 
 
 def remedy_in(message: str) -> str | None:

@@ -14,6 +14,7 @@ from transformers.utils import logging
 
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import MASK
+from pathfinder.core.text import lacks_memory
 from pathfinder.models.folders import resolve
 from pathfinder.models.tokens import add_label_tokens
 
@@ -70,6 +71,8 @@ def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
             **more,
         )
     except Exception as error:  # transformers passes on whatever a setting of config.json causes
+        if lacks_memory(error):
+            raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: the model cannot be loaded ({reason}); fetch or create its files again") from error
     if missing := sorted(found["missing_keys"]):

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK
+from pathfinder.core.text import lacks_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -68,6 +69,8 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     try:
         return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
     except Exception as error:  # the loader passes on whatever its Rust part and its parsers raise
+        if lacks_memory(error):
+            raise
         raise DataError(f"{folder}: the tokenizer's files cannot be read ({error!r:.200}); fetch them again") from error
 
 

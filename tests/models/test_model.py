@@ -46,6 +46,16 @@ def test_folders_load_and_invalid_ones_are_refused(tmp_path: Path) -> None:
         model.load_model(tmp_path / "good")
 
 
+def test_too_little_memory_is_no_broken_file(tmp_path: Path) -> None:
+    class Greedy:
+        @staticmethod
+        def from_pretrained(*_: object, **__: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        model.read_model(Greedy, tmp_path, "float32")
+
+
 def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     revision = "a" * 40
     snapshot = tmp_path / "cache" / "models--some--model" / "snapshots" / revision

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -163,7 +164,7 @@ def test_a_server_that_accepts_and_stalls_is_reported_within_half_a_minute(
     with stalled_server() as address, ThreadPoolExecutor(2) as pool:
         monkeypatch.setenv(ENDPOINT, address)
         start = time.monotonic()
-        waiting = [
+        waiting: list[Future[Any]] = [
             pool.submit(lambda: open_store("s3://bucket/x").keys()),
             pool.submit(preflight, tmp_path, "s3://bucket/x"),
         ]

@@ -43,6 +43,20 @@ def test_the_active_profile_needs_as_much_disk_as_its_plan_says(
     assert "params.yaml" in broken.line()
 
 
+def test_what_would_end_a_run_before_its_first_stage_is_named(tmp_path: Path) -> None:
+    assert machine.project(tmp_path) == []
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    (found,) = machine.project(tmp_path)
+    assert found.is_wrong
+    assert f"{tmp_path}: no git repository" in found.line()
+    (tmp_path / ".git").mkdir()
+    assert machine.project(tmp_path) == []
+    (tmp_path / "dvc.lock").write_text("stages:\n<<<<<<< HEAD\n  a: 1\n")
+    (found,) = machine.project(tmp_path)
+    assert "dvc.lock: a merge left conflict markers (line 2)" in found.line()
+
+
 def test_nothing_is_left_over_in_a_folder_without_runs(tmp_path: Path) -> None:
     assert [finding.line() for finding in machine.stale(tmp_path)] == [
         "locks      no run, lock or process is left over: ok"
