@@ -36,7 +36,8 @@ def test_the_parameters_are_read_first(root: Path, tmp_path: Path, monkeypatch: 
     """A wrong name of a run is refused before DVC is asked, with the message of the stages."""
     shutil.copytree(root / profiles.FOLDER, tmp_path / profiles.FOLDER)
     shutil.copyfile(root / "dvc.yaml", tmp_path / "dvc.yaml")
-    (tmp_path / ".dvc").mkdir()
+    for name in (".dvc", ".git"):
+        (tmp_path / name).mkdir()
     text = profiles.render(root, "quickstart")
     wrong = text.replace("\nruns: [full,", "\nruns: [fulll,", 1)
     assert wrong != text
