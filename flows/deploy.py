@@ -67,7 +67,9 @@ def up(
 
     root = Path.cwd()
     list(definition.names(root))  # before anything starts
-    url = server.named() or (server.recorded(root, "server") or server.start_server(root)).url
+    if (url := server.named()) is None:
+        with server.starting(root):
+            url = (server.recorded(root, "server") or server.start_server(root)).url
     with records.connected(root, url) as client:
         records.ensure_pool(client, root)
         present = records.present(client, root)
@@ -97,6 +99,8 @@ def down() -> None:
 
             with records.connected(root, url) as client:
                 print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
+        else:
+            print("nothing was deleted: no server of this folder is running")
     finally:
         server.stop(root, "server")
 

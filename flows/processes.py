@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -20,8 +21,8 @@ from pathlib import Path
 from typing import IO
 
 MARK = "STAGE_OWNER"
-"""The variable ``<pid>.<start time>.<number>:<folder>`` of owned processes; records do not keep it."""
-_MARK = re.compile(r"\d+\.\d+\.\d+:/")
+"""The variable ``<pid>.<start time>.<number>:<place>`` of owned processes; records do not keep it."""
+_MARK = re.compile(r"\d+\.\d+\.\d+:\S+ \S+ \S+")
 _numbers = itertools.count(1)
 
 
@@ -39,6 +40,27 @@ class Owned:
         return int(pid) if start_time(int(pid)) == int(started) else 0
 
 
+def place(root: Path) -> str:
+    """Where the processes of a folder are, with spaces between: host, boot, and the folder's device and inode.
+
+    A folder keeps its place when it is moved, and its copies and restored backups have others, whatever their paths. A
+    file that names a process names the place with it, because all of these have the same file. The boot has the
+    namespace of process numbers with it: a container shares the boot of its host, and not the numbers.
+    """
+    boot, numbers = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat("/proc/self/ns/pid").st_ino
+    folder = root.stat()
+    return f"{platform.node() or 'localhost'} {boot}:{numbers} {folder.st_dev}:{folder.st_ino}"
+
+
+def is_of_folder(recorded: str, root: Path) -> bool:
+    """Whether a recorded place is this folder, now or before the machine was started again, which renumbers devices."""
+    host, boot, folder = place(root).split(" ")
+    before = recorded.split(" ")
+    return recorded == f"{host} {boot} {folder}" or (
+        len(before) == 3 and before[1] != boot and before[2].partition(":")[2] == folder.partition(":")[2]
+    )
+
+
 def owner_prefix() -> str:
     """The beginning of the marks of everything that this process starts."""
     return f"{os.getpid()}.{start_time(os.getpid())}."
@@ -46,7 +68,7 @@ def owner_prefix() -> str:
 
 def new_mark(root: Path) -> str:
     """A mark for one child in ``root`` and its descendants."""
-    return f"{owner_prefix()}{next(_numbers)}:{root.absolute()}"
+    return f"{owner_prefix()}{next(_numbers)}:{place(root)}"
 
 
 def owned(beginning: str) -> list[Owned]:
@@ -56,8 +78,8 @@ def owned(beginning: str) -> list[Owned]:
 
 def orphans(root: Path) -> list[Owned]:
     """The processes that were started for ``root`` by a process that has ended."""
-    folder = str(root.absolute())
-    return [found for found in _marked() if found.mark.partition(":")[2] == folder and not found.owner]
+    here = place(root)
+    return [found for found in _marked() if found.mark.partition(":")[2] == here and not found.owner]
 
 
 def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:
@@ -140,6 +162,16 @@ def start_time(pid: int) -> int:
     """Start time of a process in clock ticks since boot; 0 if it has ended or is a zombie."""
     fields = _stat(Path(f"/proc/{pid}/stat"))
     return int(fields[19]) if fields and fields[0] != "Z" else 0
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a process itself, and no other one, listens on a TCP port of this machine."""
+    import psutil  # type: ignore[import-untyped]  # only the starter of a server needs its memory
+
+    with contextlib.suppress(psutil.Error):
+        found = psutil.Process(pid).net_connections("tcp")
+        return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
+    return False
 
 
 def _signal(group: int, number: int) -> bool:

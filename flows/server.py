@@ -3,12 +3,16 @@
 Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that
 ``python -m flows.deploy up`` started is used instead and keeps running. It keeps its port, so that a worker and runs
 find it again after it was restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
+
+A record of a service names the place of its folder (flows/processes.py). What a copied record names belongs to another
+folder: it is neither used nor ended.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -33,6 +37,7 @@ _READY_S = 600.0  # long, for busy machines; a server that exits is noticed imme
 _STOP_S = 15.0
 _SPACE = 50_000_000
 """Bytes. The database of one server grew by 22 MB in 35 minutes of runs."""
+_STARTS = 3  # another process can take a free port before the server does
 _RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
@@ -42,10 +47,11 @@ _NO_API = "{}: no Prefect API; correct PREFECT_API_URL, which ends in /api, as i
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A background process: its process group, its start time in clock ticks, and its address if it has one."""
+    """A background process: its group, its start time in clock ticks, its folder's place, and its address if any."""
 
     pid: int
     started: int
+    place: str
     url: str = ""
 
 
@@ -145,8 +151,9 @@ def local_server(root: Path) -> Iterator[str]:
         return
     from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
-    running = recorded(root, "server")
-    service = running or start_server(root, owned=True)
+    with starting(root):
+        running = recorded(root, "server")
+        service = running or start_server(root, owned=True)
     before = dict(os.environ)
     os.environ.update(environment(root, service.url))
     try:
@@ -159,25 +166,54 @@ def local_server(root: Path) -> Iterator[str]:
             stop(root, "server")
 
 
+@contextlib.contextmanager
+def starting(root: Path) -> Iterator[None]:
+    """Let one process at a time look for the folder's server and start it."""
+    home(root).mkdir(parents=True, exist_ok=True)
+    with (home(root) / "start.lock").open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
 def start_server(root: Path, owned: bool = False) -> Service:
     """Start a server in the background and wait until it responds; its output goes to ``server.log``.
 
     It gets the port of the folder's last server if that is free. An ``owned`` server ends with this process. Raises
     ``DataError`` if the server exits or does not respond in time.
     """
-    port = _port(_read(root, "server"))
-    arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api", owned)
-    deadline = time.monotonic() + _READY_S
-    try:
-        while not is_healthy(service.url):
-            if not _is_running(service) or time.monotonic() > deadline:
-                raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
-            time.sleep(0.2)
-    except BaseException:  # the run was interrupted, too: never leave a server behind
+    last = _read(root, "server")
+    if last and not processes.is_of_folder(last.place, root):
+        last = None
+    stop(root, "server")  # one that does not respond
+    for _ in range(_STARTS):
+        port = _port(last)
+        arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api", owned)
+        try:
+            if _responds(service, root):
+                return service
+        except BaseException:  # the run was interrupted: never leave a server behind
+            stop(root, "server")
+            raise
         stop(root, "server")
-        raise
-    return service
+        if _port(service) == port:  # nobody took the port, so another one would not help
+            break
+    raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
+
+
+def _responds(service: Service, root: Path) -> bool:
+    """Wait until the server responds; False if it exits or does not do so in time."""
+    deadline = time.monotonic() + _READY_S
+    while not _is_ready(service):
+        if not _is_running(service, root) or time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
+
+
+def _is_ready(service: Service) -> bool:
+    """Whether this server, and not another one on its port, responds."""
+    return processes.listens(service.pid, urlsplit(service.url).port or 0) and is_healthy(service.url)
 
 
 def _port(last: Service | None) -> int:
@@ -202,24 +238,24 @@ def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = F
     variables["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "ERROR"  # its log needs what the console of a run does not
     with (folder / f"{name}.log").open("ab") as log:
         process = processes.start("prefect", arguments, root, {**environment(root, url), **variables}, log)
-    service = Service(process.pid, processes.start_time(process.pid), url)
+    service = Service(process.pid, processes.start_time(process.pid), processes.place(root), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service
 
 
 def recorded(root: Path, name: str) -> Service | None:
-    """The service recorded as ``name`` if it still runs and, for a server, responds."""
+    """The service of this folder recorded as ``name`` if it still runs and, for a server, responds."""
     service = _read(root, name)
-    if service is None or not _is_running(service) or (name == "server" and not is_healthy(service.url)):
+    if service is None or not _is_running(service, root) or (name == "server" and not _is_ready(service)):
         return None
     return service
 
 
 def stop(root: Path, name: str) -> None:
-    """End a recorded service with its children, if it still runs."""
+    """End a recorded service of this folder with its children, if it still runs, and delete the record."""
     service = _read(root, name)
     if service is not None:
-        if _is_running(service):
+        if _is_running(service, root):
             processes.end([service.pid], _STOP_S)
         _reap(service.pid)
         (home(root) / f"{name}.json").unlink(missing_ok=True)
@@ -239,10 +275,10 @@ def is_healthy(url: str) -> bool:
         return False
 
 
-def _is_running(service: Service) -> bool:
-    """Compares start times, so that another process with a reused number does not count."""
+def _is_running(service: Service, root: Path) -> bool:
+    """Compares places and start times: neither a process of another folder nor one with a reused number counts."""
     _reap(service.pid)
-    return processes.start_time(service.pid) == service.started != 0
+    return service.place == processes.place(root) and processes.start_time(service.pid) == service.started != 0
 
 
 def _reap(pid: int) -> None:

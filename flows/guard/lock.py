@@ -30,7 +30,7 @@ _WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds the lock of a folder: its process, its command, its start and its Prefect flow run.
+    """The run that holds the lock of a folder: process, command, start, place of the folder, and Prefect flow run.
 
     The flow run has the tag ``tag``. It exists before this process can write its id.
     """
@@ -38,6 +38,7 @@ class Holder:
     pid: int
     command: str
     since: str
+    place: str
     flow_run: str = ""
     tag: str = ""
 
@@ -97,9 +98,9 @@ def held(root: Path) -> Iterator[Hold]:
             raise DataError(
                 f"another run is in progress in this folder ({_present(handle)}); wait for it or end it"
             ) from error
-        previous = _read(handle)
+        previous = _left(handle, folder)
         command, since = processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S")
-        holder = Holder(os.getpid(), command, since, tag=f"run-{uuid.uuid4().hex[:16]}")
+        holder = Holder(os.getpid(), command, since, processes.place(folder), tag=f"run-{uuid.uuid4().hex[:16]}")
         _write(handle, json.dumps(asdict(holder)))
         ended = _end_orphans(root)
         _remove_torn(folder / DVC_LOCKS)
@@ -134,8 +135,14 @@ def left_by(root: Path) -> Holder | None:
     if not path.exists():
         return None
     with path.open(encoding="utf-8") as handle:
-        holder = _read(handle)
+        holder = _left(handle, root)
     return None if holder is None or processes.command_of(holder.pid) == holder.command else holder
+
+
+def _left(handle: IO[str], root: Path) -> Holder | None:
+    """The entry of a run in this folder: that in a copy of the lock file is of a run that may still be in progress."""
+    holder = _read(handle)
+    return holder if holder and processes.is_of_folder(holder.place, root) else None
 
 
 def _end_orphans(root: Path) -> list[str]:

@@ -85,16 +85,16 @@ def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, m
 def test_a_server_gets_the_port_of_the_last_one_if_it_is_free() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert server._port(server.Service(1, 1, f"http://127.0.0.1:{port}/api")) != port
-    assert server._port(server.Service(1, 1, f"http://127.0.0.1:{port}/api")) == port
+        assert server._port(server.Service(1, 1, "", f"http://127.0.0.1:{port}/api")) != port
+    assert server._port(server.Service(1, 1, "", f"http://127.0.0.1:{port}/api")) == port
     assert server._port(None) > 0
 
 
 def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:
-    started = processes.start_time(os.getpid())
-    record(tmp_path, server.Service(os.getpid(), started))
-    assert server.recorded(tmp_path, "worker") == server.Service(os.getpid(), started)
-    path = record(tmp_path, server.Service(os.getpid(), started + 1))
+    started, place = processes.start_time(os.getpid()), processes.place(tmp_path)
+    record(tmp_path, server.Service(os.getpid(), started, place))
+    assert server.recorded(tmp_path, "worker") == server.Service(os.getpid(), started, place)
+    path = record(tmp_path, server.Service(os.getpid(), started + 1, place))
     assert server.recorded(tmp_path, "worker") is None
     server.stop(tmp_path, "worker")  # this process has the number: it must not be ended
     assert not path.exists()
@@ -102,13 +102,14 @@ def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])
 def test_a_damaged_record_is_no_service(tmp_path: Path, text: str) -> None:
-    record(tmp_path, server.Service(1, 1)).write_text(text)
+    record(tmp_path, server.Service(1, 1, "")).write_text(text)
     assert server.recorded(tmp_path, "worker") is None
     server.stop(tmp_path, "worker")
 
 
 def test_a_server_that_does_not_respond_is_not_used(tmp_path: Path) -> None:
-    service = server.Service(os.getpid(), processes.start_time(os.getpid()), "http://127.0.0.1:9/api")
+    started, place = processes.start_time(os.getpid()), processes.place(tmp_path)
+    service = server.Service(os.getpid(), started, place, "http://127.0.0.1:9/api")
     record(tmp_path, service).rename(server.home(tmp_path) / "server.json")
     assert server.recorded(tmp_path, "server") is None
 
@@ -150,14 +151,14 @@ def test_a_server_that_did_not_start_is_ended(
 ) -> None:
     """Either the server does not respond in time, or the run is interrupted while it waits."""
 
-    def healthy(url: str) -> bool:
+    def ready(service: server.Service) -> bool:
         if cause is KeyboardInterrupt:
             raise KeyboardInterrupt
         return False
 
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
     monkeypatch.setattr("flows.processes.start", lambda *_: sleeper)
-    monkeypatch.setattr(server, "is_healthy", healthy)
+    monkeypatch.setattr(server, "_is_ready", ready)
     monkeypatch.setattr(server, "_READY_S", 0.0)
     with pytest.raises(cause):
         server.start_server(tmp_path)

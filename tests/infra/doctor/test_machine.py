@@ -82,7 +82,7 @@ def test_a_lock_of_a_killed_run_is_named_and_that_of_a_living_one_is_not(tmp_pat
 
 
 def test_a_process_of_an_ended_run_is_named(tmp_path: Path) -> None:
-    mark = f"{2**22 + 1}.1.1:{tmp_path}"  # of a process whose number no process can have
+    mark = f"{2**22 + 1}.1.1:{processes.place(tmp_path)}"  # of a process whose number no process can have
     left = subprocess.Popen(["sleep", "600"], env={**os.environ, processes.MARK: mark}, start_new_session=True)
     try:
         deadline = time.monotonic() + 20
@@ -120,6 +120,7 @@ def test_the_command_lists_everything_and_fails_if_something_is_wrong(tmp_path: 
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["disk", "locks", "server", "remote", "card"]
     (tmp_path / ".pathfinder").mkdir(exist_ok=True)
     holder = {"pid": 2**22 + 1, "command": "pathfinder run", "since": "2026-01-01 00:00:00", "flow_run": ""}
+    holder["place"] = processes.place(tmp_path)
     (tmp_path / lock.LOCK).write_text(json.dumps(holder))
     done = run()
     assert done.returncode == 1

@@ -1,0 +1,213 @@
+"""A folder never ends or uses the services of another one, however copies, moves and restored backups interleave."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from flows import processes, server
+from flows.guard.lock import LOCK, held, left_by
+from tests.flows.conftest import ROOT
+from tests.flows.watch import alive, soon
+
+STAND_IN = """\
+import os, signal, socket, sys, time
+signal.alarm(900)
+if sys.argv[1] != "server":
+    time.sleep(900)
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", int(sys.argv[-1])))
+listener.listen()
+pid = str(os.getpid())
+while True:
+    connection, _ = listener.accept()
+    connection.recv(4096)
+    connection.sendall(f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(pid)}\\r\\nConnection: close\\r\\n\\r\\n{pid}".encode())
+    connection.close()
+"""
+"""Starts in a tenth of a second, and answers every request with its number."""
+NAMES = ("server", "worker")
+
+
+@dataclass(eq=False)
+class Clone:
+    """A folder, wherever it is, with the processes that were started for it."""
+
+    root: Path
+    started: list[int] = field(default_factory=list)
+
+    def up(self) -> None:
+        service = server.recorded(self.root, "server") or server.start_server(self.root)
+        if server.recorded(self.root, "worker") is None:
+            self._note(server.start(self.root, "worker", ["worker"], service.url))
+        self._note(service)
+        self.require_own(service.url)
+
+    def run(self, during: Callable[[], None] = lambda: None) -> None:
+        """A run with a server of its own, unless one is up."""
+        with server.local_server(self.root) as url:
+            pid = answering(url)
+            self._note(server.recorded(self.root, "server"))
+            during()
+            assert answering(url) == pid
+            self.require_own(url)
+
+    def down(self) -> None:
+        for name in NAMES:
+            server.stop(self.root, name)
+        assert server.recorded(self.root, "server") is None
+
+    def require_own(self, url: str) -> None:
+        assert answering(url) in self.started, "the server of another folder is used"
+
+    def _note(self, service: server.Service | None) -> None:
+        assert service is not None
+        if processes.start_time(service.pid) == service.started and service.pid not in self.started:
+            here = Path(f"/proc/{service.pid}/cwd").stat()
+            assert (here.st_dev, here.st_ino) == (self.root.stat().st_dev, self.root.stat().st_ino), "a foreign process"
+            self.started.append(service.pid)
+
+
+def answering(url: str) -> int:
+    with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
+        return int(answer.read())
+
+
+class World:
+    """Clones that are copied, moved, restored, started and stopped at random."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder, self.random, self.count = folder, random.Random(seed), 0
+        self.clones: list[Clone] = []
+        self.lost: list[Clone] = []  # their folders were replaced by backups while their processes run
+        self.done: list[str] = []
+        self.add(self.path())
+        self.clones[0].root.mkdir()
+        self.clones[0].up()
+
+    def path(self) -> Path:
+        self.count += 1
+        return self.folder / f"clone{self.count}"
+
+    def add(self, root: Path) -> Clone:
+        self.clones.append(Clone(root))
+        return self.clones[-1]
+
+    def copied(self, clone: Clone) -> Clone:
+        return self.add(shutil.copytree(clone.root, self.path()))
+
+    def step(self) -> None:
+        """One random interleaving; nothing of a folder that does not take part may end."""
+        clone = self.random.choice(self.clones)
+        kind = self.random.choice(["up", "run", "down", "copy", "during", "move", "swap", "restore", "twice", "reuse"])
+        self.done.append(f"{kind} {clone.root.name}")
+        others = [pid for each in [*self.clones, *self.lost] if each is not clone for pid in each.started if alive(pid)]
+        getattr(self, f"_{kind}", lambda clone: getattr(clone, kind)())(clone)
+        ended = [pid for pid in others if not alive(pid)]
+        assert not ended, f"processes of other folders were ended: {self.done}"
+        while len(self.clones) > 4:
+            self.end(self.clones.pop(0))
+
+    def _copy(self, clone: Clone) -> None:
+        self.random.choice([Clone.up, Clone.down, Clone.run])(self.copied(clone))
+
+    def _during(self, clone: Clone) -> None:
+        """A copy made during a run is used in every way, while the run continues."""
+        what = self.random.choice([Clone.up, Clone.down, Clone.run])
+        clone.run(lambda: what(self.copied(clone)))
+
+    def _move(self, clone: Clone) -> None:
+        clone.root = clone.root.rename(self.path())
+        self.random.choice([Clone.up, Clone.down])(clone)
+
+    def _swap(self, clone: Clone) -> None:
+        """A copy takes the path of a folder that was moved."""
+        old = clone.root
+        clone.root = old.rename(self.path())
+        copy = self.add(shutil.copytree(clone.root, old))
+        self.random.choice([Clone.up, Clone.down, Clone.run])(copy)
+
+    def _restore(self, clone: Clone) -> None:
+        """A backup replaces a folder whose processes run; they are not those of the new folder."""
+        root, backup = clone.root, shutil.copytree(clone.root, self.path())
+        old = Clone(root, clone.started)
+        self.lost.append(old)
+        clone.started = []
+        shutil.rmtree(root)
+        backup.rename(root)
+        before = [pid for pid in old.started if alive(pid)]
+        self.random.choice([Clone.up, Clone.down, Clone.run])(clone)
+        assert all(alive(pid) for pid in before), f"processes of the folder before were ended: {self.done}"
+
+    def _twice(self, clone: Clone) -> None:
+        """A folder and its copy start at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(Clone.up, [clone, self.copied(clone)]))
+
+    def _reuse(self, clone: Clone) -> None:
+        """After a reset, another folder's process has the recorded number and the recorded start time."""
+        other = self.copied(clone)
+        other.up()
+        for name in NAMES:
+            own = server.home(clone.root) / f"{name}.json"
+            there = json.loads((server.home(other.root) / f"{name}.json").read_text())
+            boot = processes.place(clone.root).split(" ")[1]
+            own_place = processes.place(clone.root).replace(boot, "another-boot:1")
+            server.stop(clone.root, name)
+            own.write_text(json.dumps({**there, **({"place": own_place} if "place" in there else {})}))
+        before = list(other.started)
+        self.random.choice([Clone.up, Clone.down])(clone)
+        assert all(alive(pid) for pid in before), f"a process with a reused number was ended: {self.done}"
+
+    def end(self, clone: Clone) -> None:
+        processes.end([pid for pid in clone.started if alive(pid)])
+
+    def end_all(self) -> None:
+        for clone in [*self.clones, *self.lost]:
+            self.end(clone)
+
+
+@pytest.fixture
+def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Services are light stand-ins; returns the folder of the clones."""
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/stand_in.py").write_text(STAND_IN)
+    real = processes.start
+
+    def start(
+        _: str, arguments: list[str], root: Path, environment: dict[str, str], out: int
+    ) -> subprocess.Popen[str]:
+        return real("stand_in", arguments, root, {**environment, "PYTHONPATH": str(tmp_path / "modules")}, out)
+
+    monkeypatch.setattr(processes, "start", start)
+    monkeypatch.setattr(server, "named", lambda: None)
+    (tmp_path / "clones").mkdir()
+    return tmp_path / "clones"
+
+
+@pytest.fixture
+def world(light: Path) -> Iterator[World]:
+    found = World(light, seed=27)
+    yield found
+    found.end_all()
+
+
+def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World) -> None:
+    for _ in range(100):
+        world.step()
+    kinds = {line.split()[0] for line in world.done}
+    assert len(kinds) == 10, "every kind of interleaving happened"
