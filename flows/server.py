@@ -207,7 +207,7 @@ def _responds(service: Service, root: Path) -> bool:
     while not _is_ready(service):
         if not _is_running(service, root) or time.monotonic() > deadline:
             return False
-        time.sleep(0.2)
+        time.sleep(0.1)
     return True
 
 

@@ -7,20 +7,16 @@ import os
 import random
 import shutil
 import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import httpx
 import pytest
 
 from flows import processes, server
 from flows.guard.lock import LOCK, held, left_by
-from tests.flows.conftest import ROOT
 from tests.flows.watch import alive, soon
 
 STAND_IN = """\
@@ -36,7 +32,8 @@ pid = str(os.getpid())
 while True:
     connection, _ = listener.accept()
     connection.recv(4096)
-    connection.sendall(f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(pid)}\\r\\nConnection: close\\r\\n\\r\\n{pid}".encode())
+    head = f"HTTP/1.1 200 OK\\r\\nContent-Length: {len(pid)}\\r\\nConnection: close"
+    connection.sendall(f"{head}\\r\\n\\r\\n{pid}".encode())
     connection.close()
 """
 """Starts in a tenth of a second, and answers every request with its number."""
@@ -71,6 +68,9 @@ class Clone:
             server.stop(self.root, name)
         assert server.recorded(self.root, "server") is None
 
+    def end(self) -> None:
+        processes.end([pid for pid in self.started if alive(pid)])
+
     def require_own(self, url: str) -> None:
         assert answering(url) in self.started, "the server of another folder is used"
 
@@ -83,8 +83,7 @@ class Clone:
 
 
 def answering(url: str) -> int:
-    with urllib.request.urlopen(f"{url}/health", timeout=20) as answer:
-        return int(answer.read())
+    return int(httpx.get(f"{url}/health", timeout=20).text)
 
 
 class World:
@@ -120,7 +119,7 @@ class World:
         ended = [pid for pid in others if not alive(pid)]
         assert not ended, f"processes of other folders were ended: {self.done}"
         while len(self.clones) > 4:
-            self.end(self.clones.pop(0))
+            self.clones.pop(0).end()
 
     def _copy(self, clone: Clone) -> None:
         self.random.choice([Clone.up, Clone.down, Clone.run])(self.copied(clone))
@@ -173,13 +172,6 @@ class World:
         self.random.choice([Clone.up, Clone.down])(clone)
         assert all(alive(pid) for pid in before), f"a process with a reused number was ended: {self.done}"
 
-    def end(self, clone: Clone) -> None:
-        processes.end([pid for pid in clone.started if alive(pid)])
-
-    def end_all(self) -> None:
-        for clone in [*self.clones, *self.lost]:
-            self.end(clone)
-
 
 @pytest.fixture
 def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -188,9 +180,7 @@ def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "modules/stand_in.py").write_text(STAND_IN)
     real = processes.start
 
-    def start(
-        _: str, arguments: list[str], root: Path, environment: dict[str, str], out: int
-    ) -> subprocess.Popen[str]:
+    def start(_: str, arguments: list[str], root: Path, environment: dict[str, str], out: int) -> subprocess.Popen[str]:
         return real("stand_in", arguments, root, {**environment, "PYTHONPATH": str(tmp_path / "modules")}, out)
 
     monkeypatch.setattr(processes, "start", start)
@@ -203,7 +193,8 @@ def light(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def world(light: Path) -> Iterator[World]:
     found = World(light, seed=27)
     yield found
-    found.end_all()
+    for clone in [*found.clones, *found.lost]:
+        clone.end()
 
 
 def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World) -> None:
@@ -211,3 +202,64 @@ def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World) ->
         world.step()
     kinds = {line.split()[0] for line in world.done}
     assert len(kinds) == 10, "every kind of interleaving happened"
+
+
+def test_another_server_on_the_port_is_not_taken_for_the_own_one(light: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two folders may choose the same free port; the second server exits, and the first one answers."""
+    first, second = Clone(light / "first"), Clone(light / "second")
+    for clone in (first, second):
+        clone.root.mkdir()
+    try:
+        first.up()
+        taken = server.recorded(first.root, "server")
+        assert taken is not None
+        real, ports = server._port, [int(taken.url.split(":")[2].split("/")[0])]
+        monkeypatch.setattr(server, "_port", lambda last: ports.pop() if ports else real(last))
+        second.up()
+        assert not ports
+        assert alive(first.started[0])
+        first.require_own(taken.url)
+    finally:
+        first.end()
+        second.end()
+
+
+def test_the_run_of_a_copied_lock_is_not_taken_for_one_that_was_killed(tmp_path: Path) -> None:
+    """The run is in progress in the original: a copy must not report its end to a server that both use."""
+    original, moved = tmp_path / "original", tmp_path / "moved"
+    original.mkdir()
+    with held(original) as hold:
+        hold.name_flow_run("run-1")
+        copy = shutil.copytree(original, tmp_path / "copy")
+        hold.is_reported = False
+    with held(copy) as there:
+        assert (there.previous, there.ended) == (None, [])
+    assert left_by(copy) is None
+    original.rename(moved)
+    entry = json.loads((moved / LOCK).read_text())
+    host, boot, folder = entry["place"].split(" ")
+    for other in (boot, "another-boot:1"):  # as it was left, and as a reset leaves it
+        (moved / LOCK).write_text(json.dumps({**entry, "place": f"{host} {other} {folder}"}))
+        with held(moved) as again:
+            assert again.previous is not None
+            assert again.previous.flow_run == "run-1"
+
+
+def test_what_a_killed_run_left_is_not_ended_by_a_folder_that_takes_its_path(tmp_path: Path) -> None:
+    original, other = tmp_path / "original", tmp_path / "moved"
+    original.mkdir()
+    _, _, place = processes.new_mark(original).partition(":")
+    mark = f"{2**22 + 1}.1.1:{place}"  # of a process whose number no process can have
+    left = subprocess.Popen(["sleep", "600"], env={**os.environ, processes.MARK: mark}, start_new_session=True)
+    try:
+        assert soon(lambda: processes.orphans(original))
+        original.rename(other)
+        with held(shutil.copytree(other, original)) as hold:
+            assert hold.ended == []
+        assert [found.pid for found in processes.orphans(other)] == [left.pid]
+        with held(other) as hold:
+            assert hold.ended
+        assert left.wait(10)
+    finally:
+        left.kill()
+        left.wait()
