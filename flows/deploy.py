@@ -200,7 +200,9 @@ def _listed(root: Path) -> str:
 
 def _start_worker(root: Path, url: str) -> None:
     pool = definition.pool_name(root)
-    server.start(root, "worker", ["worker", "start", "--pool", pool, "--type", "process", "--name", pool], url)
+    server.start(
+        root, "worker", ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool], url
+    )
 
 
 def _address(root: Path) -> str | None:

@@ -33,6 +33,7 @@ from pathfinder.core.settings import require_certificate
 from pathfinder.sources.remote import ENDPOINT
 
 HOME = Path(".pathfinder/prefect")
+_CODE, _SERVER = Path(__file__).parents[1], "flows.deployment.database"
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
 _SPACE = 50_000_000
@@ -42,6 +43,13 @@ _RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 LEASES = "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE"
 HEARTBEAT_S = 30
+RETENTION = {
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+    "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(14 * 24 * 3600),
+    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P2D",
+}
+"""What a server deletes when it starts and every hour: runs with their logs and artifacts two weeks after they ended,
+and events, which need most of the space, after two days. Without it Prefect keeps every run for ever."""
 _NO_API = "{}: no Prefect API; correct PREFECT_API_URL, which ends in /api, as in http://127.0.0.1:4200/api"
 
 
@@ -61,13 +69,17 @@ def home(root: Path) -> Path:
 
 
 def environment(root: Path, url: str) -> dict[str, str]:
-    """Variables for Prefect processes: state under the project, frequent heartbeats; a database that is set is kept."""
+    """Variables for Prefect processes: state under the project, frequent heartbeats, and how long records are kept.
+
+    A database, a place for leases and a retention that are set are kept.
+    """
     folder, page = home(root), url.removesuffix("/api")
     return {
         "PREFECT_HOME": str(folder),
         DATABASE: os.environ.get(DATABASE) or f"sqlite+aiosqlite:///{folder}/prefect.db",
         # Leases in memory would end with the server, and their slots would stay taken.
         LEASES: os.environ.get(LEASES) or "prefect.server.concurrency.lease_storage.filesystem",
+        **{name: os.environ.get(name) or default for name, default in RETENTION.items()},
         "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
         "PREFECT_WORKER_HEARTBEAT_SECONDS": "10",
         "PREFECT_API_URL": url,
@@ -187,8 +199,8 @@ def start_server(root: Path, owned: bool = False) -> Service:
     stop(root, "server")  # one that does not respond
     for _ in range(_STARTS):
         port = _port(last)
-        arguments = ["server", "start", "--host", "127.0.0.1", "--port", str(port)]
-        service = start(root, "server", arguments, f"http://127.0.0.1:{port}/api", owned)
+        command = [_SERVER, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+        service = start(root, "server", command, f"http://127.0.0.1:{port}/api", owned)
         try:
             if _responds(service, root):
                 return service
@@ -226,8 +238,8 @@ def _port(last: Service | None) -> int:
     raise DataError("127.0.0.1: no free port for the Prefect server")
 
 
-def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = False) -> Service:
-    """Start ``prefect ARGUMENTS`` in the background and record it as ``name``; its output goes to ``NAME.log``.
+def start(root: Path, name: str, command: list[str], url: str, owned: bool = False) -> Service:
+    """Start a module with its arguments in the background and record it as ``name``; output goes to ``NAME.log``.
 
     An ``owned`` service ends with this process. Any other one does not get the remote of this shell, which a worker
     would pass on to its runs: their deployments name the remote.
@@ -236,8 +248,9 @@ def start(root: Path, name: str, arguments: list[str], url: str, owned: bool = F
     folder.mkdir(parents=True, exist_ok=True)
     variables = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
     variables["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "ERROR"  # its log needs what the console of a run does not
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_CODE), os.environ.get("PYTHONPATH")]))
     with (folder / f"{name}.log").open("ab") as log:
-        process = processes.start("prefect", arguments, root, {**environment(root, url), **variables}, log)
+        process = processes.start(command[0], command[1:], root, {**environment(root, url), **variables}, log)
     service = Service(process.pid, processes.start_time(process.pid), processes.place(root), url)
     write_json(folder / f"{name}.json", asdict(service))
     return service

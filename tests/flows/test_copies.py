@@ -50,7 +50,7 @@ class Clone:
     def up(self) -> None:
         service = server.recorded(self.root, "server") or server.start_server(self.root)
         if server.recorded(self.root, "worker") is None:
-            self._note(server.start(self.root, "worker", ["worker"], service.url))
+            self._note(server.start(self.root, "worker", ["prefect", "worker"], service.url))
         self._note(service)
         self.require_own(service.url)
 

@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from flows import processes, reproduce, server
 from flows.guard.lock import LOCK
 from pathfinder.core.io import DataError, TransientError
-from tests.flows.conftest import Project
+from tests.flows.conftest import ROOT, Project
 from tests.support.servers import JSONHandler, serving
 
 
@@ -80,6 +80,49 @@ def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, m
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="another run is in progress in this folder"):
             reproduce.start(())
+
+
+WRITERS = """
+import asyncio, sys
+if sys.argv[1] == "ours":
+    import flows.deployment.database
+import sqlalchemy
+from prefect.server.database.configurations import AioSqliteConfiguration
+
+async def add(configuration, engine):
+    async with await configuration.session(engine) as session, configuration.begin_transaction(session):
+        await session.execute(sqlalchemy.text("select count(*) from numbers"))
+        await asyncio.sleep(0.1)
+        await session.execute(sqlalchemy.text("insert into numbers values (1)"))
+
+async def main():
+    configuration = AioSqliteConfiguration("sqlite+aiosqlite:///numbers.db")
+    engine = await configuration.engine()
+    async with engine.begin() as connection:
+        await connection.execute(sqlalchemy.text("create table numbers (number)"))
+    found = await asyncio.gather(*(add(configuration, engine) for _ in range(8)), return_exceptions=True)
+    print(sum("database is locked" in str(error) for error in found), found.count(None))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("way", ["ours", "prefect"])
+def test_writers_at_the_same_time_wait_for_each_other(tmp_path: Path, way: str) -> None:
+    """With Prefect alone they fail; if that passes, flows/deployment/database.py is no longer needed."""
+    command = [sys.executable, "-c", WRITERS, way]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PREFECT_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    locked, written = map(int, done.stdout.split())
+    assert (locked == 0) == (way == "ours")
+    assert locked + written == 8
+
+
+def test_a_retention_that_is_set_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in server.RETENTION:
+        monkeypatch.setenv(name, "mine")
+    found = server.environment(tmp_path, "url")
+    assert {found[name] for name in server.RETENTION} == {"mine"}
 
 
 def test_a_server_gets_the_port_of_the_last_one_if_it_is_free() -> None:
