@@ -200,9 +200,8 @@ def _listed(root: Path) -> str:
 
 def _start_worker(root: Path, url: str) -> None:
     pool = definition.pool_name(root)
-    server.start(
-        root, "worker", ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool], url
-    )
+    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
+    server.start(root, "worker", command, url)
 
 
 def _address(root: Path) -> str | None:

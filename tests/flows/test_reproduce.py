@@ -101,15 +101,16 @@ def clear(project: Project) -> None:
 def test_the_database_of_the_server_has_the_same_size_after_30_nights(first: First, tmp_path: Path) -> None:
     """Each night repeats the rows of the first run, and Prefect deletes what the settings of the server tell it to."""
     path = tmp_path / "nights.db"
-    with contextlib.closing(sqlite3.connect(path)) as copy:
-        with contextlib.closing(sqlite3.connect(first.project.root / ".pathfinder/prefect/prefect.db")) as database:
-            database.backup(copy)
+    files = (first.project.root / ".pathfinder/prefect/prefect.db", path)
+    with contextlib.ExitStack() as stack:
+        database, copy = (stack.enter_context(contextlib.closing(sqlite3.connect(file))) for file in files)
+        database.backup(copy)
     told = server.environment(tmp_path, "") | {server.DATABASE: f"sqlite+aiosqlite:///{path}"}
-    nights = [sys.executable, "-m", "tests.support.nights", str(path), "4", "30"]
+    nights = [sys.executable, "-m", "tests.support.nights", str(path), "2", "30"]
     environment = first.project.environment | told
     done = subprocess.run(nights, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     sizes, runs = zip(*json.loads(done.stdout), strict=True)
-    assert runs[:13] == tuple(range(5, 57, 4))[:13], "nothing is deleted before its time"
+    assert runs[:13] == tuple(range(3, 29, 2)), "nothing is deleted before its time"
     assert set(runs[14:]) == {runs[14]}, "and everything after it"
     assert max(sizes) < 1.05 * sizes[15] < 2 * sizes[6], sizes
 

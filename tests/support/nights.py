@@ -46,7 +46,7 @@ Rows = dict[str, list[tuple[object, ...]]]
 
 def made(database: sqlite3.Connection) -> Rows:
     """The rows of the run in the database."""
-    return {table: database.execute(f"select * from {table}").fetchall() for table in TABLES}
+    return {table: database.execute(f"select * from {table}").fetchall() for table in TABLES}  # noqa: S608
 
 
 def repeat(database: sqlite3.Connection, rows: Rows) -> None:
@@ -62,7 +62,7 @@ def repeat(database: sqlite3.Connection, rows: Rows) -> None:
     for table in TABLES:
         new = [tuple(map(renamed, row)) for row in rows[table]]
         if new:
-            database.executemany(f"insert into {table} values ({', '.join('?' * len(new[0]))})", new)
+            database.executemany(f"insert into {table} values ({', '.join('?' * len(new[0]))})", new)  # noqa: S608
 
 
 def columns(database: sqlite3.Connection, table: str) -> list[str]:
@@ -74,7 +74,7 @@ def pass_a_day(database: sqlite3.Connection) -> None:
     for table in TABLES:
         kinds = {row[1]: row[2] for row in database.execute(f"pragma table_info({table})")}
         times = [name for name, kind in kinds.items() if kind == "DATETIME" and name != "total_run_time"]
-        database.execute(f"update {table} set {', '.join(map(_DAY.format, times))}")
+        database.execute(f"update {table} set {', '.join(map(_DAY.format, times))}")  # noqa: S608
 
 
 async def prune() -> None:
@@ -94,11 +94,9 @@ def main(path: str, runs: int, nights: int) -> None:
                 for _ in range(runs):
                     repeat(database, rows)
             asyncio.run(prune())
-            ((pages,), (size,)) = (
-                database.execute(f"pragma {name}").fetchone() for name in ("page_count", "page_size")
-            )
-            ((count,),) = database.execute("select count(*) from flow_run").fetchall()
-            found.append((pages * size, count))
+            size = "select page_count * page_size from pragma_page_count(), pragma_page_size()"
+            (one,), (count,) = (database.execute(sql).fetchone() for sql in (size, "select count(*) from flow_run"))
+            found.append((one, count))
     print(json.dumps(found))
 
 
