@@ -7,7 +7,6 @@ They are written to ``.dvc/config.local``, which git ignores; credentials stay i
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -15,9 +14,8 @@ from typing import Any
 
 from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
 from pathfinder.lineage.publication import publication
-from pathfinder.lineage.published import ENTRY_TYPE, SENT, remember_entry
+from pathfinder.lineage.published import SENT, remember_entry, signature
 from pathfinder.lineage.stores import FOLDER
-from pathfinder.provenance.signing import sign
 from pathfinder.sources.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
@@ -84,17 +82,14 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None) -> 
     """Append a manifest of the current ``dvc.lock`` to the store's log, sign the entry, and add the records.
 
     ``stages`` are those that a partial run has pushed; ``None`` for all. With the log and the records, anyone who has
-    only the bucket can tell which objects belong together and how they were made.
+    only the bucket can tell which objects belong together and how they were made. Raises ``DataError`` without a key.
     """
     manifest, evidence = publication(root, stages)
     store = opened(root, address, FOLDER)
     send_evidence(store, evidence)
-    commit = commit_manifest(store, manifest)
+    commit = commit_manifest(store, manifest, signature)
     entry = store.read(f"log/{commit.number:08d}.json")
-    name = hashlib.sha256(entry).hexdigest()
-    if manifest["key"] is not None:
-        store.put(f"signatures/{name}.dsse", json.dumps(sign(entry, ENTRY_TYPE), sort_keys=True).encode())
-    remember_entry(root, address, commit.number, name)
+    remember_entry(root, address, commit.number, hashlib.sha256(entry).hexdigest())
     if stages is None:
         write_json(root / SENT, {**_sent(root), address: manifest["dvc_lock"]})
     return commit

@@ -1,4 +1,4 @@
-"""The remote before a run: that it takes results, and that it is the one that was meant."""
+"""The remote before a run: that its results can be signed and stored, and that it is the one that was meant."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from pathlib import Path
 from flows.storage import REMOTE, opened
 from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.lineage.published import SENT
+from pathfinder.provenance.signing import own_public_keys
 
 _DELAY_S, _PATIENCE_S = 2.0, 10.0
 
 
 def preflight(root: Path, address: str) -> None:
-    """Write and delete a small object, so that a run which cannot store its results ends before it starts.
+    """Write and delete a small object, so that a run which cannot store or sign its results ends before it starts.
 
     Waits a little for a store that refuses connections, as one that is restarted does. Raises ``DataError`` if the
-    store refuses, and ``TransientError``, within half a minute, if it does not answer.
+    store refuses or there is no usable key, and ``TransientError``, within half a minute, if it does not answer.
     """
+    own_public_keys()
     store = opened(root, address)
     key = f"probe/{uuid.uuid4().hex}"
     deadline = time.monotonic() + _PATIENCE_S

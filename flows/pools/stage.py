@@ -35,6 +35,7 @@ from flows.terminal import flow_output
 from pathfinder.core.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.provenance.environment import FLOW_RUN, git
+from pathfinder.provenance.signing import own_public_keys
 
 CLONES = "PATHFINDER_CLONES"
 _DEFAULT = Path(".cache/pathfinder/clones")
@@ -76,6 +77,7 @@ def stage(
     say = flow_output(name)
     try:
         _require_same(remote)
+        own_public_keys()  # the record of the stage is signed here
         with _clone(_origin(), commit) as folder:
             say(f"{name} runs on {platform.node()} in clone {folder}, commit {commit[:12]}")
             if params:

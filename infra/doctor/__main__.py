@@ -29,6 +29,7 @@ def findings(root: Path) -> Iterator[Finding]:
     """Every check, one after the other: some take seconds, and each result is printed at once."""
     yield from machine.findings(root)
     yield from server.findings(root)
+    yield store.key()
     yield from store.findings(root)
     yield from cards.findings(root)
 
@@ -36,7 +37,7 @@ def findings(root: Path) -> Iterator[Finding]:
 if __name__ == "__main__":
     argparse.ArgumentParser(
         prog="python -m infra.doctor",
-        description="Check disk, locks, Prefect server, remote and cards. Exit status 1 if something is wrong.",
+        description="Check disk, locks, Prefect server, key, remote and cards. Exit status 1 if something is wrong.",
     ).parse_args()
     with errors_without_traceback():
         main()

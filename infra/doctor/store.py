@@ -1,4 +1,4 @@
-"""The remote that stores results: whether it is reachable and writable, has conditional writes, and the same time."""
+"""What results need: a key that signs them, and a reachable remote with conditional writes and the same time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from flows.storage import DEFAULT, REMOTE, opened
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 from pathfinder.core.io import DataError, TransientError
+from pathfinder.provenance.signing import KEY_FILE, key_file, key_id, own_public_keys
 from pathfinder.sources.remote import ENDPOINT, Store, creates_exclusively
 
 _KEY = "probe/doctor"
@@ -35,6 +36,14 @@ def findings(root: Path) -> list[Finding]:
             *_clock(address),
         ]
     return [Finding("remote", f"{address} takes and deletes objects"), writes(store), *_clock(address)]
+
+
+def key() -> Finding:
+    """Whether this user's keys, which are made on first use, can sign a run."""
+    try:
+        return Finding("key", f"{key_id(own_public_keys()[0])[:12]} in {key_file()} signs")
+    except DataError as error:
+        return Finding("key", str(error), f"set {KEY_FILE} to a file in a folder that this user can write to")
 
 
 def writes(store: Store) -> Finding:

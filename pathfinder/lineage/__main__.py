@@ -78,6 +78,20 @@ def fetch(as_json: AsJson = False) -> None:
 
 
 @app.command()
+def void(
+    entry: Annotated[int, typer.Argument(metavar="NUMBER", help="The number of an unsigned entry of the log.", min=1)],
+    remote: Annotated[str | None, typer.Option(help="A remote of DVC (default: the default one).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Declare an unsigned entry of a remote's log void, with the key of this user."""
+    from pathfinder.lineage.remote.guard import void
+
+    address, key = void(Path(), entry, remote)
+    found = {"remote": address, "entry": entry, "key": key}
+    show(found, as_json, [f"entry {entry} of {address} is void for everyone who trusts key {key}"])
+
+
+@app.command()
 def record(
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")

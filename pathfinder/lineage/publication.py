@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.settings import read_yaml
 from pathfinder.lineage.evidence import record_of, statement_digest
@@ -17,14 +16,14 @@ from pathfinder.lineage.history import MAIN_LOCK, read_lock
 from pathfinder.provenance.environment import git
 from pathfinder.provenance.model_signature import MODEL_SIGNATURE
 from pathfinder.provenance.record import SIGNED
-from pathfinder.provenance.signing import key_id, model_key_file, own_key, own_model_key, public_pem
+from pathfinder.provenance.signing import key_id, own_public_keys
 
 
 def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest of the current dvc.lock as a JSON value, and the content of the evidence files by key.
 
     ``stages`` are those that a partial run has pushed; ``None`` for all. Keys and forms are those of ``published``.
-    Raises ``DataError`` if dvc.lock cannot be read.
+    Raises ``DataError`` if dvc.lock cannot be read, or if this user has no key that can sign the manifest.
     """
     outs: dict[str, Any] = {}
     records: dict[str, str] = {}
@@ -49,7 +48,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         evidence[f"patches/{_digest(patch)}.patch"] = patch
     commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
     branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
-    keys = _own_public_keys()
+    keys = own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
     lock = _lock(root, stages)
     evidence[f"locks/{_digest(lock)}.lock"] = lock
@@ -65,7 +64,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "branch": branch.strip() if branch else None,
         "profile": read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).exists() else None,
         "patch": _digest(patch) if patch else None,
-        "key": key_id(keys[0]) if keys else None,
+        "key": key_id(keys[0]),
     }
     return manifest, evidence
 
@@ -77,15 +76,6 @@ def _lock(root: Path, stages: Collection[str] | None) -> bytes:
     content = read_yaml(root / MAIN_LOCK)
     kept = {name: entry for name, entry in content["stages"].items() if name in stages}
     return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
-
-
-def _own_public_keys() -> list[bytes]:
-    """The keys that sign the log and the models, the former first."""
-    try:
-        models = [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
-        return [public_pem(own_key().public_key()), *models]
-    except DataError:  # the recorder has told why when it could not sign
-        return []
 
 
 def _digest(content: bytes) -> str:

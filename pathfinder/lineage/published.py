@@ -2,13 +2,15 @@
 
 Written by ``flows.storage``, verified here for remotes that are folders on this machine. In ``<remote>/pathfinder/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
-that sha256. The others are ``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock),
-``records/<stage>/<sha256>.json``, ``.dsse`` and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
+that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The others are
+``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock), ``records/<stage>/<sha256>.json``, ``.dsse``
+and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,13 +27,15 @@ from pathfinder.lineage.stores import FOLDER, Store
 from pathfinder.provenance.ledger import LEDGER, read_ledger
 from pathfinder.provenance.record import SIGNED
 from pathfinder.provenance.schema import Count, Form, Md5, Sha256, parsed
-from pathfinder.provenance.signing import Envelope, key_id, verify
+from pathfinder.provenance.signing import Envelope, key_id, sign, verify
 
 SENT = Path(".pathfinder/sent.json")
 """The sha256 of the dvc.lock that this machine last published, by address."""
 SEEN = Path(".pathfinder/seen.json")
 """The newest entry of a log that this machine has seen, by address."""
 ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
+VOIDED = "if it was made by mistake, whoever has a trusted key declares it void: `pathfinder lineage void NUMBER`"
+VOID_TYPE = "application/vnd.pathfinder-prm.void-log-entry+json"
 
 
 class LogEntry(Form):
@@ -103,7 +107,7 @@ class Published:
     """The evidence in one remote.
 
     ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` those that
-    they name.
+    they name. ``void`` are the manifests of unsigned entries that a trusted key declared void.
     """
 
     def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
@@ -113,6 +117,7 @@ class Published:
         self.records: dict[str, list[Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
         self.entries: list[Entry] = []
+        self.void: list[Manifest] = []
         self._digests: dict[int, str] = {}
         self._read: set[tuple[str, str, str | None]] = set()
 
@@ -147,7 +152,9 @@ class Published:
             used.add(entry.manifest)
             previous = self._digests[number] = hashlib.sha256(raw).hexdigest()
             manifest = yield from self._manifest(entry.manifest, where)
-            if manifest is not None:
+            if manifest is not None and (yield from self._is_void(raw, previous, number, where)):
+                self.void.append(manifest)
+            elif manifest is not None:
                 signers = yield from self._signature(raw, previous, manifest, where)
                 self.entries.append(Entry(number, previous, manifest, signers))
                 yield from self._evidence(manifest, where)
@@ -182,9 +189,9 @@ class Published:
         path = self.file("signatures", f"{digest}.dsse")
         if not path.is_file():
             if manifest.key is not None:
-                yield Finding(where, f"its signature by key {_short(manifest.key)} is missing")
+                yield Finding(where, f"its signature by key {_short(manifest.key)} is missing; {VOIDED}")
             elif any(entry.signers for entry in self.entries):
-                yield Finding(where, "is not signed, although entries before it are")
+                yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
             return []
         try:
             payload, signers = verify(parsed(Envelope, path.read_bytes(), where), self.keys, where)
@@ -198,6 +205,22 @@ class Published:
             message = f"is signed by key {_short(manifest.key)}, which is not trusted here; see docs/audit.md"
             yield Finding(f"{self.objects.name(self.folder)}/log", message, "note", cause=f"key {manifest.key}")
         return signers
+
+    def _is_void(self, entry: bytes, digest: str, number: int, where: str) -> Generator[Finding, None, bool]:
+        """Whether a trusted key declared an entry void, which has no signature of its own."""
+        if self.file("signatures", f"{digest}.dsse").is_file():
+            return False
+        for path in sorted(self.folder.glob(f"signatures/{digest}.*.void.dsse")):
+            try:
+                envelope = parsed(Envelope, path.read_bytes(), where)
+                payload, signers = verify(envelope, self.keys, where)
+            except DataError as error:
+                yield _broken(self.objects.name(path), error)
+                continue
+            if signers and (envelope.payload_type, payload) == (VOID_TYPE, entry):
+                yield Finding(where, f"entry {number} is not signed; key {_short(signers[0])} declared it void", "note")
+                return True
+        return False
 
     def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
         """The records, the patch and the dvc.lock that a manifest names."""
@@ -240,7 +263,8 @@ class Published:
         store = self.objects.store
         sent, all_seen = remembered(self.root)
         for lock in (lock for address, lock in sent.items() if names_store(address, store, self.root)):
-            manifests = [entry.manifest for entry in self.entries if entry.manifest.dvc_lock == lock]
+            known = [*(entry.manifest for entry in self.entries), *self.void]
+            manifests = [manifest for manifest in known if manifest.dvc_lock == lock]
             if not manifests:
                 message = (
                     f"does not hold the run that this machine published last (dvc.lock {_short(lock)}): it was cut"
@@ -286,6 +310,12 @@ class Published:
                     f"the newest manifest differs from the dvc.lock that it names: {', '.join(sorted(differ)[:3])}"
                 )
                 yield Finding(f"{self.objects.name(self.folder)}/log", message)
+
+
+def signature(entry: bytes, payload_type: str = ENTRY_TYPE, ending: str = ".dsse") -> tuple[str, bytes]:
+    """The key and the content of this user's signature of an entry; raises ``DataError`` as ``own_key`` does."""
+    name = hashlib.sha256(entry).hexdigest()
+    return f"signatures/{name}{ending}", json.dumps(sign(entry, payload_type), sort_keys=True).encode()
 
 
 def remembered(root: Path) -> tuple[dict[str, str], dict[str, SeenEntry]]:

@@ -47,10 +47,14 @@ class Envelope(Form):
 
 
 def key_file() -> Path:
-    """Where this user's private key is, or will be made."""
+    """Where this user's private key is, or will be made; raises ``DataError`` for a user without a home folder."""
     if named := os.environ.get(KEY_FILE):
         return Path(named)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "pathfinder" / "signing.pem"
+    try:
+        folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    except RuntimeError as error:
+        raise DataError(f"this user has no home folder for the key of signatures; name a file in {KEY_FILE}") from error
+    return folder / "pathfinder" / "signing.pem"
 
 
 def model_key_file() -> Path:
@@ -76,6 +80,14 @@ def own_model_key() -> EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or not isinstance(key.curve, ec.SECP256R1):
         raise DataError(f"{model_key_file()}: not a P-256 key; move it away")
     return key
+
+
+def own_public_keys() -> list[bytes]:
+    """The PEM of the keys that sign logs and models, the former first; they are made on first use.
+
+    Raises ``DataError`` as ``own_key`` does: without both, a run is not signed.
+    """
+    return [public_pem(own_key().public_key()), public_pem(own_model_key().public_key())]
 
 
 def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> bytes:

@@ -316,12 +316,14 @@ def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool
     return True
 
 
-def commit_manifest(store: Store, manifest: Any) -> Commit:
+def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[str, bytes]] | None = None) -> Commit:
     """Store ``manifest`` under its sha256 and append it to the store's log, unless it is the newest entry already.
 
     ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry. A store that
     ``creates_exclusively`` serialises the writers; in another one the entry is read back, to notice a simultaneous
-    writer. Raises ``TransientError`` if other writers keep coming first.
+    writer. ``sign`` gives the key and the content of the signature of an entry's bytes, which is in the store before
+    the entry: a writer that is killed leaves none without it. Raises ``TransientError`` if other writers keep coming
+    first.
     """
     content = _canonical(manifest)
     digest = hashlib.sha256(content).hexdigest()
@@ -334,6 +336,8 @@ def commit_manifest(store: Store, manifest: Any) -> Commit:
         previous = hashlib.sha256(before).hexdigest() if before else None
         entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})
         key = f"log/{number + 1:08d}.json"
+        if sign is not None:
+            store.put(*sign(entry))
         if store.create(key, entry) and store.read(key) == entry:
             return Commit(number + 1, digest, exclusive)
     raise TransientError(f"{store.url}: {_COMMIT_ATTEMPTS} other writers came first; run the same command again")

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from flows import storage
+from flows.guard.remote import preflight
 from pathfinder.core.io import DataError
-from pathfinder.sources.remote import ENDPOINT, open_store
+from pathfinder.provenance.signing import KEY_FILE
+from pathfinder.sources.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git
 
 
@@ -75,6 +77,40 @@ def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert storage.is_pending(folder, "elsewhere")
     manifest = open_store(str(folder / "store/pathfinder")).read(f"manifests/{commit.manifest}.json")
     assert b'"out":{"md5":"0123456789abcdef0123456789abcdef","sha256":null,"size":3,"stage":"a"}' in manifest
+
+
+def test_nothing_is_published_unsigned(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    (tmp_path / "no-folder").write_text("")
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "no-folder/signing.pem"))
+    for attempt in (lambda: storage.publish(folder, "store"), lambda: preflight(folder, "store")):
+        with pytest.raises(DataError, match=rf"for signatures .*name another file in {KEY_FILE}") as error:
+            attempt()
+        assert "\n" not in str(error.value)
+    assert not (folder / "store").exists()
+    monkeypatch.delenv(KEY_FILE)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home directory")))
+    with pytest.raises(DataError, match=f"no home folder .* name a file in {KEY_FILE}"):
+        preflight(folder, "store")
+
+
+def test_a_killed_writer_leaves_no_entry_without_its_signature(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    store = type(open_store(str(folder / "store")))
+    create = store.create
+
+    def killed(self: Store, key: str, content: bytes) -> bool:
+        if key.startswith("log/"):
+            raise KeyboardInterrupt
+        return create(self, key, content)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(store, "create", killed)
+    with pytest.raises(KeyboardInterrupt):
+        storage.publish(folder, "store")
+    monkeypatch.undo()
+    assert len(list((folder / "store/pathfinder/signatures").iterdir())) == 1
+    assert not list((folder / "store/pathfinder").glob("log/*"))
 
 
 def test_a_manifest_names_the_state_of_the_code_and_the_lock_that_has_the_parameters(folder: Path) -> None:

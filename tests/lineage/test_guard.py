@@ -17,9 +17,11 @@ import flows.cli
 from flows import storage
 from flows.guard import restore
 from pathfinder.core.io import DataError
+from pathfinder.lineage import __main__ as audit
 from pathfinder.lineage.check import check
 from pathfinder.lineage.history import read_lock
-from pathfinder.lineage.remote.guard import Guard
+from pathfinder.lineage.published import VOID_TYPE, signature
+from pathfinder.lineage.remote.guard import Guard, void
 from pathfinder.lineage.stores import object_file
 from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.provenance.signing import KEY_FILE, own_key, public_pem
@@ -136,6 +138,54 @@ def forge_an_unsigned_entry(project: Path, remote: Path) -> None:
     (folder / f"manifests/{digest}.json").write_bytes(content)
     entry = {"number": 2, "manifest": digest, "previous": hashlib.sha256(last).hexdigest()}
     (folder / "log/00000002.json").write_text(json.dumps(entry))
+
+
+@pytest.mark.parametrize("is_forged", [True, False])
+def test_an_unsigned_entry_is_declared_void(
+    clone: Path, project: Path, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_forged: bool
+) -> None:
+    """Every clone refuses until someone with a trusted key says so; then the entries before and after it count."""
+    if is_forged:
+        forge_an_unsigned_entry(project, published)
+    else:
+        signatures = set((published / "pathfinder/signatures").iterdir())
+        replace(project / "dvc.lock", "rate: 0.5", "rate: 0.6")
+        storage.publish(project, str(published))
+        (lost,) = set((published / "pathfinder/signatures").iterdir()) - signatures
+        lost.unlink()
+    with pytest.raises(DataError, match=r"declares it void: `pathfinder lineage void NUMBER`"):
+        restore.pull(clone)
+    stranger = tmp_path / "stranger.pem"
+    with monkeypatch.context() as patch:
+        patch.setenv(KEY_FILE, str(stranger))
+        void(clone, 2)
+    with pytest.raises(DataError, match="lineage void"):
+        restore.pull(clone)
+    monkeypatch.chdir(clone)
+    said = checked("lineage void", CliRunner().invoke(audit.app, ["void", "2", "--json"]).stdout)
+    assert said["entry"] == 2
+    assert restore.pull(clone).entry == 1
+    found = check(None, clone, remote="quick").findings
+    assert [finding.level for finding in found if "declared it void" in finding.message] == ["note"]
+    storage.publish(project, str(published))
+    assert Guard(clone).entry_of(None).number == 3
+    with pytest.raises(DataError, match=r"entry 1 of remote .* is signed; only an unsigned one"):
+        void(clone, 1)
+    with pytest.raises(DataError, match="00000009"):
+        void(clone, 9)
+
+
+def test_a_void_of_another_entry_or_form_does_not_count(clone: Path, project: Path, published: Path) -> None:
+    forge_an_unsigned_entry(project, published)
+    void(clone, 2)
+    (path,) = (published / "pathfinder/signatures").glob("*.void.dsse")
+    entry = (published / "pathfinder/log/00000002.json").read_bytes()
+    other = (published / "pathfinder/log/00000001.json").read_bytes()
+    for content in (signature(entry)[1], signature(other, VOID_TYPE)[1]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match="is not signed, although entries before it are"):
+            restore.pull(clone)
+        shutil.rmtree(clone / ".pathfinder", ignore_errors=True)  # the copy of the evidence would name the change
 
 
 def remove_everything_published(project: Path, remote: Path) -> None:

@@ -19,7 +19,7 @@ from pathfinder.lineage import history
 from pathfinder.lineage.evidence import trusted_keys
 from pathfinder.lineage.history import Locked, LockEntry
 from pathfinder.lineage.objects import Objects
-from pathfinder.lineage.published import Entry, Published, remember_entry
+from pathfinder.lineage.published import VOID_TYPE, Entry, Published, remember_entry, signature
 from pathfinder.lineage.remote import mirror
 from pathfinder.lineage.remote.fetcher import Fetcher
 from pathfinder.lineage.remote.inventory import recorded_files
@@ -27,6 +27,7 @@ from pathfinder.lineage.stores import FOLDER, Store, run_cache_entries, stores
 from pathfinder.provenance.hashing import digest_path
 from pathfinder.provenance.pipeline import Stage, value_at
 from pathfinder.provenance.schema import validated
+from pathfinder.provenance.signing import key_id, own_public_keys
 from pathfinder.sources import remote as sources
 
 
@@ -147,6 +148,25 @@ class Guard:
         if folder is None:
             return self.remote.address
         return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
+
+
+def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
+    """Declare an unsigned entry of the log of the default remote (or ``name``) void; returns remote and key.
+
+    The entry stays where it is, and a file beside the signatures names it, signed with this user's key. Who trusts the
+    key regards the entry as not written. Raises ``DataError`` if there is no such entry, if it is signed, or if this
+    user has no usable key.
+    """
+    remote = _chosen(root, name)
+    store, _ = _opened(root, remote)
+    entry = store.read(f"{FOLDER}/log/{number:08d}.json")
+    if f"{FOLDER}/{signature(entry)[0]}" in store.keys(f"{FOLDER}/signatures/"):
+        raise DataError(f"entry {number} of remote {remote.name} is signed; only an unsigned one can be declared void")
+    pem = own_public_keys()[0]
+    key, content = signature(entry, VOID_TYPE, f".{key_id(pem)}.void.dsse")
+    store.put(f"{FOLDER}/keys/{key_id(pem)}.pem", pem)
+    store.put(f"{FOLDER}/{key}", content)
+    return remote.address, key_id(pem)
 
 
 def fetch_pointer(root: Path, pointer: str) -> None:

@@ -111,13 +111,16 @@ def test_the_command_lists_everything_and_fails_if_something_is_wrong(tmp_path: 
     root = Path(__file__).resolve().parents[3]
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PATHFINDER_", "PREFECT_"))}
     environment = kept | {"PYTHONPATH": str(root), "PREFECT_HOME": str(tmp_path), "PATH": "/nowhere"}
+    environment["PATHFINDER_SIGNING_KEY"] = str(tmp_path / "signing.pem")
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     done = run()
     assert done.returncode == 0, done.stdout + done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["disk", "locks", "server", "remote", "card"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == [
+        *("disk", "locks", "server", "key", "remote", "card")
+    ]
     (tmp_path / ".pathfinder").mkdir(exist_ok=True)
     holder = {"pid": 2**22 + 1, "command": "pathfinder run", "since": "2026-01-01 00:00:00", "flow_run": ""}
     holder["place"] = processes.place(tmp_path)

@@ -10,6 +10,7 @@ import pytest
 
 from flows.storage import REMOTE
 from infra.doctor import store
+from pathfinder.provenance.signing import KEY_FILE
 from pathfinder.sources.remote import ENDPOINT
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.servers import JSONHandler, serving
@@ -33,6 +34,16 @@ def lines(root: Path) -> list[str]:
 def test_the_local_folder_is_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REMOTE, raising=False)
     assert lines(tmp_path) == ["remote     the local folder .pathfinder/storage: ok"]
+
+
+def test_a_key_that_cannot_sign_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "keys/signing.pem"))
+    assert store.key().line().startswith("key        ")
+    assert not store.key().is_wrong
+    (tmp_path / "keys/signing-models.pem").write_text("no key")
+    found = store.key()
+    assert f"{tmp_path}/keys/signing-models.pem: cannot be used for signatures" in found.found
+    assert found.remedy.startswith(f"set {KEY_FILE} to a file")
 
 
 def test_a_store_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
