@@ -332,6 +332,8 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
     for _ in range(_COMMIT_ATTEMPTS):
         number, newest, before = newest_entry(store)
         if newest == digest:
+            if sign is not None:
+                store.put(*sign(before))  # it may have been lost
             return Commit(number, digest, exclusive)
         previous = hashlib.sha256(before).hexdigest() if before else None
         entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})

@@ -168,7 +168,7 @@ def test_an_unsigned_entry_is_declared_void(
     found = check(None, clone, remote="quick").findings
     assert [finding.level for finding in found if "declared it void" in finding.message] == ["note"]
     storage.publish(project, str(published))
-    assert Guard(clone).entry_of(None).number == 3
+    assert Guard(clone).entry_of(None).number == (3 if is_forged else 2), "publishing again signs a lost entry again"
     with pytest.raises(DataError, match=r"entry 1 of remote .* is signed; only an unsigned one"):
         void(clone, 1)
     with pytest.raises(DataError, match="00000009"):
