@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,8 @@ import pytest
 
 from flows import processes, server
 from flows.guard.lock import LOCK, held, left_by
+from tests.flows.conftest import Project
+from tests.flows.test_deploy import with_flow
 from tests.flows.watch import alive, soon
 
 STAND_IN = """\
@@ -263,3 +266,34 @@ def test_what_a_killed_run_left_is_not_ended_by_a_folder_that_takes_its_path(tmp
     finally:
         left.kill()
         left.wait()
+
+
+@pytest.mark.campaign
+def test_a_copy_made_during_a_run_has_a_server_of_its_own(project: Project) -> None:
+    """Real servers and a real worker: a deployed folder, its copy, and a copy that was made during a run."""
+    with_flow(project)
+    up, down = (("-m", "flows.deploy", word) for word in ("up", "down"))
+    copy = replace(project, root=project.root.with_name(f"{project.root.name}-copy"))
+    try:
+        project.run(*up)
+        services = [server.recorded(project.root, name) for name in NAMES]
+        pids = [service.pid for service in services if service]
+        assert len(pids) == 2
+        shutil.copytree(project.root, copy.root)
+        assert "nothing was deleted: no server of this folder is running" in copy.run(*down)
+        assert all(map(alive, pids))
+        shutil.rmtree(copy.root)
+        project.trap("total", "time.sleep(20)\n")
+        run = project.start("-m", "flows.reproduce")
+        assert soon(lambda: "total" in (ran.read_text() if (ran := project.root / "ran.txt").exists() else ""), 240)
+        shutil.copytree(project.root, copy.root)
+        (copy.root / "trap_total.py").unlink()
+        other = copy.start("-m", "flows.reproduce")
+        outputs = [process.communicate(timeout=600)[0] for process in (run, other)]
+        addresses = [re.findall(r"watch this run at (\S+)", output) for output in outputs]
+        assert [process.returncode for process in (run, other)] == [0, 0], outputs
+        assert addresses[0] != addresses[1]
+        assert all(map(alive, pids))
+    finally:
+        project.run(*down)
+    assert not any(map(alive, pids))

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,16 @@ def states_by_json(project: Project, code: int, *words: str) -> tuple[dict[str, 
 def clear(project: Project) -> None:
     for path in project.root.glob("trap_*.py"):
         path.unlink()
+
+
+def test_a_run_that_cannot_sign_ends_before_it_starts_anything(project: Project) -> None:
+    kept = {name: value for name, value in project.environment.items() if name != "XDG_CONFIG_HOME"}
+    output = replace(project, environment={**kept, "HOME": "/dev/null"}).reproduce(code=1)
+    (line,) = [line for line in output.splitlines() if "error" in line]
+    assert "/dev/null/.config/pathfinder/signing.pem: cannot be used for signatures" in line
+    assert line.endswith("name another file in PATHFINDER_SIGNING_KEY")
+    assert project.ran() == []
+    assert not (project.root / server.HOME / "server.log").exists()
 
 
 def test_the_database_of_the_server_has_the_same_size_after_30_nights(first: First, tmp_path: Path) -> None:
