@@ -98,11 +98,13 @@ def clear(project: Project) -> None:
         path.unlink()
 
 
-def test_a_run_that_cannot_sign_ends_before_it_starts_anything(project: Project) -> None:
+def test_a_run_that_cannot_sign_ends_before_it_starts_anything(project: Project, tmp_path: Path) -> None:
+    (tmp_path / ".config").mkdir()
+    (tmp_path / ".config/pathfinder").write_text("")  # also root cannot make a file in it
     kept = {name: value for name, value in project.environment.items() if name != "XDG_CONFIG_HOME"}
-    output = replace(project, environment={**kept, "HOME": "/dev/null"}).reproduce(code=1)
+    output = replace(project, environment={**kept, "HOME": str(tmp_path)}).reproduce(code=1)
     (line,) = [line for line in output.splitlines() if "error" in line]
-    assert "/dev/null/.config/pathfinder/signing.pem: cannot be used for signatures" in line
+    assert f"{tmp_path}/.config/pathfinder/signing.pem: cannot be used for signatures" in line
     assert line.endswith("name another file in PATHFINDER_SIGNING_KEY")
     assert project.ran() == []
     assert not (project.root / server.HOME / "server.log").exists()
