@@ -54,11 +54,16 @@ def place(root: Path) -> str:
 
 def is_of_folder(recorded: str, root: Path) -> bool:
     """Whether a recorded place is this folder, now or before the machine was started again, which renumbers devices."""
-    host, boot, folder = place(root).split(" ")
+    if is_here(recorded, root):
+        return True
+    _, boot, folder = place(root).split(" ")
     before = recorded.split(" ")
-    return recorded == f"{host} {boot} {folder}" or (
-        len(before) == 3 and before[1] != boot and before[2].partition(":")[2] == folder.partition(":")[2]
-    )
+    return len(before) == 3 and before[1] != boot and before[2].partition(":")[2] == folder.partition(":")[2]
+
+
+def is_here(recorded: str, root: Path) -> bool:
+    """Whether a recorded place is this folder since the machine was started; a machine may get another name."""
+    return recorded.split(" ")[1:] == place(root).split(" ")[1:]
 
 
 def owner_prefix() -> str:
@@ -78,8 +83,7 @@ def owned(beginning: str) -> list[Owned]:
 
 def orphans(root: Path) -> list[Owned]:
     """The processes that were started for ``root`` by a process that has ended."""
-    here = place(root)
-    return [found for found in _marked() if found.mark.partition(":")[2] == here and not found.owner]
+    return [found for found in _marked() if is_here(found.mark.partition(":")[2], root) and not found.owner]
 
 
 def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from pathfinder.core.io import PathfinderError
+from pathfinder.core.io import DataError, PathfinderError
 from pathfinder.core.text import errors_without_traceback, printable
 from pathfinder.lineage.formats import cli as formats
 from pathfinder.lineage.influence import cli as influence
@@ -79,15 +79,19 @@ def fetch(as_json: AsJson = False) -> None:
 
 @app.command()
 def void(
-    entry: Annotated[int, typer.Argument(metavar="NUMBER", help="The number of an unsigned entry of the log.", min=1)],
+    entry: Annotated[str, typer.Argument(metavar="NUMBER", help="The number of an unsigned entry of the log.")],
     remote: Annotated[str | None, typer.Option(help="A remote of DVC (default: the default one).")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Declare an unsigned entry of a remote's log void, with the key of this user."""
     from pathfinder.lineage.remote.guard import void
 
-    address, key = void(Path(), entry, remote)
-    found = {"remote": address, "entry": entry, "key": key}
+    if not (entry.isascii() and entry.isdecimal()):
+        raise DataError(
+            f"{entry[:80]!r}: not the number of an entry; `pathfinder lineage check --remote` names unsigned ones"
+        )
+    address, key = void(Path(), int(entry), remote)
+    found = {"remote": address, "entry": int(entry), "key": key}
     show(found, as_json, [f"entry {entry} of {address} is void for everyone who trusts key {key}"])
 
 
