@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.core.io import DataError, read_json
+from pathfinder.core.io import DataError, read_json, write_json
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK
 from pathfinder.core.text import lacks_memory
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int32]
 """Token ids, int32 (tokens,)."""
 _WORD_JOINER = "\u2060"
-_PLAIN_CLASSES = (None, "PreTrainedTokenizerFast", "TokenizersBackend")
+_SETTINGS = "tokenizer_config.json"
+_LOCAL = ("backend", "is_local", "local_files_only")
+"""What transformers 5 writes about the reading process and its own classes."""
+_PROBE = "So 57 + 8 = 65.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
+"""Numbers, white space, punctuation and letters, which tokenizers split in different ways."""
 _PROBES = ("  \n probe A \n\n", "\n probe {{ B }} \t ")
 
 
@@ -51,27 +55,57 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer saved in ``folder``; raises ``DataError`` if it is missing or broken.
+    """The tokenizer in ``folder`` as ``AutoTokenizer`` reads it; raises ``DataError`` if it is missing or broken.
 
-    ``AutoTokenizer`` is used only for a folder that names a model-specific class. With a qwen2 configuration it would
-    choose ``Qwen2Tokenizer``, which silently splits digits again.
+    Next to some configurations (qwen2), transformers builds a class of its own from the vocabulary and the added tokens
+    and ignores how tokenizer.json splits a text. A folder that such a class would read differently is refused.
     """
     if not (folder / "tokenizer.json").exists():
         raise DataError(f"{folder}: no tokenizer.json; a model folder needs weights, config.json and tokenizer files")
-    settings = folder / "tokenizer_config.json"
-    content = read_json(settings) if settings.exists() else {}
-    if not isinstance(content, dict):
-        raise DataError(f"{settings}: expected an object; fetch the model's files again")
-    named = content.get("tokenizer_class")
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast  # takes seconds; neutralising does not need it
+    named = _settings(folder).get("tokenizer_class")
+    from tokenizers import Tokenizer
+    from transformers import AutoTokenizer  # takes seconds; neutralising does not need it
 
-    loader: Any = PreTrainedTokenizerFast if named in _PLAIN_CLASSES else AutoTokenizer
     try:
-        return loader.from_pretrained(folder, trust_remote_code=False)  # type: ignore[no-any-return]
+        found: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        chosen = type(found).__name__
+        backends = [found.backend_tokenizer]
+        if str(named).removesuffix("Fast") != chosen:
+            backends.append(Tokenizer.from_file(str(folder / "tokenizer.json")))
+        readings = [backend.encode(_PROBE, add_special_tokens=False).ids for backend in backends]
     except Exception as error:  # the loader passes on whatever its Rust part and its parsers raise
         if lacks_memory(error):
             raise
         raise DataError(f"{folder}: the tokenizer's files cannot be read ({error!r:.200}); fetch them again") from error
+    if readings[0] != readings[-1]:
+        raise DataError(
+            f"{folder}: transformers reads this tokenizer as a {chosen}, which splits texts otherwise than its "
+            f"tokenizer.json; save it as a {chosen}, or train the model again from a base model with such a tokenizer"
+        )
+    return found
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write the tokenizer's files beside the config.json in ``folder``, in words that transformers 4 knows too.
+
+    Raises ``DataError`` if ``AutoTokenizer`` reads them differently (``open_tokenizer``).
+    """
+    tokenizer.save_pretrained(folder)
+    settings = {name: value for name, value in _settings(folder).items() if name not in _LOCAL}
+    if isinstance(settings.get("extra_special_tokens"), list):  # a dict holds names of its own
+        settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
+    if settings["tokenizer_class"] == "TokenizersBackend":
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    write_json(folder / _SETTINGS, settings)
+    open_tokenizer(folder)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    path = folder / _SETTINGS
+    content = read_json(path) if path.exists() else {}
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected an object; fetch the model's files again")
+    return content
 
 
 def special_strings(tokenizer: PreTrainedTokenizerFast) -> tuple[str, ...]:

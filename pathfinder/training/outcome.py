@@ -15,6 +15,7 @@ from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.model import DTYPES
+from pathfinder.models.tokens import save_tokenizer
 from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.card import Learnt, card_of
 from pathfinder.training.examples import Example
@@ -46,7 +47,7 @@ def save_model(
         network.config.name_or_path = ""
         network.config.use_cache = True
         network.to(DTYPES[settings.dtype]).save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        save_tokenizer(tokenizer, folder)
         ids = prompter.ids
         description = {
             "variant": prompter.variant.name,

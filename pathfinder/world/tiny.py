@@ -1,8 +1,8 @@
 """Tiny Qwen2-architecture models and their tokenizer.
 
-The tokenizer is a byte-level BPE, so any text round-trips. Each number 0-99, each word of the world and each fixed
-prompt string is one token. It is a ``PreTrainedTokenizerFast``, because ``AutoTokenizer`` would choose
-``Qwen2Tokenizer`` for a qwen2 configuration, which silently splits digits again.
+The tokenizer is a ``Qwen2Tokenizer``: next to a qwen2 configuration, transformers builds that class from the vocabulary
+and the added tokens alone, whatever else tokenizer.json holds. Each number 0-99, each word of the world and each fixed
+prompt string is one token. Numbers are added tokens, because the pattern of the class splits digits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from tokenizers import AddedToken, Regex, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from pathfinder.core import prompts
-from pathfinder.core.io import atomic_folder, read_json, write_json
+from pathfinder.core.io import atomic_folder
+from pathfinder.models.tokens import save_tokenizer
 from pathfinder.world import story
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", prompts.END_OF_TURN
@@ -40,6 +41,10 @@ CHAT_TEMPLATE = (
 
 _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+|\p{N}"
 _SPLIT = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
+_DIGITS = [f" {digit}" for digit in range(10)]
+_EVENTS = [f"{digit})" for digit in range(1, 10)]
+"""The tokenizer cuts these out of a text before the other numbers, which are tokens of the normalised text."""
+_NUMBERS = [f"{before}{number}" for number in range(10, 100) for before in ("", " ")]
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
@@ -68,19 +73,17 @@ def prompt_chunks() -> list[str]:
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of all tiny models; every call gives the same ids."""
     vocabulary, merges = _learn_merges()
-    core = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    core.pre_tokenizer = pre_tokenizers.Sequence([_SPLIT, _BYTES])
-    core.decoder = decoders.ByteLevel()
-    core.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
-    core.add_tokens([AddedToken(chunk, special=False, normalized=False) for chunk in prompt_chunks()])
-    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=core,
+    tokenizer = Qwen2Tokenizer(  # type: ignore[no-untyped-call]
+        vocab=vocabulary | {token: place for place, token in enumerate(SPECIAL, start=len(vocabulary))},
+        merges=merges,
         eos_token=END_OF_TURN,
         pad_token=END_OF_TEXT,
         additional_special_tokens=[START_OF_TURN, *prompts.LABEL_TOKENS],
         model_max_length=32768,
         clean_up_tokenization_spaces=False,
     )
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*_EVENTS, *prompt_chunks())])
+    tokenizer.add_tokens([AddedToken(number, normalized=True) for number in (*_DIGITS, *_NUMBERS)])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
@@ -108,11 +111,9 @@ def _pieces(text: str) -> list[str]:
 
 
 def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Number merges written out, then byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
-    space = _as_bytes(" ")
-    merges = [(space, str(d)) for d in range(10)] + [(str(d), ")") for d in range(1, 10)]
-    merges += [(f"{before}{n // 10}", str(n % 10)) for n in range(10, 100) for before in ("", space)]
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(left + right for left, right in merges)]
+    """Bytes, numbers, and byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
+    merges: list[tuple[str, str]] = []
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *_DIGITS, *_EVENTS, *_NUMBERS]
     weights = _lesson_words()
     words = {word: list("".join(map(_as_bytes, word))) for word in weights if not any(c.isdigit() for c in word)}
     while len(tokens) < _VOCABULARY:
@@ -206,9 +207,7 @@ def save(model: Qwen2ForCausalLM, tokenizer: PreTrainedTokenizerFast, target: Pa
     """Write weights (safetensors, fp32), configuration and tokenizer into ``target``."""
     with atomic_folder(target) as folder:
         model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        config = folder / "tokenizer_config.json"
-        write_json(config, read_json(config) | {"tokenizer_class": "PreTrainedTokenizerFast"})
+        save_tokenizer(tokenizer, folder)
         for path in folder.iterdir():
             path.chmod(0o644)
 
