@@ -60,17 +60,19 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         "prmbench_repeated_ids": 2,
         "processbench_repeated_problems": 1,
     }
-    index = {"config": config.model_dump(), "planted": planted, "files": _files(folder, tables)}
+    rows = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
+    index = {"config": config.model_dump(), "planted": planted, "files": files_of(folder, rows)}
     write_json(folder / "world.json", index)
 
 
-def _files(folder: Path, tables: dict[str, dict[str, list[Any]]]) -> dict[str, Any]:
-    """Digest, size and, for tables, the number of rows of every file."""
-    counts = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
+def files_of(folder: Path, known: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Digest and size of every file, and the number of rows where ``known`` names it for a table."""
     found: dict[str, Any] = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.name != "world.json"):
         name = path.relative_to(folder).as_posix()
-        found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size} | counts.get(name, {})
+        found[name] = {"sha256": sha256_file(path), "bytes": path.stat().st_size}
+        if rows := known.get(name, {}).get("rows"):
+            found[name]["rows"] = rows
     return found
 
 
