@@ -123,7 +123,8 @@ run: $(STAMP) data  ## run the pipeline of the active profile and print the resu
 
 world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 70 minutes, resumable
 	@trap 'rm -f infra/pretraining/.dvcignore' EXIT; echo '!dvc.yaml' > infra/pretraining/.dvcignore; \
-	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL)
+	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
+	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)
 
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from pathfinder.reporting.results import results_table; print(results_table(), end="")'

@@ -91,7 +91,7 @@ class _Writer:
         """A ``.dvc`` file, and the pretraining outs that the wanted part of it is a copy of."""
         node = Node(stage.name, ["tracked by DVC, shipped with the repository"], facts={"pointer": stage.name})
         is_part = any(history.overlap(out, wanted) for out in stage.outs)
-        origin = wanted.replace(history.SHIPPED, history.SHIPPED_LEVEL, 1) if is_part else ""
+        origin = wanted.replace(history.SHIPPED, history.COLLECTED, 1) if is_part else ""
         for out, md5 in stage.deps.items():
             if history.overlap(out, origin):
                 made = next(maker.outs[out] for maker in history.producers(self.stages, out) if out in maker.outs)

@@ -32,7 +32,8 @@ PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
 PRETRAINED = "artifacts/pretraining"
 SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
-"""The pretraining out that data/ is a copy of."""
+COLLECTED = f"{SHIPPED_LEVEL}/shipped"
+"""What data/ is a copy of: an out of the pretraining pipeline, or the folder of its outs."""
 
 
 class PathClaim(Form):
@@ -179,9 +180,10 @@ def pointers(root: Path) -> Iterator[Path]:
 
 def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
     """Pretraining out -> md5 of its copy in data/; empty if no store on this machine has the listing of data/."""
-    outs = [out for stage in stages.values() for out in stage.outs if out.startswith(f"{SHIPPED_LEVEL}/")]
+    outs = [out for stage in stages.values() for out in stage.outs if f"{out}/".startswith(f"{COLLECTED}/")]
     files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
-    return {out: digest_listing(files, out.removeprefix(f"{SHIPPED_LEVEL}/")) for out in outs} if files else {}
+    copies = {f"{COLLECTED}/{path}": md5 for path, md5 in files.items()}
+    return {out: digest_listing(copies, out) for out in outs} if files else {}
 
 
 def read_records(root: Path, stage: str) -> list[Record]:
@@ -260,7 +262,7 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
 
 def as_shipped(path: str) -> str:
     """The part of data/ that is a copy of a pretraining out."""
-    return path.replace(SHIPPED_LEVEL, SHIPPED, 1)
+    return path.replace(COLLECTED, SHIPPED, 1)
 
 
 def overlap(one: str, other: str) -> bool:

@@ -23,7 +23,7 @@ from pathfinder.provenance.statement import PAYLOAD_TYPE, statement_of
 
 DATA, RAW, MODEL = "data", "artifacts/raw", "models/full"
 FILES = {f"{DATA}/corpus/one.txt": "one\n", f"{RAW}/corpus/one.txt": "one\n", f"{MODEL}/weights.txt": "0.5\n"}
-PRETRAINED = "artifacts/pretraining/quickstart/corpus"
+PRETRAINED = "artifacts/pretraining/quickstart/shipped/corpus"
 """The out that data/corpus is a copy of."""
 NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
 """What every check says: nobody has the record of the run that made the shipped data."""

@@ -22,7 +22,7 @@ from pathfinder.provenance.stage import stage
 def main(level: str) -> None:
     content = yaml.safe_load(Path("infra/pretraining/params.yaml").read_text())["levels"][level]
     for name, text in content["texts"].items():
-        write_text(Path("artifacts/pretraining", level, "corpus", name), text)
+        write_text(Path("artifacts/pretraining", level, "shipped/corpus", name), text)
 
 if __name__ == "__main__":
     main()
@@ -36,7 +36,7 @@ stages:
     deps: [pathfinder/core, pathfinder/world, infra/locks]
     params:
     - infra/pretraining/params.yaml: ['levels.${item.level}.texts']
-    outs: ['artifacts/pretraining/${item.level}/corpus']
+    outs: ['artifacts/pretraining/${item.level}/shipped/corpus']
 """
 PARAMS = r"""
 levels:
@@ -81,7 +81,7 @@ def test_the_lineage_continues_to_the_pretraining_stage(linked: Path, path: str)
     tree = up(path, linked)
     for text in (
         "data.dvc",
-        "artifacts/pretraining/quickstart/corpus  md5",
+        "artifacts/pretraining/quickstart/shipped/corpus  md5",
         "corpus@quickstart  $",
         "pathfinder/world",
     ):
@@ -98,8 +98,8 @@ def test_shipped_bytes_that_the_pipeline_did_not_make_are_found(copied: Path) ->
     found = errors(copied, "models/full")
     assert len(found) == 1
     assert found[0].startswith("error: data/corpus: is shipped as ")
-    assert "which DIFFERS from artifacts/pretraining/quickstart/corpus" in up("models/full", copied)
-    assert errors(copied, "artifacts/pretraining/quickstart/corpus") == []
+    assert "which DIFFERS from artifacts/pretraining/quickstart/shipped/corpus" in up("models/full", copied)
+    assert errors(copied, "artifacts/pretraining/quickstart/shipped/corpus") == []
 
 
 def test_a_part_that_is_not_shipped_is_found(copied: Path) -> None:
@@ -109,8 +109,8 @@ def test_a_part_that_is_not_shipped_is_found(copied: Path) -> None:
 
 
 def test_edited_recipes_outs_and_locks_are_found(copied: Path) -> None:
-    (copied / "artifacts/pretraining/other/corpus/one.txt").write_text("edited")
-    assert any("artifacts/pretraining/other/corpus/one.txt: md5 is" in line for line in errors(copied))
+    (copied / "artifacts/pretraining/other/shipped/corpus/one.txt").write_text("edited")
+    assert any("artifacts/pretraining/other/shipped/corpus/one.txt: md5 is" in line for line in errors(copied))
     params = copied / "infra/pretraining/params.yaml"
     params.write_text(params.read_text().replace("another", "a third"))
     wanted = "infra/pretraining/params.yaml: levels.other.texts.one.txt is a third"
