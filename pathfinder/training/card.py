@@ -20,6 +20,7 @@ import yaml
 
 from pathfinder.core.hub import HubModel
 from pathfinder.core.params import Train
+from pathfinder.core.prompts import VARIANTS, user_turn
 from pathfinder.core.runs import Run
 
 TASK = "text-classification"
@@ -35,6 +36,41 @@ In a clone of the project that made it, or after `pip install .` there:
 `PRM.load("FOLDER")` does the same from Python (docs/library.md). FOLDER is the folder with `pathfinder.json`, which \
 names the variant, the label tokens and the settings of the training. All probabilities are of *no* error: higher is \
 better."""
+_LOADING = """\
+With transformers alone (4.56 or later), this code gives the same rewards. It asks for the labels in one prompt and for \
+the correctness in another one, which has the labels. `"."` is the folder of this card. The texts must not contain \
+special tokens.
+
+```python
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+problem = "Tom has 5 apples. He buys 7. How many apples does he have?"
+steps = ["He buys 7, so 5 + 7 = 12 apples.", "The answer is \\\\boxed{{13}}."]
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForCausalLM.from_pretrained(".", dtype="auto").eval()
+good, bad, mask = tokenizer.convert_tokens_to_ids(["<+>", "<->", "<extra>"])
+question = {user!r} + problem
+
+
+@torch.inference_mode()
+def ask(answer):
+    turns = [{{"role": "user", "content": question}}, {{"role": "assistant", "content": answer}}]
+    ids = tokenizer.apply_chat_template(turns, return_tensors="pt", return_dict=True)["input_ids"]
+    before = (ids[0] == mask).nonzero().flatten() - 1
+    return model(ids).logits[0, before][:, [good, bad]].float().softmax(-1)[:, 0].tolist()
+
+
+rewards = []
+for number, step in enumerate(steps):
+    text, labels = "\\n\\n".join([*steps[:number], f"Current Step: {{step}} "]), []
+    for captions in {captions}:
+        found = ask(text + ", ".join([*labels, *(f"{{caption}}: <extra>" for caption in captions)]))
+        labels += [f"{{caption}}: {{'<+>' if p >= 0.5 else '<->'}}" for caption, p in zip(captions, found)]
+    rewards.append(found[-1])
+    print(f"{{rewards[-1]:.3f}}", labels, step)
+```"""
 LABELS = """\
 A human rating of a step as correct or neutral implies its labels. For the other steps an LLM judge was asked, and a \
 filter kept the answers that agree with the rating of the source."""
@@ -102,6 +138,7 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
         *([_TOY.format(weights=weights)] if weights < _LARGEST_TOY else []),
         "## Scoring with it",
         SCORING,
+        loading(run.variant),
         "## Training",
         textwrap.indent(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=110).rstrip("\n"), "    "),
         LABELS,
@@ -113,6 +150,15 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
         LIMITS,
     ]
     return joined(header(SOURCES_LICENCE, base.repo if isinstance(base, HubModel) else None), parts)
+
+
+def loading(variant: str) -> str:
+    """How to score with transformers alone: the published prompts of a variant, as code."""
+    marks = VARIANTS[variant]
+    captions = [[mark.caption for mark in group] for group in (marks.first, marks.second) if group]
+    if marks.sequential:
+        captions = [[caption] for group in captions for caption in group]
+    return _LOADING.format(user=user_turn(""), captions=captions)
 
 
 def deciding(settings: Train) -> dict[str, Any]:

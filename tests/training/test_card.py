@@ -11,9 +11,15 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from pathfinder.core.hub import HubModel
+from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import parse_run
+from pathfinder.demo import MODEL
+from pathfinder.library import PRM
 from pathfinder.lineage.hub.client import read_card
-from pathfinder.training.card import Learnt, card_of
+from pathfinder.training.card import Learnt, card_of, loading
+from pathfinder.training.outcome import save_model
+from pathfinder.tree.passes import Prompter
+from tests.support.models import small_model, world_tokenizer
 from tests.support.training import LEARNT, settings
 
 LABELS = ("math", "consistency", "correctness")
@@ -64,3 +70,38 @@ def test_what_does_not_determine_the_weights_does_not_change_the_card() -> None:
 @pytest.mark.parametrize(("weights", "is_toy"), [(660_000, True), (494_000_000, False)])
 def test_a_tiny_model_is_called_a_toy(weights: int, is_toy: bool) -> None:
     assert (f"**This is a toy** of {weights:,} weights" in card(weights=weights)) is is_toy
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_code_of_a_card_gives_the_rewards_of_the_library(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenizer = world_tokenizer()
+    prompter = Prompter(tokenizer, VARIANTS[name])
+    learnt = replace(LEARNT, run=parse_run(name))
+    save_model(small_model(tokenizer), tokenizer, prompter, settings(), [], tmp_path / "model", learnt, {})
+    assert rewards_by_card(tmp_path / "model", (tmp_path / "model/README.md").read_text(), monkeypatch) == by_library(
+        tmp_path / "model"
+    )
+
+
+def test_the_code_of_a_card_gives_the_rewards_of_the_demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rewards_by_card(MODEL, loading("full"), monkeypatch) == by_library(MODEL)
+
+
+def rewards_by_card(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The rewards that the code of a card calculates in the folder of its model, and what it scores."""
+    monkeypatch.chdir(folder)
+    names: dict[str, Any] = {}
+    exec(text.partition("```python\n")[2].partition("```")[0], names)  # noqa: S102
+    assert names["tokenizer"].__class__.__name__ == "Qwen2Tokenizer"
+    assert len(names["rewards"]) == len(names["steps"]) == 2
+    return pytest.approx(names["rewards"], abs=1e-5)
+
+
+def by_library(folder: Path) -> list[float]:
+    """The rewards of the same solution by the library."""
+    names: dict[str, Any] = {}
+    lines = loading("full").splitlines()
+    exec("\n".join(line for line in lines if line.startswith(("problem = ", "steps = "))), names)  # noqa: S102
+    return [*PRM.load(folder).score(names["problem"], names["steps"]).rewards]

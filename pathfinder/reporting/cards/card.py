@@ -38,6 +38,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         *([texts["toy"]] if is_toy else []),
         "## Scoring with it",
         card.SCORING,
+        card.loading(run.variant),
         "## Training",
         f"{_base(inputs)} It learnt from {trained['train_records']:,} labelled steps in "
         f"{trained['optimiser_steps']:,} optimiser steps.",
