@@ -73,7 +73,7 @@ def vllm_servers(
             "vllm.command in params.yaml, or use engine openai with your own servers"
         )
     logs.mkdir(parents=True, exist_ok=True)
-    flags = _model_flags(folder, logs) + _flags(name, max_model_len, settings)
+    flags = [_served(folder), *_flags(name, max_model_len, settings)]
     with ExitStack() as stack:
         # SIGTERM becomes SystemExit, so that this block stops its servers before the process ends
         before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
@@ -92,21 +92,10 @@ def vllm_servers(
         yield [f"{url}/v1" for url, _, _ in servers]
 
 
-def _model_flags(folder: Path, logs: Path) -> list[str]:
-    """The model to serve: its folder, or its commit in the Hub's cache. A server never fetches anything by itself.
-
-    Next to a qwen2 configuration, vLLM's ``AutoTokenizer`` uses ``Qwen2Tokenizer`` whatever class the folder names, and
-    that class splits digits differently. From a folder without a configuration it reads tokenizer.json unchanged.
-    """
-    if (model := read_hub_model(folder)) is not None:
-        folder = cached_folder(folder, model)
-    tokenizer = logs / "tokenizer"
-    shutil.rmtree(tokenizer, ignore_errors=True)
-    tokenizer.mkdir()
-    for file in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
-        if (folder / file).exists():
-            shutil.copyfile(folder / file, tokenizer / file)
-    return [str(folder), "--tokenizer", str(tokenizer)]
+def _served(folder: Path) -> str:
+    """The model to serve: its folder, or its commit in the Hub's cache. A server never fetches anything by itself."""
+    model = read_hub_model(folder)
+    return str(folder if model is None else cached_folder(folder, model))
 
 
 def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:

@@ -21,6 +21,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 _HIDDEN = 32
 _SIZES: dict[str, Any] = {
@@ -31,9 +32,6 @@ _SIZES: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 4096,
 }
-_GPT_PIECES = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 LLAMA_CHAT = (
     "{{ bos_token }}{{ '<|start_header_id|>system<|end_header_id|>\\n\\nCutting Knowledge Date: December 2023\\n"
     "Today Date: 26 Jul 2024\\n\\n<|eot_id|>' }}{% for message in messages %}{{ '<|start_header_id|>' + "
@@ -68,7 +66,8 @@ def byte_level(special: tuple[str, ...], merges: list[tuple[str, str]], **settin
     for left, right in merges:
         vocabulary.setdefault(left + right, len(vocabulary))
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
-    split = pre_tokenizers.Split(Regex(_GPT_PIECES), behavior="isolated")
+    split = pre_tokenizers.Split(Regex(PRETOKENIZE_REGEX), behavior="isolated")
+    core.normalizer = normalizers.NFC()
     core.pre_tokenizer = pre_tokenizers.Sequence(
         [split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
     )
