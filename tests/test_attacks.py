@@ -43,6 +43,12 @@ def edit_json(path: Path, **values: object) -> None:
     path.write_text(json.dumps(read_json(path) | values))
 
 
+def read_as_it_is(model: Path) -> None:
+    """Make transformers use the pattern of tokenizer.json, which a ``Qwen2Tokenizer`` ignores."""
+    (model / "config.json").unlink()
+    edit_json(model / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
+
+
 def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_path: Path) -> None:
     """``auto_map`` names Python files for loaders that trust the publisher."""
     trace = tmp_path / "run"
@@ -191,6 +197,7 @@ def test_a_pattern_of_a_tokenizer_that_backtracks_without_end_is_refused(model: 
     """Its library gives up after ten million attempts at one place; that error is no ``Exception``."""
     pattern = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     edit_json(model / "tokenizer.json", pre_tokenizer=pattern)
+    read_as_it_is(model)
     frame = ChatFrame(load_tokenizer(model))
     start = time.process_time()
     with pytest.raises(DataError, match="the tokenizer cannot read a prompt"):
@@ -203,6 +210,7 @@ def test_a_tokenizer_that_reads_words_as_label_tokens_is_refused(model: Path) ->
     added = [token | {"normalized": True} for token in read_json(path)["added_tokens"]]
     replaced = {"type": "Replace", "pattern": {"String": "seven"}, "content": "<extra>"}
     edit_json(path, added_tokens=added, normalizer=replaced)
+    read_as_it_is(model)
     prompter = Prompter(load_tokenizer(model), VARIANTS["full"])
     assert prompter.encode([Query("first", "Ann has eight dogs.", (), "It is eight.")])
     with pytest.raises(DataError, match="second: 5 label tokens in its prompt, expected 3"):
@@ -224,7 +232,7 @@ def test_label_tokens_that_a_tokenizer_names_twice_or_with_other_ids_stay_apart(
         assert len({prompter.ids.good, prompter.ids.bad, prompter.ids.mask}) == 3
         ((ids, slots),) = prompter.encode([Query("one", "1 + 1?", (), "2 <+> <->")])
         assert {int(ids[slot]) for slot in slots} == {prompter.ids.mask}
-        assert len(ids) < 100
+        assert len(ids) < 150
 
 
 def test_a_parquet_file_that_fills_the_memory_is_refused(tmp_path: Path) -> None:

@@ -28,7 +28,9 @@ _WORD_JOINER = "\u2060"
 _SETTINGS = "tokenizer_config.json"
 _LOCAL = ("backend", "is_local", "local_files_only")
 """What transformers 5 writes about the reading process and its own classes."""
-_PROBE = "So 57 + 8 = 65, 1234567890.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
+_PROBE = (
+    "So 57 + 8 = 65, 1234567890.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
+)
 """Numbers, white space, punctuation and letters, which tokenizers split in different ways."""
 _PROBES = ("  \n probe A \n\n", "\n probe {{ B }} \t ")
 

@@ -18,7 +18,14 @@ from pathfinder.world.tiny import build_tokenizer
 from tests.support.models import plain_tokenizer, small_model
 
 SHIPPED = ("data/models/base", "data/models/judge", "pathfinder/demo_model")
-ODD = ("123 (12) 3) a12)", "e\u0301 \u2460\u06f3 12,345.60", " \n\r\n\t 7 \n\n\n8", "it's <extra> x<|im_end|>\n", "", "  57+ 8=65")
+ODD = (
+    "123 (12) 3) a12)",
+    "e\u0301 \u2460\u06f3 12,345.60",
+    " \n\r\n\t 7 \n\n\n8",
+    "it's <extra> x<|im_end|>\n",
+    "",
+    "  57+ 8=65",
+)
 
 
 @pytest.fixture(scope="module")
