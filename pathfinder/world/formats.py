@@ -60,8 +60,8 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         "prmbench_repeated_ids": 2,
         "processbench_repeated_problems": 1,
     }
-    rows = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
-    index = {"config": config.model_dump(), "planted": planted, "files": files_of(folder, rows)}
+    counts = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
+    index = {"config": config.model_dump(), "planted": planted, "files": files_of(folder, counts)}
     write_json(folder / "world.json", index)
 
 

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from pathfinder.core.io import DataError, digest_of, read_json
 from pathfinder.core.prompts import assistant_turn, user_turn
 from pathfinder.models.tokens import load_tokenizer, save_tokenizer
-from pathfinder.world.ship import renew_tokenizer
+from pathfinder.world.corpus import renew_tokenizer
 from pathfinder.world.tiny import build_tokenizer
 from tests.support.models import plain_tokenizer, small_model
 
