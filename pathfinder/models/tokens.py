@@ -68,8 +68,9 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer  # takes seconds; neutralising does not need it
 
+    loader: Any = AutoTokenizer
     try:
-        found: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        found: PreTrainedTokenizerFast = loader.from_pretrained(folder, trust_remote_code=False)
         chosen = type(found).__name__
         backends = [found.backend_tokenizer]
         if str(named).removesuffix("Fast") != chosen:

@@ -37,9 +37,9 @@ In a clone of the project that made it, or after `pip install .` there:
 names the variant, the label tokens and the settings of the training. All probabilities are of *no* error: higher is \
 better."""
 _LOADING = """\
-With transformers alone (4.56 or later), this code gives the same rewards. It asks for the labels in one prompt and \
-for the correctness in another one, which has the labels. `"."` is the folder of this card. The texts must not contain \
-special tokens.
+This code gives the same rewards with the package transformers, without the project. It asks for the labels in one \
+prompt and for the correctness in another one, which has the labels. `"."` is the folder of this card. The texts must \
+not contain special tokens.
 
 ```python
 import torch

@@ -73,9 +73,9 @@ def prompt_chunks() -> list[str]:
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """The tokenizer of all tiny models; every call gives the same ids."""
     vocabulary, merges = _learn_merges()
-    tokenizer = Qwen2Tokenizer(  # type: ignore[no-untyped-call]
+    tokenizer = Qwen2Tokenizer(
         vocab=vocabulary | {token: place for place, token in enumerate(SPECIAL, start=len(vocabulary))},
-        merges=merges,
+        merges=merges,  # type: ignore[arg-type]  # pairs, as its core takes them
         eos_token=END_OF_TURN,
         pad_token=END_OF_TEXT,
         additional_special_tokens=[START_OF_TURN, *prompts.LABEL_TOKENS],
