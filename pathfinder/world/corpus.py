@@ -3,17 +3,17 @@
 Reads   artifacts/pretraining/<level>/models (the policy solves problems of the ProcessBench-like subsets)
 Writes  artifacts/pretraining/<level>/{prm800k,mistral,processbench,prmbench,search}/…, …/world.json
 Run     python -m pathfinder.world.corpus LEVEL, or the whole pipeline with `make world`
-        With --ship it writes artifacts/pretraining/<level>/shipped instead: all of this, as data/ ships it
+        With LEVEL ship it writes artifacts/pretraining/<level>/shipped instead: all of this, as data/ ships it
 
 The models learn the ids of tokens, not how the files write them. So a change of the tokenizer's files that keeps every
-id takes seconds with --ship, without training again.
+id takes seconds there, without training again.
 """
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tokenizers import Tokenizer
 
@@ -33,12 +33,11 @@ _PARTS = ("mistral", "models", "prm800k", "prmbench", "processbench", "search")
 @stage
 def main(
     level: Annotated[str, "a level of infra/pretraining/params.yaml"],
-    *,
-    ship: Annotated[bool, "collect what data/ ships"] = False,
+    task: Annotated[Literal["make", "ship"], "ship: only collect what data/ ships"] = "make",
 ) -> None:
     """Run the stage."""
     recipe, folder = load_recipe(level), PRETRAINING / level
-    if ship:
+    if task == "ship":
         collect(folder)
         return
     policy = Generator(folder / "models" / "base")
