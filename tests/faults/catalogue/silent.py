@@ -47,7 +47,7 @@ SILENT = (
         "pathfinder/prm/tree_reader.py",
         "if slots[-1] <= self._longest else None",
         "if True else None",
-        f"{CLI}::test_a_problem_over_the_model_s_context_has_a_row_without_steps",
+        f"{CLI}::test_a_problem_over_the_model_s_context_is_a_row_that_says_so",
     ),
     Fault(
         "rows-late",
