@@ -20,7 +20,7 @@ from pathfinder.tree.passes import Mode
 
 
 class PRM:
-    """A PathFinder-PRM in this process."""
+    """A PathFinder-PRM in this process (``load``), or what ``open_prm`` opened: scores as typed results."""
 
     def __init__(self, scorer: Scores) -> None:
         self._scorer = scorer

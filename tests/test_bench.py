@@ -21,6 +21,7 @@ from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
 from pathfinder.cli import app
 from pathfinder.core.io import write_jsonl
+from pathfinder.core.steps import Verdicts
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.policy import choosing
 from pathfinder.prm.scoring import Scorer
@@ -265,7 +266,7 @@ def processbench() -> ProcessBenchEvaluation:
 
 
 def compared(evaluation: Any, rule: str, paper: Paper, subsets: bool = False) -> Iterator[Row]:
-    answers = [item.label if hasattr(item, "label") else [True] for item in evaluation.items]
+    answers = [item.label if hasattr(item, "label") else Verdicts([True]) for item in evaluation.items]
     return judged_rows(evaluation, rule, answers, paper, subsets)
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution
+from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution, open_prm
 from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
@@ -86,6 +86,13 @@ def test_an_unscored_solution_cannot_pass_for_a_correct_one(folder: Path) -> Non
         with pytest.raises(DataError, match="has no scores: it is longer than the model's context; shorten it"):
             use(long)
     assert not isinstance(long, ScoredSolution)
+
+
+def test_what_open_prm_opened_gives_typed_results(folder: Path) -> None:
+    with open_prm(folder) as opened:
+        right, long = PRM(opened).score_many([(PROBLEM, STEPS), (PROBLEM, ["a " * 9000])])
+    assert right.row() == PRM.load(folder).score(PROBLEM, STEPS).row()
+    assert not long.scored
 
 
 def test_labels_and_probabilities_have_one_name_each_everywhere(folder: Path, tmp_path: Path) -> None:

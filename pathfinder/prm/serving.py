@@ -32,7 +32,7 @@ MOST_STEPS = 1024
 MOST_CHARACTERS = 8192
 """The longest problem or step that is scored: a step is scored in one pass, during which others wait."""
 
-LONG_TEXT = f"not scored by this server: its problem or a step has more than {MOST_CHARACTERS} characters"
+LONG_TEXT = f"longer than {MOST_CHARACTERS} characters in its problem or in a step"
 LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 
 MOST_CONNECTIONS = 512

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from flows.server import RETENTION
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/team.md").read_text(encoding="utf-8")
 INDENTED = "\n".join(line for line in PAGE.splitlines() if line.startswith("    "))
@@ -23,6 +25,14 @@ def test_the_table_of_services_is_that_of_compose() -> None:
     table = re.search(r"\| service \|.*?\n\n", PAGE, re.DOTALL)
     assert table is not None
     assert set(re.findall(r"`([a-z]+)`", table[0])) - {"pathfinder"} == set(services)
+
+
+def test_a_team_s_servers_keep_records_as_long_as_a_local_one() -> None:
+    services = yaml.safe_load((ROOT / "infra/compose/compose.yaml").read_text())["services"]
+    values = yaml.safe_load((ROOT / "infra/kubernetes/server-values.yaml").read_text())
+    charts = {entry["name"]: entry["value"] for entry in values["global"]["prefect"]["env"]}
+    for found in (services["server"]["environment"], services["services"]["environment"], charts):
+        assert {name: found.get(name) for name in RETENTION} == RETENTION
 
 
 def test_the_images_of_the_page_are_targets_and_are_used() -> None:

@@ -277,7 +277,7 @@ def test_the_table_of_judges() -> None:
     assert len({critic.name for critic in CRITICS}) == len(CRITICS)
     other = critic_named("../org/My Model!")
     assert other.name == "critic-my-model"
-    with pytest.raises(DataError, match="no such judge; use one of critic-gpt-4o, "):
+    with pytest.raises(DataError, match=r"no such judge; did you mean critic-gpt-4o\? use one of critic-gpt-4o, "):
         critic_named("critic-nobody")
     assert critic_named("x", 100).sampling("prmbench", 1).max_tokens == 100
 
