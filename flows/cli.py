@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evidence.verbs import completion
+from ground.io import DataError
+from ground.show import AsJson, show
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs, main
-from pathfinder.core.io import DataError
-from pathfinder.lineage.verbs import completion
-from pathfinder.lineage.verbs.show import AsJson, show
 
 if TYPE_CHECKING:
     from flows.terminal import Outcome
@@ -122,10 +122,10 @@ def plan(
     if gpu:
         _gpu_plan(name, gpus, memory, card, every, as_json)
         return
+    from evidence.dvc.history import read_lock
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph
     from flows.plan import missing_data, planned
-    from pathfinder.lineage.history import read_lock
 
     root = Path.cwd()
     require_project(root)

@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.io import read_json, write_text
-from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
-from pathfinder.lineage.stores import cache_of, object_file
-from pathfinder.lineage.verbs.show import counted
-from pathfinder.provenance.environment import git
-from pathfinder.provenance.pipeline import read_pipeline
+from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages
+from evidence.dvc.pipeline import read_pipeline
+from evidence.dvc.stores import cache_of, object_file
+from evidence.record.environment import git
+from ground.io import read_json, write_text
+from ground.show import counted
 from pathfinder.reporting.names import TABLES
 from pathfinder.reporting.results import printed_rows
 

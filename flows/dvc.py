@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from flows import processes
 from flows.transfer import Transfer
-from pathfinder.core.io import DataError, PathfinderError, TransientError
-from pathfinder.core.text import printable, remedy_in
+from ground.io import DataError, PathfinderError, TransientError
+from ground.text import printable, remedy_in
 
 _TAIL_LINES = 400
 State = Literal["ran", "restored", "up to date"]
@@ -165,7 +165,7 @@ class Dvc:
     def checkout(self, *targets: str, force: bool = False) -> None:
         """Copy the content of stages or ``.dvc`` files from the cache to the workspace.
 
-        Nothing is downloaded: DVC would trust the listings of folders in a remote, so ``pathfinder.lineage.remote``
+        Nothing is downloaded: DVC would trust the listings of folders in a remote, so ``evidence.remote``
         fills the cache. With ``force``, changed files in the workspace are replaced.
         """
         self._run(["checkout", *(["--force"] if force else []), *targets])

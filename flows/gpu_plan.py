@@ -14,9 +14,9 @@ from flows.estimates import Estimate, is_estimated
 from flows.machines import cards, disks, servers
 from flows.machines.cards import card_of
 from flows.machines.disks import Room
-from pathfinder.core.io import DataError
+from ground.io import DataError
+from ground.settings import check_settings, parse_yaml
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
-from pathfinder.core.settings import check_settings, parse_yaml
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, shown, verdict, with_changes

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from evidence.dvc.history import overlap
+from evidence.dvc.pipeline import Stage, read_pipeline
+from ground.io import DataError
+from ground.settings import read_yaml
+from ground.text import meant
 from pathfinder.core.params import PARAMS_FILE, load_params
-from pathfinder.core.settings import read_yaml
-from pathfinder.core.text import meant
-from pathfinder.lineage.history import overlap
-from pathfinder.provenance.pipeline import Stage, read_pipeline
 
 
 @dataclass(frozen=True, slots=True)

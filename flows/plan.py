@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.record.identity import is_code
 from flows.graph import Graph
-from pathfinder.core.settings import read_yaml
-from pathfinder.provenance.identity import is_code
+from ground.settings import read_yaml
 
 _STATES = {"modified": "changed", "deleted": "missing", "new": "new", "not in cache": "not in the cache"}
 

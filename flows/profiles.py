@@ -15,10 +15,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from ground.io import DataError, atomic_file
+from ground.text import meant, printable
 from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.io import DataError, atomic_file
 from pathfinder.core.params import PARAMS_FILE, load_params
-from pathfinder.core.text import meant, printable
 
 FOLDER = Path("infra/profiles")
 BASE = "paper"

@@ -13,11 +13,11 @@ from prefect.client.schemas.objects import State
 from prefect.futures import PrefectFuture
 
 from flows.dvc import Cancelled, Dvc
-from flows.pools.retries import with_retries
-from flows.pools.table import Retries
+from flows.team.pools.retries import with_retries
+from flows.team.pools.table import Retries
 from flows.terminal import Terminal
-from pathfinder.core.text import plain_message
-from pathfinder.sources.remote import Commit
+from ground.remote import Commit
+from ground.text import plain_message
 
 _PUSH_EVERY_S = 60.0
 _DELAYS_S = [5.0, 20.0, 60.0, 120.0]  # a store that is restarted comes back within minutes

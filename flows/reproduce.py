@@ -27,35 +27,35 @@ from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
+from evidence.audit.stage_times import write_stage_times
+from evidence.dvc.history import MAIN_LOCK, read_lock
+from evidence.record.environment import FLOW_RUN
+from evidence.remote.guard import Guard, fetch_pointer
 from flows import server, storage
 from flows.assets.events import Assets
 from flows.committed import drop_absent, sort_lock
-from flows.deployment.definition import require_remote
-from flows.deployment.parameters import Jobs, Targets
 from flows.dvc import Cancelled, Dvc, OnLine, require_project
 from flows.dvc import State as DvcState
 from flows.graph import Graph, load_graph
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.guard.remote import describe, preflight
-from flows.notices.hooks import tell
 from flows.plan import missing_data, out_of_date
-from flows.pools.away import Away
-from flows.pools.retries import with_retries
-from flows.pools.run import run_stage
-from flows.pools.table import needs
 from flows.pushes import Pushes, ended, publish_task, push_task
+from flows.team.deployment.definition import require_remote
+from flows.team.deployment.parameters import Jobs, Targets
+from flows.team.notices.hooks import tell
+from flows.team.pools.away import Away
+from flows.team.pools.retries import with_retries
+from flows.team.pools.run import run_stage
+from flows.team.pools.table import needs
 from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
-from pathfinder.core.io import PathfinderError
+from ground.io import PathfinderError
+from ground.remote import Commit
+from ground.settings import read_yaml
+from ground.text import errors_without_traceback, plain_message
 from pathfinder.core.params import PARAMS_FILE
-from pathfinder.core.settings import read_yaml
-from pathfinder.core.text import errors_without_traceback, plain_message
-from pathfinder.lineage.history import MAIN_LOCK, read_lock
-from pathfinder.lineage.remote.guard import Guard, fetch_pointer
-from pathfinder.lineage.stage_times import write_stage_times
 from pathfinder.models import cards
-from pathfinder.provenance.environment import FLOW_RUN
-from pathfinder.sources.remote import Commit
 
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
 

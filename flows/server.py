@@ -1,8 +1,9 @@
 """A local Prefect server under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
 
 Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that
-``python -m flows.deploy up`` started is used instead and keeps running. It keeps its port, so that a worker and runs
-find it again after it was restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
+``python -m flows.team.deploy up`` started is used instead and keeps running. It keeps its port, so that a worker and
+runs find it again after it was restarted. Its database is SQLite unless
+``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
 
 A record of a service names the place of its folder (flows/processes.py). What a copied record names belongs to another
 folder: it is neither used nor ended.
@@ -28,12 +29,12 @@ import httpx
 
 from flows import processes
 from flows.storage import REMOTE
-from pathfinder.core.io import DataError, TransientError, write_json
-from pathfinder.core.settings import require_certificate
-from pathfinder.sources.remote import ENDPOINT
+from ground.io import DataError, TransientError, write_json
+from ground.remote import ENDPOINT
+from ground.settings import require_certificate
 
 HOME = Path(".pathfinder/prefect")
-_CODE, _SERVER = Path(__file__).parents[1], "flows.deployment.database"
+_CODE, _SERVER = Path(__file__).parents[1], "flows.team.deployment.database"
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
 _SPACE = 50_000_000

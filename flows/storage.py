@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, read_json, sha256_file, write_json, write_text
-from pathfinder.lineage.publication import publication
-from pathfinder.lineage.published import SENT, remember_entry, signature
-from pathfinder.lineage.stores import FOLDER
-from pathfinder.sources.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
+from evidence.audit.publication import publication
+from evidence.audit.published import SENT, remember_entry, signature
+from evidence.dvc.stores import FOLDER
+from ground.io import DataError, read_json, sha256_file, write_json, write_text
+from ground.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")

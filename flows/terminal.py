@@ -17,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pathfinder.core.text import printable
+from ground.text import printable
 from pathfinder.pages.page import as_markdown_text, markdown_table
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")

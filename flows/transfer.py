@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.io import DataError, TransientError, write_bytes, write_text
-from pathfinder.lineage.history import Locked, read_lock
-from pathfinder.lineage.stores import object_key
-from pathfinder.provenance.hashing import digest_path
-from pathfinder.sources.remote import ENDPOINT, open_store
+from evidence.dvc.history import Locked, read_lock
+from evidence.dvc.stores import object_key
+from ground.hashing import digest_path
+from ground.io import DataError, TransientError, write_bytes, write_text
+from ground.remote import ENDPOINT, open_store
 
 FOLDER = Path(".dvc/tmp/push")
 LOCK = Path(".dvc/tmp/lock")

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, write_text
-from pathfinder.core.settings import read_yaml
-from pathfinder.core.text import errors_without_traceback
-from pathfinder.provenance.identity import code_deps, is_code
-from pathfinder.provenance.pipeline import PIPELINES
+from evidence.dvc.pipeline import PIPELINES
+from evidence.record.identity import code_deps, is_code
+from ground.io import DataError, write_text
+from ground.settings import read_yaml
+from ground.text import errors_without_traceback
 
 _WIDTH = 128
 

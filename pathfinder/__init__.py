@@ -12,10 +12,10 @@ _WHERE = {
     "PRM": "pathfinder.library",
     "ScoredSolution": "pathfinder.prm.results",
     "ScoredStep": "pathfinder.prm.results",
-    "DataError": "pathfinder.core.io",
+    "DataError": "ground.io",
     "Solution": "pathfinder.core.steps",
     "StepScore": "pathfinder.core.steps",
-    "TransientError": "pathfinder.core.io",
+    "TransientError": "ground.io",
     "UnscoredSolution": "pathfinder.prm.results",
     "open_prm": "pathfinder.baselines.opening",
 }

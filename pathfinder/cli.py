@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from evidence import __main__ as audit
+from extras.publish.cli import publish
+from extras.why.cli import why
+from ground.io import DataError
+from ground.show import AsJson, AsJsonLines, show, show_row
+from ground.text import errors_without_traceback, has_colour
 from pathfinder.bench.cli import Precision, Revision, System, bench
-from pathfinder.core.io import DataError
-from pathfinder.core.text import errors_without_traceback, has_colour
-from pathfinder.lineage import __main__ as audit
-from pathfinder.lineage.hub.cli import publish
-from pathfinder.lineage.influence.cli import why
-from pathfinder.lineage.verbs.show import AsJson, AsJsonLines, show, show_row
 
 PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
 PIPELINE_VERBS = {
@@ -146,8 +146,8 @@ def score(
     math and consistency are the probabilities that the step has no error of
     that kind; the reward is the probability that it is correct. Higher is better.
     """
+    from ground.progress import Progress
     from pathfinder.baselines.named import open_named
-    from pathfinder.core.progress import Progress
     from pathfinder.prm import score_lines
     from pathfinder.tree.passes import Mode
 
@@ -188,8 +188,8 @@ def rerank(
     Prints one row per problem: the index that each rule chooses (min, product, last, mean, the votes weighted by them,
     vote) and all rewards.
     """
+    from ground.progress import Progress
     from pathfinder.baselines.named import open_named
-    from pathfinder.core.progress import Progress
     from pathfinder.policy.rerank import read_candidates, reranked
 
     given = read_candidates(file)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.text import has_colour
+from ground.text import has_colour
 from pathfinder.library import PRM
 from pathfinder.pages.example import PROBLEM, STEPS
 from pathfinder.pages.picture import LEGEND, as_text, picture_of

@@ -8,9 +8,9 @@ from typing import Literal, Self
 
 import torch
 
+from ground.io import DataError
 from pathfinder.baselines.named import named
 from pathfinder.baselines.registry import SYSTEMS
-from pathfinder.core.io import DataError
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution

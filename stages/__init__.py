@@ -2,8 +2,8 @@
 
 import gc
 
+from ground.text import errors_without_traceback
 from pathfinder.core.kernels import pin_kernels
-from pathfinder.core.text import errors_without_traceback
 
 # Imports make a million objects that are never freed: searching them for garbage takes a third of a stage's start.
 # ``@stage``, at the end of each module, enables the collector again.

@@ -13,13 +13,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from evidence.record.stage import stage
 from pathfinder.baselines.evaluate import evaluate
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.core.params import load_params
 from pathfinder.prm import on_prmbench, on_processbench
 from pathfinder.prm.checkpoints import CHECKPOINTS
-from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 

@@ -21,17 +21,17 @@ from typing import Annotated
 
 import polars as pl
 
-from pathfinder.core.io import DataError, read_json, read_parquet, write_json, write_parquet
+from evidence.record.stage import stage
+from ground.io import DataError, read_json, read_parquet, write_json, write_parquet
+from ground.progress import Progress
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
+from pathfinder.core.parts import Part
 from pathfinder.core.records import LINES
 from pathfinder.data import trainset
 from pathfinder.data.decisions import decisions
 from pathfinder.data.exclusions import excluded_records, read_exclusions
 from pathfinder.data.matched_parts import known_signatures, match_parts, match_steps, write_part
 from pathfinder.data.overlap import ProblemIndex, problem_hits
-from pathfinder.provenance.parts import Part
-from pathfinder.provenance.stage import stage
 
 STEPS_FOLDER = Path("artifacts/steps")
 CLEAN_FILE = Path("artifacts/clean/clean.parquet")

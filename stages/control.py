@@ -12,14 +12,14 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from pathfinder.core.io import write_json, write_jsonl
+from evidence.record.stage import stage
+from ground.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import SearchJob, read_problems, search_all
 from pathfinder.policy.search import RandomPick
 from pathfinder.policy.serving import POLICY, policy_cards, policy_servers
-from pathfinder.provenance.stage import stage
 
 PREDICTIONS = Path("artifacts/predictions/search/random.jsonl")
 METRICS = Path("metrics/search/random.json")

@@ -13,10 +13,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+from evidence.record.stage import stage
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.params import load_params
 from pathfinder.judge.critics import critic_named, criticise
-from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 

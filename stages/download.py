@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from evidence.record.stage import stage
+from ground.io import DataError, atomic_folder, digest_of, remove, write_json
 from pathfinder.core.hub import HUB_FILE, read_hub_model
-from pathfinder.core.io import DataError, atomic_folder, digest_of, remove, write_json
 from pathfinder.core.params import PARAMS_FILE, Download, Params, Source, load_params
-from pathfinder.provenance.stage import stage
 from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
 from pathfinder.sources.pin import pin as write_pins
 

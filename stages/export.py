@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.core.io import write_json, write_text
+from evidence.record.stage import stage
+from ground.io import write_json, write_text
+from ground.progress import Progress
 from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
 from pathfinder.data.conversion import READERS
 from pathfinder.data.croissant import describe
 from pathfinder.data.export import FORMS, card, neutral_trees, special_texts, write_rows
-from pathfinder.provenance.stage import stage
 
 TRAIN = Path("artifacts/train")
 MODEL = Path("artifacts/raw/models/base")

@@ -15,10 +15,10 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
+from evidence.record.stage import stage
+from ground.io import DataError, read_parquet, write_json, write_parquet
 from pathfinder.core.labels import correctness, drop_reason
 from pathfinder.core.records import CLEAN, DROPS, LABELS, STEP_LABELS, STEPS
-from pathfinder.provenance.stage import stage
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
 LABELS_FILE = Path("artifacts/labels/labels.parquet")

@@ -16,8 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from pathfinder.core.io import read_parquet, write_json, write_parquet
+from evidence.record.record import note
+from evidence.record.stage import stage
+from ground.io import read_parquet, write_json, write_parquet
 from pathfinder.core.params import load_params
+from pathfinder.core.parts import Part
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
@@ -28,9 +31,6 @@ from pathfinder.judge.label_tables import accounting, agreement, by_source, labe
 from pathfinder.judge.labelling import Labelling, Prompts, choose
 from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require
-from pathfinder.provenance.parts import Part
-from pathfinder.provenance.record import note
-from pathfinder.provenance.stage import stage
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
 TRAJECTORIES_FILE = Path("artifacts/steps/trajectories.parquet")

@@ -17,13 +17,13 @@ from typing import Annotated
 
 import polars as pl
 
-from pathfinder.core.io import write_json
+from evidence.record.stage import stage
+from ground.io import write_json
 from pathfinder.core.params import load_params
+from pathfinder.core.parts import Part
 from pathfinder.core.tables import table_writer
 from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_source, repeat_figures
 from pathfinder.data.converted_parts import FinishedBatches, conversion_parts, write_part
-from pathfinder.provenance.parts import Part
-from pathfinder.provenance.stage import stage
 
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")

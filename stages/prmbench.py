@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from evidence.record.stage import stage
 from pathfinder.core.params import load_params
 from pathfinder.prm.on_prmbench import evaluate
-from pathfinder.provenance.stage import stage
 
 
 @stage

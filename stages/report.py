@@ -17,12 +17,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pathfinder.core.io import atomic_folder, read_json, write_json, write_text
+from evidence.record.stage import stage
+from ground.io import atomic_folder, read_json, write_json, write_text
 from pathfinder.core.manifest import downloaded_sources
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
-from pathfinder.provenance.stage import stage
 from pathfinder.reporting.cards.card import card_of
 from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence

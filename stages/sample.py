@@ -12,16 +12,16 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from evidence.record.stage import stage
+from ground.io import write_json, write_jsonl
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.benchmarks.bootstrap import INTERVALS
-from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import identity_of, read_problems
 from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
-from pathfinder.provenance.stage import stage
 
 PREDICTIONS = Path("artifacts/predictions/sample.jsonl")
 METRICS = Path("metrics/sample.json")

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from evidence.record.stage import stage
+from ground.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.bootstrap import INTERVALS
-from pathfinder.core.io import read_jsonl, sha256_file, write_json, write_jsonl
 from pathfinder.core.params import Params, load_params
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
@@ -29,7 +30,6 @@ from pathfinder.prm.checkpoints import FETCHED, model_of, titles_of
 from pathfinder.prm.opening import cards_needed
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import decisive
-from pathfinder.provenance.stage import stage
 
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")

@@ -20,15 +20,16 @@ from typing import Annotated, Any
 import torch
 import transformers
 
-from pathfinder.core import io, mixes, records
+from evidence.record.identity import code_digest
+from evidence.record.record import note
+from evidence.record.stage import stage
+from ground import io
+from pathfinder.core import mixes, records
 from pathfinder.core.hub import HubModel, read_hub_model
 from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
 from pathfinder.models import cards, folders, footprint, launch, model, tokens
-from pathfinder.provenance.identity import code_digest
-from pathfinder.provenance.record import note
-from pathfinder.provenance.stage import stage
 from pathfinder.training import outcome, stored, trainer
 from pathfinder.training.card import Learnt, deciding
 from pathfinder.training.checkpoints import remove_progress

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import polars as pl
 
-from pathfinder.core.io import read_parquet, write_json
+from evidence.record.stage import stage
+from ground.io import read_parquet, write_json
 from pathfinder.core.params import load_params
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
-from pathfinder.provenance.stage import stage
-from pathfinder.world.truth import figures, known
+from world.truth import figures, known
 
 STEPS_FOLDER = Path("artifacts/steps")
 LABELS_FILE = Path("artifacts/labels/labels.parquet")

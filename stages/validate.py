@@ -18,17 +18,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from pathfinder.core.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
+from evidence.record.stage import stage
+from ground.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
+from ground.progress import Progress
 from pathfinder.core.mixes import records_of
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
 from pathfinder.core.records import as_trained
 from pathfinder.gates.checker import Checker
 from pathfinder.gates.gates import Result, Suite
 from pathfinder.gates.outcome import failure, metrics_of, outcome_of, outcome_page
 from pathfinder.gates.suites import SCHEMAS, Tables, agreement, contents, file_of, shares, structure, without_answers
 from pathfinder.gates.train_suites import SIDES, TRAIN_SCHEMAS, train_contents
-from pathfinder.provenance.stage import stage
 
 BUILD = Path("metrics/build.json")
 DOCS = Path(".pathfinder")

@@ -13,14 +13,16 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evidence.dvc.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
+from evidence.record.closure import imported_names, module_of
+from evidence.record.identity import LOCKS, code_deps, is_code
 from infra.deps import differences
-from pathfinder.provenance.closure import imported_names, module_of
-from pathfinder.provenance.identity import LOCKS, code_deps, is_code
-from pathfinder.provenance.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
-    path for folder in ("pathfinder", "stages", "flows", "infra") for path in (ROOT / folder).rglob("*.py")
+    path
+    for folder in ("ground", "pathfinder", "stages", "evidence", "extras", "flows", "infra", "world")
+    for path in (ROOT / folder).rglob("*.py")
 )
 
 FENCE = {
@@ -29,8 +31,8 @@ FENCE = {
     "vllm": r"(?!)",  # reached over HTTP only
     "openai": r"pathfinder/engines/openai_client\.py",
     "great_expectations": r"pathfinder/gates/checker\.py",
-    "boto3": r"pathfinder/sources/remote\.py",
-    "botocore": r"pathfinder/sources/remote\.py",
+    "boto3": r"ground/remote\.py",
+    "botocore": r"ground/remote\.py",
     "dvc": r"(?!)",  # a subprocess of flows/dvc.py only
     "huggingface_hub": r"pathfinder/((core|sources)/hub|lineage/hub/client)\.py",
     "latex2mathml": r"pathfinder/pages/formulas\.py",
@@ -51,10 +53,10 @@ FENCE = {
 LIGHT = (
     "pathfinder",
     "pathfinder.cli",
-    "pathfinder.core.io",
+    "ground.io",
     "pathfinder.core.params",
-    "pathfinder.lineage.check",
-    "pathfinder.provenance.stage",
+    "evidence.audit.check",
+    "evidence.record.stage",
     "flows.cli",
 )
 HEAVY = ("torch", "transformers", "great_expectations", "prefect", "boto3", "openai")
@@ -191,7 +193,7 @@ def test_every_stage_depends_on_its_module_its_rooms_and_the_locks() -> None:
         code = [dep for dep in stage.deps if is_code(dep)]
         assert code == code_deps(stage.cmd, ROOT), stage.name
         assert 2 <= len(set(code) - {LOCKS}) <= 9, stage.name
-        assert not any(dep.startswith("pathfinder/provenance") for dep in code), stage.name
+        assert not any(dep.startswith("evidence/record") for dep in code), stage.name
 
 
 @pytest.mark.parametrize("file", PIPELINES, ids=str)

@@ -19,11 +19,11 @@ import pyarrow.parquet
 import pytest
 from safetensors.torch import load_file
 
-from pathfinder.core import io
-from pathfinder.core.io import DataError, read_json, read_jsonl
+from evidence.dvc.stores import parse_listing
+from ground import io
+from ground.io import DataError, read_json, read_jsonl
 from pathfinder.core.params import Source, load_params
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.lineage.stores import parse_listing
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import ChatFrame, load_tokenizer, neutralise
 from pathfinder.sources.catalogue import _visible
@@ -31,7 +31,7 @@ from pathfinder.tree.passes import Prompter, Query
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / "pathfinder/demo_model"
-ROOMS = ("pathfinder", "stages", "flows", "infra")
+ROOMS = ("ground", "pathfinder", "stages", "evidence", "extras", "flows", "infra", "world")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ground.io import write_jsonl
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench.search import SETTINGS, SearchOptions
 from pathfinder.benchmarks.bootstrap import INTERVALS
@@ -20,7 +21,6 @@ from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, 
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
 from pathfinder.cli import app
-from pathfinder.core.io import write_jsonl
 from pathfinder.core.steps import Verdicts
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.policy import choosing

@@ -16,8 +16,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from ground.io import DataError
 from pathfinder.cli import app
-from pathfinder.core.io import DataError
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import PRESETS, Mode
 from tests.prm.test_scoring import save_prm

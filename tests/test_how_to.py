@@ -19,7 +19,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_json, write_jsonl, write_parquet
+from ground.io import read_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
 from tests.baselines.model_folders import FOLDERS
 

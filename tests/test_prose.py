@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 import flows.cli
+from evidence import __main__ as audit
 from pathfinder.cli import app
-from pathfinder.lineage import __main__ as audit
 from tests.support.prose import Text, marks_in, pages, prose_of, sources, words_in
 
 

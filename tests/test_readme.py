@@ -140,7 +140,7 @@ def test_profile_writes_the_committed_params(copy: Path) -> None:
 
 
 def test_audit_without_a_run_says_what_to_do(copy: Path) -> None:
-    words = [sys.executable, "-m", "pathfinder.lineage", "up", "models/full"]
+    words = [sys.executable, "-m", "evidence", "up", "models/full"]
     (copy / "dvc.lock").unlink(missing_ok=True)
     done = subprocess.run(words, cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 1
@@ -166,7 +166,7 @@ def test_pathfinder_verbs_exist(copy: Path) -> None:
 
 def test_modules_exist() -> None:
     named = set(re.findall(r"\bpython -m ((?:pathfinder|stages|flows|infra)\.[a-z.]*[a-z])\b", SPOKEN))
-    assert {"flows.reproduce", "infra.deps", "pathfinder.lineage"} <= named
+    assert {"flows.reproduce", "infra.deps", "evidence"} <= named
     for module in named:
         stem = ROOT / module.replace(".", "/")
         assert stem.with_suffix(".py").exists() or (stem / "__main__.py").exists(), module

@@ -16,8 +16,8 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from tests.evidence.record.conftest import made
 from tests.prm.test_scoring import save_prm
-from tests.provenance.conftest import made
 from tests.support.miniature import GIT
 from tests.support.report_inputs import write_benchmarks
 from tests.support.verbs import ROOT, checked, documented, verbs, whole_app
@@ -59,7 +59,7 @@ def test_the_walk_finds_the_verbs() -> None:
 def test_every_verb_offers_json_and_explains_each_argument(words: tuple[str, ...]) -> None:
     command = VERBS[words]
     options = {option for param in command.params for option in param.opts}
-    assert "--json" in options, "annotate a parameter with AsJson (pathfinder/lineage/verbs/show.py)"
+    assert "--json" in options, "annotate a parameter with AsJson (ground/show.py)"
     assert [param.name for param in command.params if not getattr(param, "help", None)] == []
     assert command.help
     name = " ".join(words[1:] if words[1:] in VERBS else words)
@@ -202,7 +202,7 @@ def broken(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 _SLOW_OR_OWN = {("run",), ("pull",)}
-"""Tested with their projects: tests/flows/test_cli.py and tests/lineage/test_guard.py."""
+"""Tested with their projects: tests/flows/test_cli.py and tests/evidence/test_guard.py."""
 
 
 @pytest.mark.parametrize(

@@ -20,16 +20,16 @@ from prefect.assets.core import AssetProperties
 from prefect.context import AssetContext
 from prefect.states import Completed
 
+from evidence.audit.records import record_of
+from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages
+from evidence.dvc.stores import object_key
+from evidence.record.identity import is_code
 from flows.graph import Graph
 from flows.storage import absolute
 from flows.transfer import dvc_lock
-from pathfinder.core.io import PathfinderError
+from ground.io import PathfinderError
+from ground.settings import read_yaml
 from pathfinder.core.params import PARAMS_FILE
-from pathfinder.core.settings import read_yaml
-from pathfinder.lineage.evidence import record_of
-from pathfinder.lineage.history import MAIN_LOCK, Locked, overlap, read_stages
-from pathfinder.lineage.stores import object_key
-from pathfinder.provenance.identity import is_code
 
 KEY = "dvc://pathfinder-prm/"
 """The beginning of an asset's key; the path in the project follows."""

@@ -17,7 +17,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from flows.guard.lock import Hold, Holder
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 SETTLE_S = 20.0
 

@@ -36,7 +36,7 @@ def start() -> subprocess.Popen[bytes]:
 
 
 def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
-    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/notices); nothing at an orderly end."""
+    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/team/notices), unless it ended in order."""
     if guardian.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
             guardian.stdin.write(f"{json.dumps(run)}\n".encode())
@@ -49,7 +49,7 @@ def main(mark: str) -> None:
     lines = sys.stdin.buffer.read().splitlines()
     processes.end_owned(mark)
     if run := json.loads(lines[-1]) if lines else {}:
-        from flows.notices.killed import report_killed  # modules whose memory every guardian would need
+        from flows.team.notices.killed import report_killed  # modules whose memory every guardian would need
 
         report_killed(**run)
 

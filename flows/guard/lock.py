@@ -20,7 +20,7 @@ from typing import IO
 
 from flows import processes
 from flows.guard import guardian
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 LOCK = Path(".pathfinder/run.lock")
 DVC_LOCKS = Path(".dvc/tmp/rwlock")

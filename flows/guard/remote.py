@@ -7,10 +7,10 @@ import time
 import uuid
 from pathlib import Path
 
+from evidence.audit.published import SENT
+from evidence.record.signing import own_public_keys
 from flows.storage import REMOTE, opened
-from pathfinder.core.io import DataError, TransientError, read_json
-from pathfinder.lineage.published import SENT
-from pathfinder.provenance.signing import own_public_keys
+from ground.io import DataError, TransientError, read_json
 
 _DELAY_S, _PATIENCE_S = 2.0, 10.0
 

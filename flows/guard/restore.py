@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.published import Entry
+from evidence.dvc.history import MAIN_LOCK
+from evidence.dvc.pipeline import read_pipeline
+from evidence.record.environment import git
+from evidence.remote.guard import Guard, fetch_pointer
 from flows import storage
 from flows.dvc import Dvc, require_project
 from flows.plan import missing_data
-from pathfinder.core.io import DataError, write_bytes
-from pathfinder.lineage.history import MAIN_LOCK
-from pathfinder.lineage.published import Entry
-from pathfinder.lineage.remote.guard import Guard, fetch_pointer
-from pathfinder.provenance.environment import git
-from pathfinder.provenance.pipeline import read_pipeline
+from ground.io import DataError, write_bytes
 
 _PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pathfinder.core.io import DataError
-from pathfinder.core.settings import read_yaml
-from pathfinder.core.text import printable
+from ground.io import DataError
+from ground.settings import read_yaml
+from ground.text import printable
 from pathfinder.models.devices import GIB, Device, gpus
 
 _FILE = Path(__file__).with_name("cards.yaml")

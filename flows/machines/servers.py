@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Params, Vllm
 from pathfinder.models.needs import Shapes
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from pathfinder.core.settings import read_yaml
+from ground.settings import read_yaml
 from pathfinder.tree.packing import used_share
 
 _FILE = Path(__file__).with_name("trees.yaml")

@@ -15,7 +15,7 @@ from pathlib import Path
 from flows.dvc import OnLine
 from flows.storage import DEFAULT, REMOTE
 from flows.unfinished.copies import Copies
-from pathfinder.core.io import DataError, PathfinderError
+from ground.io import DataError, PathfinderError
 
 KINDS = {
     "label": "label",

@@ -17,12 +17,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from evidence.audit.records import trusted_keys
+from evidence.record.schema import Form, validated
+from evidence.record.signing import Envelope, sign, verify
 from flows.storage import opened, read_verified
-from pathfinder.core.io import DataError, make_folder, parse_json, sync
-from pathfinder.lineage.evidence import trusted_keys
-from pathfinder.provenance.schema import Form, validated
-from pathfinder.provenance.signing import Envelope, sign, verify
-from pathfinder.sources.remote import Store
+from ground.io import DataError, make_folder, parse_json, sync
+from ground.remote import Store
 
 HOME = "unfinished"
 STATE = "state.json"

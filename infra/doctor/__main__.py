@@ -7,9 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from ground.text import errors_without_traceback
 from infra.doctor import cards, machine, server, store
 from infra.doctor.finding import Finding
-from pathfinder.core.text import errors_without_traceback
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from flows import gpu_plan
 from flows.machines.cards import card_of
+from ground.io import DataError
 from infra.doctor.finding import Finding
-from pathfinder.core.io import DataError
 from pathfinder.models import toolchain
 from pathfinder.models.devices import GIB, Device, gpus
 

@@ -6,15 +6,15 @@ import shutil
 import time
 from pathlib import Path
 
+from evidence.dvc.history import MAIN_LOCK, read_lock
 from flows import gpu_plan, processes
 from flows.dvc import require_project
 from flows.guard import lock
 from flows.machines.disks import Room
 from flows.server import require_space
+from ground.io import DataError
 from infra.doctor.finding import Finding
-from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE
-from pathfinder.lineage.history import MAIN_LOCK, read_lock
 
 _GB = 1e9
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx
 
 from flows import server
-from flows.notices import certificates
+from flows.team.notices import certificates
+from ground.settings import TRUST, certificate_fault
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
-from pathfinder.core.settings import TRUST, certificate_fault
 
 _WAIT_S = 10.0
 

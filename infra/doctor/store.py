@@ -7,12 +7,12 @@ from pathlib import Path
 
 import httpx
 
+from evidence.record.signing import KEY_FILE, key_file, key_id, own_public_keys
 from flows.storage import DEFAULT, REMOTE, opened
+from ground.io import DataError, TransientError
+from ground.remote import ENDPOINT, Store, creates_exclusively
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.provenance.signing import KEY_FILE, key_file, key_id, own_public_keys
-from pathfinder.sources.remote import ENDPOINT, Store, creates_exclusively
 
 _KEY = "probe/doctor"
 _AWS = "https://s3.amazonaws.com"

@@ -22,13 +22,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evidence.record.environment import describe_commit, describe_environment
+from ground.io import DataError, read_json, write_json, write_text
+from ground.text import errors_without_traceback
 from infra.doctor.cards import cards
 from infra.gpu_day.day import FOLDER, ROOT, VLLM, Day
 from infra.gpu_day.page import page_of, render
 from infra.gpu_day.parts import PARTS, Part, run_part
-from pathfinder.core.io import DataError, read_json, write_json, write_text
-from pathfinder.core.text import errors_without_traceback
-from pathfinder.provenance.environment import describe_commit, describe_environment
 
 _LEAST_S = 10.0
 """A part is not started with less time than this."""

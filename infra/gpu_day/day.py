@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".pathfinder/gpu_day"

@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
+from ground.io import PathfinderError, write_json, write_text
 from infra.gpu_day.day import ROOT, VLLM, Day, Report
-from pathfinder.core.io import PathfinderError, write_json, write_text
 from pathfinder.core.params import Download, Source, load_params
 from pathfinder.data.exclusions import EXCLUSIONS
 from pathfinder.sources.catalogue import Fetched, fetch_source

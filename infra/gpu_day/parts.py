@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ground.io import write_json
 from infra.gpu_day.day import Day, Report
 from infra.gpu_day.inputs import inputs
 from infra.gpu_day.stage_parts import benchmarks, judge, lora, replica
 from infra.gpu_day.tests_part import tests
-from pathfinder.core.io import write_json
 
 
 @dataclass(frozen=True, slots=True)

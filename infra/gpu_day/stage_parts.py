@@ -12,8 +12,8 @@ from pathlib import Path
 
 import yaml
 
+from ground.io import DataError, read_json, read_parquet, write_text
 from infra.gpu_day.day import ROOT, VLLM, Day, Report, run
-from pathfinder.core.io import DataError, read_json, read_parquet, write_text
 from pathfinder.core.params import load_params
 from pathfinder.models.devices import GIB
 from pathfinder.models.needs import stage_needs
@@ -84,7 +84,7 @@ def replica(day: Day) -> Report:
     path = "infra/pretraining/params.yaml"
     write_text(day.work / path, yaml.safe_dump({"levels": {"replica": recipes["replica"] | tiny}}))
     for part in ("base", "judge"):
-        seconds, _ = run([sys.executable, "-m", "pathfinder.world.pretrain", part, "replica"], day.work)
+        seconds, _ = run([sys.executable, "-m", "world.pretrain", part, "replica"], day.work)
         report.add(part, f"{seconds:.0f} s")
     return report
 

@@ -18,8 +18,8 @@ from typing import Annotated
 
 import typer
 
+from ground.io import DataError
 from infra.slurm.sizes import RUN, Sizes, sizes
-from pathfinder.core.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.core.runs import parse_runs
 

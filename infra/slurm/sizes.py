@@ -10,8 +10,8 @@ from pathlib import Path
 from flows import gpu_plan
 from flows.gpu_plan import Plan
 from flows.graph import load_graph
-from flows.pools import table
-from pathfinder.core.io import DataError
+from flows.team.pools import table
+from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.models.tokens import Ids, neutralise, special_strings
 

@@ -14,7 +14,7 @@ import torch
 from safetensors import safe_open
 from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
 
-from pathfinder.core.io import DataError, read_json
+from ground.io import DataError, read_json
 from pathfinder.models.folders import read_config
 from pathfinder.models.model import device, read_model
 from pathfinder.tree.attention import use_trees

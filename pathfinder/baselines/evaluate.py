@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ground.io import digest_of
 from pathfinder.baselines.adapter import AUTHORS, Convention, Method, System
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.thresholds import sweep
-from pathfinder.core.io import digest_of
 from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.steps import Solution, StepScore

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ground.io import DataError
+from ground.text import printable
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.core.hub import read_hub_model
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
-from pathfinder.core.text import printable
 from pathfinder.models.cards import confined
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.models.folders import resolve, stored_dtype

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ground.io import DataError
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import system as system_named
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
 from pathfinder.models.imports import uncollected

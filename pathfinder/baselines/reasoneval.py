@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ground.io import DataError
 from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, Rule, System, Text, as_prmbench
 from pathfinder.baselines.heads import class_head
-from pathfinder.core.io import DataError
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
 

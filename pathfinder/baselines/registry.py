@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ground.io import DataError
+from ground.text import meant
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
-from pathfinder.core.io import DataError
-from pathfinder.core.text import meant
 
 _SYSTEMS = (
     llemma.SYSTEM,

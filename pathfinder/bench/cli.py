@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from pathfinder.core.io import DataError
-from pathfinder.lineage.verbs.completion import offered
-from pathfinder.lineage.verbs.show import AsJson, show
+from evidence.verbs.completion import offered
+from ground.io import DataError
+from ground.show import AsJson, show
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
 Precision = Annotated[

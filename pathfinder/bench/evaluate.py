@@ -16,13 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ground.hashing import digest_path
+from ground.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.baselines.evaluate import BaselineJob
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
-from pathfinder.core.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
@@ -30,7 +31,6 @@ from pathfinder.judge.critics import Critic, ask
 from pathfinder.prm import on_prmbench, rules
 from pathfinder.prm.readings import preset_of
 from pathfinder.prm.run_scores import ScoreJob, score_chunks, workers_of
-from pathfinder.provenance.hashing import digest_path
 from pathfinder.tree.passes import Mode
 
 Name = Literal["processbench", "prmbench", "search"]

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ground.show import table
 from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.bootstrap import INTERVALS, reported_interval
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import CORRECT
-from pathfinder.lineage.verbs.show import table
 
 ALL = "all"
 _TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}

@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ground.hashing import digest_path
+from ground.io import DataError, digest_of
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.opening import open_prm
 from pathfinder.bench.rows import Paper, Row, search_rows
@@ -19,7 +21,6 @@ from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_problems, read_search, search_sets
 from pathfinder.core.hub import read_hub_model
-from pathfinder.core.io import DataError, digest_of
 from pathfinder.core.params import Params, Score, Search
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.policy.best_of_n import best_of_n
@@ -29,7 +30,6 @@ from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
 from pathfinder.prm.opening import cards_needed
 from pathfinder.prm.readings import preset_of
-from pathfinder.provenance.hashing import digest_path
 from pathfinder.sources.named_models import model_folder
 
 POLICY_OF_PAPER = "Qwen/Qwen2.5-7B-Instruct"

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
+from ground.io import write_json, write_jsonl
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
-from pathfinder.core.io import write_json, write_jsonl
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
 

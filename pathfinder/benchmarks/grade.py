@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from ground.io import DataError
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import (
@@ -24,7 +25,6 @@ from pathfinder.benchmarks.readers import (
     search_sets,
 )
 from pathfinder.core.given import open_given, rows_in
-from pathfinder.core.io import DataError
 from pathfinder.core.params import SearchSet
 
 Kind = Literal["processbench", "prmbench", "search"]

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ground.io import DataError
 from pathfinder.benchmarks.bootstrap import reported_interval
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ground.io import DataError, open_bytes
 from pathfinder.core.given import rows_in
-from pathfinder.core.io import DataError, open_bytes
 from pathfinder.core.records import normalise
 
 SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")

@@ -9,7 +9,7 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from pathfinder.core.settings import RESTORE, read_yaml
+from ground.settings import RESTORE, read_yaml
 
 
 def load_commented(path: Path, remedy: str = RESTORE) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
-from pathfinder.core.io import DataError, open_bytes, parse_json, parse_jsonl, whole
+from ground.io import DataError, open_bytes, parse_json, parse_jsonl, whole
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, read_json, write_json
+from ground.io import DataError, read_json, write_json
 
 HUB_FILE = "hub.json"
 CARD = "README.md"

@@ -18,7 +18,7 @@ import platform
 import sys
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 VARIABLE = "PATHFINDER_KERNELS"
 _AVX2 = {

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
-from pathfinder.core.io import DataError, read_json
-from pathfinder.core.text import first_problem
+from ground.io import DataError, read_json
+from ground.text import first_problem
 
 MANIFEST = Path("artifacts/raw/manifest.json")
 

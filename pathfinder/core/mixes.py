@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.params import Mix
 

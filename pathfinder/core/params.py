@@ -13,8 +13,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from ground.settings import Section, read_settings
 from pathfinder.core.runs import parse_runs
-from pathfinder.core.settings import Section, read_settings
 
 PARAMS_FILE = Path("params.yaml")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.core.labels import MONTE_CARLO
 from pathfinder.core.prompts import without_captions
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
+from ground.text import meant
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.core.text import meant
 
 MAIN_MIX = "400k"
 _NAME = re.compile(r"([a-z_]+)(?:-([0-9a-z]*k))?(?:-s([1-9][0-9]*))?")

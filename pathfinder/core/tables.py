@@ -11,7 +11,7 @@ import polars as pl
 import pyarrow
 import pyarrow.parquet
 
-from pathfinder.core.io import DataError, atomic_file
+from ground.io import DataError, atomic_file
 
 _ROWS = 50_000
 _CHARS = 64_000_000

@@ -19,10 +19,11 @@ from typing import Any
 import polars as pl
 import pyarrow
 
-from pathfinder.core.io import DataError, sha256_file
+from evidence.record.processes import report_as
+from ground.io import DataError, sha256_file
+from ground.progress import Progress
 from pathfinder.core.labels import FOLDERS
 from pathfinder.core.params import Prepare, Preset
-from pathfinder.core.progress import Progress
 from pathfinder.core.records import (
     DROPS,
     LINES,
@@ -39,7 +40,6 @@ from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
 from pathfinder.data.prm800k import SOURCE as PRM800K
 from pathfinder.data.prm800k import read_prm800k
 from pathfinder.data.upstream import Reading, UnreadableError, data_files, decoded, read_batches
-from pathfinder.provenance.processes import report_as
 
 READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
     FOLDERS[PRM800K]: (read_prm800k, PRM800K),

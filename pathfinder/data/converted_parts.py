@@ -17,12 +17,12 @@ import polars as pl
 import pyarrow
 import pyarrow.ipc
 
-from pathfinder.core.io import read_json, write_json
+from ground.io import read_json, write_json
+from ground.progress import Progress
 from pathfinder.core.params import Preset
-from pathfinder.core.progress import Progress
+from pathfinder.core.parts import Part, Parts
 from pathfinder.core.tables import arrow_table
 from pathfinder.data.conversion import KEYS, SCHEMAS, Batch, Converted, Counts, Finished, Source, workers
-from pathfinder.provenance.parts import Part, Parts
 
 _TABLES = {**SCHEMAS, "keys": KEYS}
 _BATCHES = "batches.json"

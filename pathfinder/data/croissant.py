@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import read_json, sha256_file
+from ground.io import read_json, sha256_file
 from pathfinder.data.export import NEUTRAL, STEPWISE
 
 _FIXED = Path(__file__).with_suffix(".json")

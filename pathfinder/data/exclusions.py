@@ -23,7 +23,7 @@ from pydantic import (
     model_validator,
 )
 
-from pathfinder.core.io import DataError, read_jsonl
+from ground.io import DataError, read_jsonl
 
 EXCLUSIONS = Path("exclusions.jsonl")
 EXCLUDED = {"id": pl.String(), "detail": pl.String()}

@@ -14,9 +14,9 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet
 
+from ground.io import DataError, read_json
 from pathfinder.core import prompts
 from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.io import DataError, read_json
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK, VARIANTS
 from pathfinder.core.tables import table_writer
 from pathfinder.models.tokens import neutralise

@@ -15,11 +15,11 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet
 
-from pathfinder.core.io import read_parquet, sha256_file, write_parquet
-from pathfinder.core.progress import Progress
+from ground.io import read_parquet, sha256_file, write_parquet
+from ground.progress import Progress
+from pathfinder.core.parts import Part, Parts
 from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch, signatures
 from pathfinder.data.trainset import TextMatches
-from pathfinder.provenance.parts import Part, Parts
 
 _TABLES = {"trajectories.parquet": "steps", "steps.parquet": "step"}
 """The column of training texts of each table."""

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 from datasketch import MinHash, MinHashLSH
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.core.records import normalise
 from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from ground.io import DataError, read_parquet
 from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
-from pathfinder.core.io import DataError, read_parquet
 from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
 from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES, as_trained

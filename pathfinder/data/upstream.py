@@ -17,8 +17,8 @@ from typing import IO, Any, NamedTuple
 
 import pyarrow.parquet
 
-from pathfinder.core import io as files
-from pathfinder.core.io import DataError, lines_of, open_bytes, strict_json, unique_keys
+from ground import io as files
+from ground.io import DataError, lines_of, open_bytes, strict_json, unique_keys
 from pathfinder.core.params import Preset
 
 _SUFFIXES = (".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.prompts import END_OF_TURN
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.models.folders import resolve

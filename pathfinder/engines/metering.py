@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from pathfinder.core.io import PathfinderError
+from ground.io import PathfinderError
+from ground.progress import Progress
 from pathfinder.core.params import Budget
-from pathfinder.core.progress import Progress
 
 Read = Callable[[str, Any], dict[str, bool]]
 """(journal key, entry) -> the shares to show and whether the answer counts: {"parsed": True}."""

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 import openai
 
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.core.settings import require_address, require_certificate
-from pathfinder.core.text import printable
+from ground.io import DataError, TransientError
+from ground.settings import require_address, require_certificate
+from ground.text import printable
 from pathfinder.engines.replicas import Replica, Replicas
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
 

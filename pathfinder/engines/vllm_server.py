@@ -19,11 +19,11 @@ from pathlib import Path
 
 import httpx
 
+from ground.io import DataError, TransientError
+from ground.progress import Progress
+from ground.text import printable
 from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.io import DataError, TransientError
 from pathfinder.core.params import Vllm
-from pathfinder.core.progress import Progress
-from pathfinder.core.text import printable
 from pathfinder.models import cards
 from pathfinder.models.cards import Card
 

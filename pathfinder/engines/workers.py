@@ -20,12 +20,12 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from pathfinder.core.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
-from pathfinder.core.progress import Progress
+from evidence.record.identity import LOCKS, PROJECT
+from evidence.record.processes import report_as
+from ground.hashing import digest_path
+from ground.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
+from ground.progress import Progress
 from pathfinder.models import cards
-from pathfinder.provenance.hashing import digest_path
-from pathfinder.provenance.identity import LOCKS, PROJECT
-from pathfinder.provenance.processes import report_as
 
 STATE = Path(".pathfinder")
 _GRACE_S = 20.0

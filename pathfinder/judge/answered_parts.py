@@ -11,10 +11,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from pathfinder.core.io import DataError, read_jsonl
+from ground.io import DataError, read_jsonl
 from pathfinder.core.params import Label
+from pathfinder.core.parts import Part
 from pathfinder.engines.journal import Journal
-from pathfinder.provenance.parts import Part
 
 _JOURNAL = "journal.jsonl"
 

@@ -19,6 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from evidence.record.record import note
+from ground.io import DataError, TransientError, digest_of
+from ground.text import meant
 from pathfinder.benchmarks import paper, prmbench
 from pathfinder.benchmarks.evaluation import (
     BenchmarkName,
@@ -28,10 +31,8 @@ from pathfinder.benchmarks.evaluation import (
 )
 from pathfinder.benchmarks.grading import majority
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
-from pathfinder.core.io import DataError, TransientError, digest_of
 from pathfinder.core.params import CriticSettings, Preset, Report
 from pathfinder.core.steps import Verdicts
-from pathfinder.core.text import meant
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.openai_client import connect
@@ -40,7 +41,6 @@ from pathfinder.judge.critic_answers import mean_scores, official_vote, paragrap
 from pathfinder.judge.critic_prompts import DIGESTS, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.judge import ServerJudge, describe
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
-from pathfinder.provenance.record import note
 
 Row = dict[str, Any]
 Judged = ProcessBenchEvaluation | PRMBenchEvaluation

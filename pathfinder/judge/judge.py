@@ -18,8 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ground.io import DataError, digest_of, sha256_file
 from pathfinder.core.hub import read_hub_model
-from pathfinder.core.io import DataError, digest_of, sha256_file
 from pathfinder.core.params import Label
 from pathfinder.core.prompts import DIGESTS
 from pathfinder.engines.journal import Journal

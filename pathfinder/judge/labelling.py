@@ -23,12 +23,12 @@ import polars as pl
 
 from pathfinder.core.labels import HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
 from pathfinder.core.params import Label, Preset
+from pathfinder.core.parts import Part
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import Judge
 from pathfinder.judge.parsing import read_scores
 from pathfinder.judge.prompts import step_prompt
-from pathfinder.provenance.parts import Part
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _OPEN = -1  # no verdict yet

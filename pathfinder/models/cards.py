@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 SIMULATED = "PATHFINDER_SIMULATED_CARDS"
 _LEASED = "PATHFINDER_LEASED"

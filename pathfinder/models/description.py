@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.core.io import DataError, read_json
+from ground.io import DataError, read_json
 from pathfinder.core.prompts import VARIANTS, Variant
 
 MODEL_FILE = "pathfinder.json"

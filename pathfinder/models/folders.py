@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ground.io import DataError, read_json
 from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.io import DataError, read_json
 
 
 def resolve(folder: Path) -> Path:

@@ -12,7 +12,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Params, Vllm
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, this_device

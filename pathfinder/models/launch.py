@@ -22,8 +22,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.core.settings import read_yaml
+from ground.io import DataError, TransientError
+from ground.settings import read_yaml
 from pathfinder.models import cards
 
 if TYPE_CHECKING:

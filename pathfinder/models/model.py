@@ -12,9 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from pathfinder.core.io import DataError, read_json
+from ground.io import DataError, read_json
+from ground.text import lacks_memory
 from pathfinder.core.prompts import MASK
-from pathfinder.core.text import lacks_memory
 from pathfinder.models.folders import resolve
 from pathfinder.models.tokens import add_label_tokens
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError, read_json
+from ground.io import DataError, read_json
 from pathfinder.core.manifest import MANIFEST, downloaded_sources
 from pathfinder.core.params import Lora, Source
 from pathfinder.models.folders import resolve

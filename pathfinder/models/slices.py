@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 FIRST_ROWS = "first_rows"
 """The key of a file's metadata with the number of each tensor's first row; a tensor that is not listed starts at 0."""

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.core.io import DataError, read_json, write_json
+from ground.io import DataError, read_json, write_json
+from ground.text import lacks_memory
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK
-from pathfinder.core.text import lacks_memory
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

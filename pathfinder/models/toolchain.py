@@ -13,7 +13,7 @@ import sysconfig
 from functools import cache
 from pathlib import Path
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 
 def compiler() -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Protocol
 
-from pathfinder.core.text import printable
+from ground.text import printable
 from pathfinder.pages.origins import Origin
 
 NAMES = {"math": "no math error", "consistency": "consistent", "error_free": "no error"}

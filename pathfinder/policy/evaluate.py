@@ -9,11 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, get_args
 
+from ground.io import DataError
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_search
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal

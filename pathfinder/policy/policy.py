@@ -7,7 +7,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Protocol
 
-from pathfinder.core.io import DataError, TransientError, digest_of
+from ground.io import DataError, TransientError, digest_of
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
 from pathfinder.engines.journal import Journal

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ground.io import DataError
 from pathfinder.benchmarks.grading import Grader, last_boxed, majority
 from pathfinder.core.given import open_given, rows_in
-from pathfinder.core.io import DataError
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.choosing import choose, steps_of

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Search
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
 from pathfinder.models import cards

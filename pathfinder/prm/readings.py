@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import variant_of

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 
 TOO_LONG = "longer than the model's context"

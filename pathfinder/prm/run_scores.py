@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import digest_of, remove
+from ground.io import digest_of, remove
 from pathfinder.core.params import Params, Score
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ground.io import DataError
+from ground.text import printable
 from pathfinder.core.given import first_character, open_given, rows_in, text_in
-from pathfinder.core.io import DataError
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.core.text import printable
 from pathfinder.pages.picture import as_text, picture_of
 from pathfinder.prm.results import TOO_LONG, scored_solution, split_steps
 

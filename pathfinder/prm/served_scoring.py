@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
-from pathfinder.core.io import DataError, TransientError
+from ground.io import DataError, TransientError
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure

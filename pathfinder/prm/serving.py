@@ -21,7 +21,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import Solution
 from pathfinder.prm import form
 from pathfinder.prm.batching import Batcher, FullError, tokens_of

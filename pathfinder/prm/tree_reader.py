@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import StepScore
 from pathfinder.prm.readings import step_score
 from pathfinder.tree import layout

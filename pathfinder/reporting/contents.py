@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pathfinder.core.io import digest_of
+from ground.io import digest_of
 from pathfinder.pages.page import Block, Listing, Page, Section, Table, Text, files_of
 from pathfinder.reporting import account, details, plots, record_flow, tables
 from pathfinder.reporting.answers import answers

@@ -8,9 +8,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from ground.io import DataError, read_jsonl
 from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import DataError, read_jsonl
 from pathfinder.core.params import Report
 from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import comparisons
@@ -18,7 +18,7 @@ from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processb
 from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
 from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
 from pathfinder.reporting.results import Line, Results, Score, lines
-from pathfinder.world.story import read_story
+from world.story import read_story
 
 FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ground.io import sha256_file
 from pathfinder.benchmarks import paper
-from pathfinder.core.io import sha256_file
 from pathfinder.pages.origins import Origin, Sourced, joined, origin_of
 
 PAPER = "pathfinder/benchmarks/paper.toml"

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from pathfinder.core.runs import Run, systems
 from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import names

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from ground.io import DataError, sha256_file
+from ground.remote import open_store
 from pathfinder.core.hub import HUB_FILE, write_hub_model
-from pathfinder.core.io import DataError, sha256_file
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import fetch_file
 from pathfinder.sources.hub import Listing, fetch_dataset, fetch_model, look_up, require_cache_space
-from pathfinder.sources.remote import open_store
 
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
 

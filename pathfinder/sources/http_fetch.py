@@ -11,11 +11,11 @@ from pathlib import Path
 
 import httpx
 
-from pathfinder.core.io import DataError, TransientError, make_folder, read_json, sync, write_json
+from ground.io import DataError, TransientError, make_folder, read_json, sync, write_json
+from ground.progress import Progress
+from ground.settings import require_address, require_certificate
+from ground.text import printable
 from pathfinder.core.params import Download
-from pathfinder.core.progress import Progress
-from pathfinder.core.settings import require_address, require_certificate
-from pathfinder.core.text import printable
 
 RETRIED = (408, 416, 425, 429)
 """Refusals that may end, besides every 5xx."""

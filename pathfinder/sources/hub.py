@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Self, TypeVar
 
+from ground.io import DataError, TransientError, sha256_file
+from ground.progress import Progress
+from ground.settings import require_certificate
 from pathfinder.core.hub import HubModel, cached_file, is_commit
-from pathfinder.core.io import DataError, TransientError, sha256_file
 from pathfinder.core.params import Download, Source
-from pathfinder.core.progress import Progress
-from pathfinder.core.settings import require_certificate
 from pathfinder.sources.http_fetch import RETRIED, pause, require_space
 
 WEIGHTS = ".safetensors"

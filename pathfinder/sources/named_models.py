@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ground.io import DataError
+from ground.text import meant
 from pathfinder.core.hub import HUB_FILE, is_commit, write_hub_model
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Download, Source
-from pathfinder.core.text import meant
 from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ground.io import atomic_file
 from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.io import atomic_file
 from pathfinder.core.params import Source, load_params
 from pathfinder.sources.catalogue import Fetched
 

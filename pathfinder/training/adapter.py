@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Lora
 from pathfinder.models.tokens import LabelIds
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from pathfinder.core.io import DataError, make_folder, read_json, remove, sha256_file, sync, write_json
+from ground.io import DataError, make_folder, read_json, remove, sha256_file, sync, write_json
 from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
 from pathfinder.tree.packing import balance
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pathfinder.core.io import DataError
-from pathfinder.core.progress import Progress
+from ground.io import DataError
+from ground.progress import Progress
 from pathfinder.core.prompts import Label
 from pathfinder.core.records import STEP_LABELS
 from pathfinder.tree.passes import Encoded, Pass, Prompter, Query

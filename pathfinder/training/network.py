@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from pathfinder.core.params import Train
 from pathfinder.models import launch, model, sharding, tokens
 from pathfinder.training.adapter import with_adapter

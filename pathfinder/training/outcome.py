@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 from transformers import PreTrainedTokenizerFast
 
+from ground.io import atomic_folder, write_json, write_text
 from pathfinder.core.hub import CARD
-from pathfinder.core.io import atomic_folder, write_json, write_text
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.models.description import MODEL_FILE

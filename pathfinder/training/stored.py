@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.core.io import DataError, atomic_folder, read_json, write_json
+from ground.io import DataError, atomic_folder, read_json, write_json
 from pathfinder.training.examples import Example, Targets
 from pathfinder.tree.tree import Tree
 

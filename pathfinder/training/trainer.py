@@ -23,9 +23,9 @@ from torch.utils.data import DataLoader, SequentialSampler
 from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
+from ground.progress import Progress
 from pathfinder.core.params import Train
-from pathfinder.core.progress import Progress
 from pathfinder.models.shapes import shape_of
 from pathfinder.training import checkpoints
 from pathfinder.training.examples import Example, plan_steps

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.io import DataError
 from pathfinder.core.prompts import Label, Variant
 from pathfinder.models.tokens import ChatFrame, Ids, LabelIds, label_ids, neutralise, special_strings
 from pathfinder.tree.tree import Tree, build_tree

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from ground.io import DataError
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
-from pathfinder.core.io import DataError
 from tests.baselines.model_folders import FOLDERS
 
 

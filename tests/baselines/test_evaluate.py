@@ -14,13 +14,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from evidence.dvc.pipeline import read_pipeline
+from ground.io import DataError, read_json
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.prmbench import evaluate, labels_of
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.cli import app
-from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import load_params
-from pathfinder.provenance.pipeline import read_pipeline
 from stages import sample, search
 from stages.baseline import main
 from tests.baselines.model_folders import FOLDERS
@@ -218,7 +218,7 @@ SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Metho
 
 def test_a_new_prm_is_one_file_and_one_line(project: Path) -> None:
     """In a copy of the code, the stage evaluates a system after one new file and one new line."""
-    for folder in ("pathfinder", "stages"):
+    for folder in ("ground", "pathfinder", "stages", "evidence", "extras", "world"):
         shutil.copytree(ROOT / folder, folder, ignore=shutil.ignore_patterns("__pycache__"))
     Path("pathfinder/baselines/mine.py").write_text(MINE)
     registry = Path("pathfinder/baselines/registry.py")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import pathfinder
+from ground.io import DataError
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.scorer import BaselineScorer
-from pathfinder.core.io import DataError
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode
 from tests.baselines.model_folders import FOLDERS

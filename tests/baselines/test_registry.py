@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ground.io import DataError
 from pathfinder import baselines
 from pathfinder.baselines.adapter import AUTHORS, System
 from pathfinder.baselines.registry import SYSTEMS, by_name, system
 from pathfinder.benchmarks import paper
-from pathfinder.core.io import DataError
 from tests.baselines.authors_scripts import PAIRS
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from ground.io import DataError, read_json
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import DataError, read_json
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
 

@@ -9,10 +9,10 @@ from typing import Any, get_args
 
 import pytest
 
+from ground.io import DataError
 from pathfinder.benchmarks.grade import Format, grade, notes, render
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SUBSETS, read_prmbench, read_processbench
-from pathfinder.core.io import DataError
 
 
 def write(path: Path, rows: list[Any]) -> Path:

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ground.io import DataError
 from pathfinder.benchmarks.grade import grade, notes
 from pathfinder.benchmarks.readers import CLASSES, SUBSETS
-from pathfinder.core.io import DataError
 
 RUNS = settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BITS = st.lists(st.sampled_from([True, False, 0, 1]), max_size=5)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ground.io import DataError
 from pathfinder.benchmarks.bootstrap import resamples
 from pathfinder.benchmarks.prmbench import evaluate, labels_of, scores, step_counts, trivial_predictors, with_interval
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
-from pathfinder.core.io import DataError
 from pathfinder.core.params import Report
 
 REPORT = Report(bootstrap_samples=100, seed=1)

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from ground.io import DataError
 from pathfinder.benchmarks.readers import (
     CLASSES,
     CORRECT,
@@ -23,7 +24,6 @@ from pathfinder.benchmarks.readers import (
     search_set_named,
     search_sets,
 )
-from pathfinder.core.io import DataError
 from pathfinder.core.params import SearchSet
 
 GOOD_PROCESS = {"id": "gsm8k-0", "problem": "p", "steps": ["a", "b"], "label": 1, "final_answer_correct": True}

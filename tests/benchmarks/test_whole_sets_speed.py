@@ -20,8 +20,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from ground.io import write_json
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ground.io import DataError
 from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.io import DataError
 
 TEXT = """\
 # Head.

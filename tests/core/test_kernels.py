@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from ground.io import DataError
 from pathfinder.core import kernels
-from pathfinder.core.io import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 PINNED = {name for variables in kernels.KERNELS.values() for name in variables}
@@ -62,7 +62,7 @@ def test_which_results_agree_on_which_processors(older: Path, kernel: str) -> No
 
 def test_a_stage_pins_its_kernels_before_it_imports_pytorch_and_says_so_in_its_record() -> None:
     code = (
-        "import json, stages, torch\nfrom pathfinder.provenance.environment import describe_environment\n"
+        "import json, stages, torch\nfrom evidence.record.environment import describe_environment\n"
         "from numpy._core._multiarray_umath import __cpu_features__ as features\n"
         "found = describe_environment()\n"
         "print(json.dumps([found['torch']['capability'], found['variables'], features['X86_V4']]))"

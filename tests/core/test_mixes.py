@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.mixes import records_of, select, share_of
 from pathfinder.core.params import Mix
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import load_params
 
 

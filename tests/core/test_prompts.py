@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ground.io import text_digest
 from pathfinder.core import prompts
-from pathfinder.core.io import text_digest
 from pathfinder.core.prompts import VARIANTS, assistant_turn, judge_context, judge_prompt, policy_prompt, user_turn
 
 

@@ -9,11 +9,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.core.io import DataError
+from evidence.dvc.pipeline import read_pipeline
+from ground.io import DataError
 from pathfinder.core.params import RunName
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import parse_run, parse_runs, systems
-from pathfinder.provenance.pipeline import read_pipeline
 
 
 @given(

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, read_parquet
+from ground.io import DataError, read_parquet
 from pathfinder.core.tables import table_writer
 
 SCHEMA = {"id": pl.String(), "n": pl.Int8(), "steps": pl.List(pl.String())}

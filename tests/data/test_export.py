@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from ground.io import DataError, write_json
 from pathfinder.data.export import special_texts, stepwise_rows
 from pathfinder.models.tokens import load_tokenizer, special_strings
 from tests.support.export_trees import HOSTILE, branch, tree

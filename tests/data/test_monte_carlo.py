@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import read_jsonl
+from ground.io import read_jsonl
 from pathfinder.core.prompts import without_captions
 from pathfinder.data.monte_carlo import clean_step, read_monte_carlo
 from pathfinder.data.upstream import UnreadableError

@@ -7,7 +7,7 @@ import polars as pl
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.core.records import normalise
 from pathfinder.data.overlap import (
     COUNTS,

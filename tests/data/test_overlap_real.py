@@ -14,7 +14,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_jsonl
+from ground.io import read_jsonl
 from pathfinder.data.overlap import BenchmarkText, ProblemIndex, StepIndex, best_of, overlap_counts, problem_hits
 from pathfinder.data.trainset import benchmark_texts
 

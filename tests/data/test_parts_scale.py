@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import sha256_file, write_json
+from ground.io import sha256_file, write_json
 from tests.data.test_scale import Figures, write_input, write_labels
 from tests.support.stage_inputs import write_params
 

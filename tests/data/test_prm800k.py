@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import read_jsonl
+from ground.io import read_jsonl
 from pathfinder.data.prm800k import read_prm800k
 from pathfinder.data.upstream import UnreadableError
 

@@ -24,7 +24,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_json, read_jsonl, read_parquet, write_parquet
+from ground.io import read_json, read_jsonl, read_parquet, write_parquet
 from pathfinder.core.records import ANSWERS, LABELS, STEPS
 from tests.support.stage_inputs import write_params
 

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.data.upstream import (
     Lines,
     Reading,
@@ -118,7 +118,7 @@ def test_an_item_over_the_limit_is_refused_before_the_whole_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pathfinder.data.upstream._CHUNK", 100)
-    monkeypatch.setattr("pathfinder.core.io.LONGEST_LINE", 1000)
+    monkeypatch.setattr("ground.io.LONGEST_LINE", 1000)
     (tmp_path / "a.json").write_text(json.dumps(["x" * 300] * 9))
     assert len(records(tmp_path / "a.json")) == 9
     (tmp_path / "a.json").write_text(json.dumps(["x" * 9000]))

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.engines.generate import Generator
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.models.tokens import neutralise
-from pathfinder.world import tiny
+from world import tiny
 
 PROMPTS = [
     "Tom has 5 apples.",

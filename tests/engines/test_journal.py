@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.engines.journal import Journal
 
 HOSTILE = 'a\nb\r\u2028{"sum": "0", "key": "x"}\x00\ud800 é <|im_end|>'

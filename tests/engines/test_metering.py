@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ground.progress import Progress
 from pathfinder.core.params import CriticSettings
-from pathfinder.core.progress import Progress
 from pathfinder.engines.metering import BudgetSpentError, Meter
 
 ENTRY = {"text": "x", "tokens": 30, "prompt_tokens": 70}

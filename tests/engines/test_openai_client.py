@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError
+from ground.io import DataError, TransientError
 from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling
 from tests.support.servers import JSONHandler, JudgeServer, judge_server, serving

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError, read_json
+from ground.io import DataError, TransientError, read_json
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, chunk_folder, cut
 from pathfinder.models import cards
 

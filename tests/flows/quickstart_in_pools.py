@@ -22,7 +22,7 @@ from typing import Any
 
 import boto3
 
-from pathfinder.lineage.history import read_stages
+from evidence.dvc.history import read_stages
 from tests.support.miniature import GIT, ROOT
 from tests.support.pools import POOLS, Site, site
 from tests.support.signals import heed_interrupts

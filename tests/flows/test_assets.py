@@ -8,10 +8,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from evidence.dvc.history import MAIN_LOCK, read_records, read_stages
 from flows.assets.events import Assets, key_of, rows_of
 from flows.graph import load_graph
-from pathfinder.lineage.history import MAIN_LOCK, read_records, read_stages
-from pathfinder.provenance.hashing import digest_path
+from ground.hashing import digest_path
 from tests.support.miniature import miniature
 
 

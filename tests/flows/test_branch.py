@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployment.branch import Clone
-from flows.deployment.nightly import _change_params
-from pathfinder.core.io import DataError, TransientError
+from flows.team.deployment.branch import Clone
+from flows.team.deployment.nightly import _change_params
+from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT
 
 NAME = "runs/2026-01-01-x"

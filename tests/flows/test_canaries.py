@@ -25,7 +25,7 @@ NAMES = (
     "MY_PRIVATE_TOKEN",
 )
 RECORD = """
-from pathfinder.provenance.environment import describe_environment
+from evidence.record.environment import describe_environment
 pathlib.Path("metrics/environment.json").write_text(json.dumps(describe_environment()))
 """
 """What a stage of the pipeline writes into its record."""

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows import deploy, profiles
+from flows import profiles
 from flows.cli import app
+from flows.team import deploy
 from tests.flows.conftest import Project
 
 cli = CliRunner()

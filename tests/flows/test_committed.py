@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evidence.dvc.pipeline import read_pipeline
 from flows import committed
-from pathfinder.provenance.pipeline import read_pipeline
 from tests.support.miniature import GIT
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
+from evidence.dvc.history import read_lock
+from evidence.dvc.stores import object_key
 from flows.dvc import Dvc
 from flows.guard.lock import LOCK
 from flows.storage import REMOTE
-from pathfinder.lineage.history import read_lock
-from pathfinder.lineage.stores import object_key
-from pathfinder.sources.remote import open_store
+from ground.remote import open_store
 from tests.flows.conftest import Project
 from tests.flows.watch import soon
 

@@ -272,7 +272,7 @@ def test_what_a_killed_run_left_is_not_ended_by_a_folder_that_takes_its_path(tmp
 def test_a_copy_made_during_a_run_has_a_server_of_its_own(project: Project) -> None:
     """Real servers and a real worker: a deployed folder, its copy, and a copy that was made during a run."""
     with_flow(project)
-    up, down = (("-m", "flows.deploy", word) for word in ("up", "down"))
+    up, down = (("-m", "flows.team.deploy", word) for word in ("up", "down"))
     copy = replace(project, root=project.root.with_name(f"{project.root.name}-copy"))
     try:
         project.run(*up)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployment.definition import NIGHTLY, Present, adjusted, clone_id, pool_name
 from flows.storage import REMOTE
-from pathfinder.sources.remote import ENDPOINT
+from flows.team.deployment.definition import NIGHTLY, Present, adjusted, clone_id, pool_name
+from ground.remote import ENDPOINT
 
 ROOT = Path(__file__).resolve().parents[2]
 

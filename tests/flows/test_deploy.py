@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from flows import processes, server
-from flows.deployment.definition import clone_id
+from flows.team.deployment.definition import clone_id
 from tests.flows.conftest import ROOT, Project
 from tests.flows.test_branch import git
 from tests.flows.test_operations import one_machine

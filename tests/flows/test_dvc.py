@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flows.dvc import Cancelled, Dvc, DvcError
-from pathfinder.core.io import PathfinderError
+from ground.io import PathfinderError
 from tests.flows.conftest import Project
 from tests.flows.watch import alive, wait_for
 

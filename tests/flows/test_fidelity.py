@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import fidelity
-from pathfinder.core.io import DataError
+from docs.tools import fidelity
+from ground.io import DataError
 
 HEAD = "| setting | paper | published code | key | `quickstart` | note |\n| --- | --- | --- | --- | --- | --- |\n"
 
@@ -21,7 +21,7 @@ def text(root: Path) -> str:
 
 def test_the_page_has_the_values_of_the_profiles_and_the_code(text: str, root: Path) -> None:
     assert len(fidelity.rows_of(text, root)) > 70
-    assert fidelity.filled(text, root) == text, "run `python -m flows.fidelity --write`"
+    assert fidelity.filled(text, root) == text, "run `python -m docs.tools.fidelity --write`"
 
 
 def test_every_difference_is_explained(text: str, root: Path) -> None:

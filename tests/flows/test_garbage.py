@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from prefect.states import Completed, Running
 
+from evidence.dvc.stores import object_file
 from flows import server, storage
-from flows.deployment import garbage, kept
-from flows.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
-from flows.deployment.mirror import Mirror
-from flows.deployment.nightly import nightly
-from flows.deployment.records import connected
-from pathfinder.core.io import DataError
-from pathfinder.lineage.stores import object_file
-from pathfinder.sources.remote import open_store
+from flows.team.deployment import garbage, kept
+from flows.team.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
+from flows.team.deployment.mirror import Mirror
+from flows.team.deployment.nightly import nightly
+from flows.team.deployment.records import connected
+from ground.io import DataError
+from ground.remote import open_store
 from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
 from tests.support.miniature import dvc

@@ -15,9 +15,9 @@ from flows.estimates import records_of, trees_of, written_per_second
 from flows.gpu_plan import Plan
 from flows.machines import cards, plan_text
 from flows.machines.trees import busy_share
-from pathfinder.core.io import DataError
+from ground.io import DataError
+from ground.settings import parse_yaml
 from pathfinder.core.runs import parse_run
-from pathfinder.core.settings import parse_yaml
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import with_changes
 from tests.flows.test_profiles import GPU_PROFILES

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from flows.graph import Graph, load_graph
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from tests.flows.conftest import Project
 
 EXPANDED = """\

@@ -16,7 +16,7 @@ from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
 from flows.guard.endings import server_needed
 from flows.guard.lock import DVC_LOCKS, LOCK, held
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from tests.conftest import FullDisk
 from tests.flows.conftest import ROOT, Project
 from tests.flows.watch import alive, gone, guardians_of, soon, wait_for

@@ -21,17 +21,17 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.states import Failed
 
 from flows import server
-from flows.deployment.audit import AuditFailed
-from flows.deployment.records import connected
 from flows.dvc import Cancelled
-from flows.notices import automations, killed
-from flows.notices.hooks import tell
-from flows.notices.killed import report_killed
-from flows.notices.notice import MOST_LINES, notice, remedy
-from flows.notices.target import target
 from flows.reproduce import StagesFailed, reproduce
+from flows.team.deployment.audit import AuditFailed
+from flows.team.deployment.records import connected
+from flows.team.notices import automations, killed
+from flows.team.notices.hooks import tell
+from flows.team.notices.killed import report_killed
+from flows.team.notices.notice import MOST_LINES, notice, remedy
+from flows.team.notices.target import target
 from flows.terminal import log_path
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_operations import commands
 from tests.flows.watch import soon, wait_for
@@ -108,8 +108,8 @@ def told(make_project: Callable[[], Project]) -> Iterator[Told]:
     try:
         project = replace(project, environment={**project.environment, "PREFECT_API_URL": service.url})
         secret = replace(project, environment={**project.environment, "PATHFINDER_NOTIFY": receiver.url})
-        assert "pathfinder notices: " in secret.run("-m", "flows.deploy", "notify")
-        assert "pathfinder runs: " in project.run("-m", "flows.deploy", "automations")
+        assert "pathfinder notices: " in secret.run("-m", "flows.team.deploy", "notify")
+        assert "pathfinder runs: " in project.run("-m", "flows.team.deploy", "automations")
         yield Told(project, service.url, receiver)
     finally:
         server.stop(project.root, "server")
@@ -282,7 +282,7 @@ def test_the_remedy_fits_the_cause(text: str, advice: str) -> None:
 
 
 def test_a_canceled_run_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
+    monkeypatch.setattr("flows.team.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
     run = FlowRun(flow_id=uuid4(), name="one")
     tell(reproduce, run, Failed(data=Cancelled("the run is ending")))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.pools.table import FILE, needs, slots
+from flows.team.pools.table import FILE, needs, slots
 from tests.flows.conftest import ROOT
 from tests.flows.test_branch import git
 

@@ -13,19 +13,19 @@ from prefect.client.schemas.objects import State as RunState
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
+from evidence.dvc.stores import object_file
 from flows import storage
 from flows.committed import drop
 from flows.dvc import Dvc
 from flows.graph import load_graph
-from flows.pools.away import Away
-from flows.pools.code import changed_params, committed
-from flows.pools.inputs import needed, place
-from flows.pools.made import Made, compare, hand_back, receive
-from flows.pools.retries import WorkerLost
-from flows.pools.run import run_stage
-from flows.pools.table import Needs
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.lineage.stores import object_file
+from flows.team.pools.away import Away
+from flows.team.pools.code import changed_params, committed
+from flows.team.pools.inputs import needed, place
+from flows.team.pools.made import Made, compare, hand_back, receive
+from flows.team.pools.retries import WorkerLost
+from flows.team.pools.run import run_stage
+from flows.team.pools.table import Needs
+from ground.io import DataError, TransientError
 from tests.flows.conftest import Project
 from tests.flows.test_branch import git
 

@@ -17,9 +17,9 @@ PREPARE = '''
 """Write the texts in capitals."""
 from pathlib import Path
 from typing import Annotated
-from pathfinder.core.io import sha256_file, write_text
-from pathfinder.provenance.parts import Part, Parts
-from pathfinder.provenance.stage import stage
+from ground.io import sha256_file, write_text
+from pathfinder.core.parts import Part, Parts
+from evidence.record.stage import stage
 
 @stage
 def main(*, part: Annotated[str, "only this part"] = "") -> None:

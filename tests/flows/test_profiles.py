@@ -11,7 +11,7 @@ import yaml
 from ruamel.yaml import YAML
 
 from flows import profiles
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployment.branch import Clone
-from flows.deployment.mirror import Mirror
-from flows.deployment.promote import PromotionRefused, promoted
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.provenance.hashing import digest_chunks
-from pathfinder.sources.remote import open_store
+from flows.team.deployment.branch import Clone
+from flows.team.deployment.mirror import Mirror
+from flows.team.deployment.promote import PromotionRefused, promoted
+from ground.hashing import digest_chunks
+from ground.io import DataError, TransientError
+from ground.remote import open_store
 from tests.flows.test_branch import git
 
 SUMMARY = "metrics/summary.json"

@@ -21,7 +21,7 @@ import pytest
 from flows import server
 from flows.dvc import Dvc
 from flows.storage import REMOTE, configure
-from pathfinder.sources.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
+from ground.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
 from tests.flows.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]

@@ -18,10 +18,10 @@ import pytest
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from flows import server
-from flows.deployment.records import connected
 from flows.dvc import Cancelled
 from flows.guard.queues import ORDER, prioritise
 from flows.guard.slots import LEASE_S, ensure, slots_held
+from flows.team.deployment.records import connected
 from tests.flows.conftest import ROOT
 from tests.flows.watch import gone, soon, wait_for
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.signing import KEY_FILE
 from flows import storage
 from flows.guard.remote import preflight
-from pathfinder.core.io import DataError
-from pathfinder.provenance.signing import KEY_FILE
-from pathfinder.sources.remote import ENDPOINT, Store, open_store
+from ground.io import DataError
+from ground.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git
 
 

@@ -14,8 +14,8 @@ from flows.dvc import Cancelled, Dvc, DvcError
 from flows.guard.remote import describe, preflight
 from flows.storage import REMOTE, configure
 from flows.transfer import FOLDER, LOCK, Transfer
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.sources.remote import ENDPOINT
+from ground.io import DataError, TransientError
+from ground.remote import ENDPOINT
 from tests.flows.conftest import Project
 from tests.flows.watch import soon
 

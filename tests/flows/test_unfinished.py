@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.signing import KEY_FILE, sign
 from flows.storage import REMOTE
 from flows.unfinished import copies
 from flows.unfinished.carried import carried
 from flows.unfinished.copies import Copies
-from pathfinder.core.io import DataError, read_json
-from pathfinder.provenance.signing import KEY_FILE, sign
-from pathfinder.sources.remote import open_store
+from ground.io import DataError, read_json
+from ground.remote import open_store
 from tests.flows.watch import soon
 from tests.stages.test_label import set_params
 from tests.support.judge_process import counts, judge_process

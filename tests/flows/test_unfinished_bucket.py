@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.signing import KEY_FILE
 from flows.storage import REMOTE
 from flows.unfinished.copies import Copies
-from pathfinder.provenance.signing import KEY_FILE
-from pathfinder.sources.remote import Store, open_store
+from ground.remote import Store, open_store
 from tests.flows.test_unfinished import labelled_in_two_clones
 from tests.flows.watch import soon
 from tests.support.s3 import s3_bucket, s3_environment, s3_server

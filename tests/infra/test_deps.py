@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from evidence.dvc.pipeline import read_pipeline
+from ground.io import DataError, write_text
 from infra import deps
-from pathfinder.core.io import DataError, write_text
-from pathfinder.provenance.pipeline import read_pipeline
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,11 +18,11 @@ FILES = {
     "stages/train.py": "def main():\n    from pathfinder.tree.tree import grow\n",
     "pathfinder/__init__.py": "",
     "pathfinder/core/__init__.py": "",
-    "pathfinder/core/io.py": "",
+    "ground/io.py": "",
     "pathfinder/tree/__init__.py": "",
-    "pathfinder/tree/tree.py": "import pathfinder.core.io\nimport pathfinder.provenance.stage\n",
-    "pathfinder/provenance/__init__.py": "",
-    "pathfinder/provenance/stage.py": "",
+    "pathfinder/tree/tree.py": "import ground.io\nimport evidence.record.stage\n",
+    "evidence/record/__init__.py": "",
+    "evidence/record/stage.py": "",
     "infra/pretraining/dvc.yaml": "stages: {}\n",
 }
 PIPELINE = """\

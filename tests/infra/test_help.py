@@ -10,16 +10,26 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("pathfinder", "flows", "infra", "tests/faults", "tests/mutation", "tests/rehearsal")
+FOLDERS = (
+    "pathfinder",
+    "evidence",
+    "extras",
+    "world",
+    "flows",
+    "infra",
+    "tests/campaigns/faults",
+    "tests/campaigns/mutation",
+    "tests/campaigns/rehearsal",
+)
 STARTED_BY_CODE = {
     "flows.guard.guardian",
     "infra.images.sbom",
     "pathfinder.engines.workers",
-    "tests.faults.shim.server",
-    "tests.rehearsal.vllm_parent",
+    "tests.campaigns.faults.shim.server",
+    "tests.campaigns.rehearsal.vllm_parent",
 }
 """Modules that only other code starts. Those of infra/pretraining and stages/ are in tests/stages/test_help.py."""
-STAGES = {"pathfinder.world.corpus", "pathfinder.world.measure", "pathfinder.world.pretrain"}
+STAGES = {"world.corpus", "world.measure", "world.pretrain"}
 
 
 def modules() -> list[str]:
@@ -36,7 +46,7 @@ SAMPLE = ("infra.doctor", "infra.deps")
     "module",
     [
         pytest.param(name, marks=() if name in SAMPLE else pytest.mark.campaign, id=name)
-        for name in [*modules(), "pathfinder.lineage"]
+        for name in [*modules(), "evidence"]
     ],
 )
 @pytest.mark.parametrize(("word", "status"), [("--help", 0), ("--no-such-option", 2)])

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import write_text
+from ground.io import write_text
 from tests.support import wheels
 
 ROOT = Path(__file__).resolve().parents[2]

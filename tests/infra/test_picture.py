@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.picture import rounded
+from docs.tools.picture import rounded
 from pathfinder import PRM
 from pathfinder.demo import MODEL
 from pathfinder.pages.example import PROBLEM, STEPS

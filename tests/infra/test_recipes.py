@@ -22,8 +22,8 @@ import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from ground.io import write_text
 from pathfinder.cli import serve
-from pathfinder.core.io import write_text
 from tests.support.isolated import run_isolated
 
 ROOT = Path(__file__).resolve().parents[2]

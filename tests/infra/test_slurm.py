@@ -12,9 +12,9 @@ import pytest
 from flows import gpu_plan, profiles
 from flows.gpu_plan import Plan
 from flows.graph import load_graph
+from ground.io import DataError
 from infra.slurm.__main__ import commands
 from infra.slurm.sizes import RUN, sizes
-from pathfinder.core.io import DataError
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import verdict
 from tests.flows.test_profiles import GPU_PROFILES, PROFILES

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ground.io import text_digest
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import text_digest
 from pathfinder.judge.critic_prompts import DIGESTS, PUBLISHED, critique_prompt, prmbench_prompt, prmbench_turns
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 

@@ -12,12 +12,12 @@ from typing import Any, get_args
 import pytest
 from typer.testing import CliRunner
 
+from ground.io import DataError, TransientError, read_json
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, read_prmbench, read_processbench
 from pathfinder.cli import app
-from pathfinder.core.io import DataError, TransientError, read_json
 from pathfinder.core.params import CriticSettings, Report
 from pathfinder.engines.metering import BudgetSpentError
 from pathfinder.judge.critic_prompts import PUBLISHED

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from ground.io import DataError, write_json
 from pathfinder.core.params import Label
 from pathfinder.engines.journal import Journal
 from pathfinder.judge.judge import Judge, LocalJudge, describe, journal_folder, model_identity, open_judge

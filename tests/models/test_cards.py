@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.models import cards
 
 HOLDER = """

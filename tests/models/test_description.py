@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from ground.io import DataError, write_json
 from pathfinder.models.description import MODEL_FILE, variant_of
 
 

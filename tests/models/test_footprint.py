@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from flows import profiles
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.models import cards, devices, footprint, needs
 from pathfinder.models.devices import GIB, Device, gpus

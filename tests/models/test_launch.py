@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError, TransientError
+from ground.io import DataError, TransientError
 from pathfinder.models import cards, launch
 
 TORCHRUN = ["pathfinder.models.launch", "--nproc-per-node"]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.prompts import MASK
 from pathfinder.models import folders, model, tokens
 from tests.support.models import plain_tokenizer, small_model

@@ -10,12 +10,12 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from pathfinder.core.io import DataError, digest_of, read_json
+from ground.io import DataError, digest_of, read_json
 from pathfinder.core.prompts import assistant_turn, user_turn
 from pathfinder.models.tokens import load_tokenizer, save_tokenizer
-from pathfinder.world.corpus import renew_tokenizer
-from pathfinder.world.tiny import build_tokenizer
 from tests.support.models import plain_tokenizer, small_model
+from world.corpus import renew_tokenizer
+from world.tiny import build_tokenizer
 
 SHIPPED = ("data/models/base", "data/models/judge", "pathfinder/demo_model")
 ODD = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Lora, Source
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.shapes import KNOWN, Shape, planned_shape, shape_of

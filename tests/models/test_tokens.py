@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.io import DataError
 from pathfinder.models import tokens
 from tests.support.models import plain_tokenizer, small_model, world_tokenizer
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Params, load_params
 from pathfinder.policy.evaluate import search_preset
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError
+from ground.io import DataError, TransientError
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.policy.policy import KeptPolicy, Policy, ServerPolicy, safe_prompt

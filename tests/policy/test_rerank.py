@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ground.io import DataError
 from pathfinder.cli import app
-from pathfinder.core.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.choosing import RULES, SCORES, WEIGHTED
 from pathfinder.policy.rerank import read_candidates, reranked

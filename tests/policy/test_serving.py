@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from ground.io import DataError, write_json
 from pathfinder.models import cards
 from pathfinder.policy import serving
 from tests.support.searches import SERVER, settings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError, write_json
+from ground.io import DataError, write_json
 from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder

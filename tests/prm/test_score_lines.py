@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.results import TOO_LONG
 from pathfinder.prm.score_lines import prediction, read_solutions, render_scores, score_row

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from ground.io import DataError, write_json
 from pathfinder.core import prompts
-from pathfinder.core.io import DataError, write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.description import MODEL_FILE

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models import model
 from pathfinder.models.description import MODEL_FILE

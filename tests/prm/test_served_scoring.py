@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from ground.io import DataError, TransientError, write_json
 from pathfinder.cli import app
-from pathfinder.core.io import DataError, TransientError, write_json
 from pathfinder.core.params import Score
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore

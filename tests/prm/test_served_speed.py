@@ -21,7 +21,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
 from pathfinder.models.description import MODEL_FILE

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import httpx
 import pytest
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.steps import Solution
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.models.description import MODEL_FILE

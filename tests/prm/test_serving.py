@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
 from pathfinder.prm.gate import is_own

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from tests.published.sources import Source, absent
 
 LABELLER = "src/data_generation/run_inference.py"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from tests.published.sources import Differs, Source, absent
 
 BUILD = "src/data_generation/build_dataset.py"

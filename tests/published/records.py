@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from tests.published.sources import Differs, Source
 
 HUMAN = "src/data_generation/load_data.py"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from ground.io import write_json, write_jsonl
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import Grader, gold_of
-from pathfinder.core.io import write_json, write_jsonl
 from tests.published.kept import cases, differences
 
 COLUMNS = {"olympiadbench": "final_answer", "minerva_math": "solution"}

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_parquet, write_parquet
+from ground.io import read_parquet, write_parquet
 from pathfinder.core.records import CLEAN, STEPS
 from pathfinder.data.export import paper_rows
 from pathfinder.data.trainset import gather_trees

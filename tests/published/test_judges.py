@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.judge.critic_answers import official_box, official_vote, step_scores
 from pathfinder.judge.critic_prompts import critique_prompt
 from pathfinder.judge.parsing import official_scores, read_scores

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from ground.io import DataError, write_jsonl
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import CORRECT, read_prmbench
-from pathfinder.core.io import DataError, write_jsonl
 from tests.published.kept import Case, cases, differences
 
 RUNS = cases("prmbench", "evaluate_function")

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ground.io import write_json, write_jsonl
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import SUBSETS
-from pathfinder.core.io import write_json, write_jsonl
 from tests.published.kept import Case, cases, differences
 
 NAMES = {"error acc": "error_acc", "correct acc": "correct_acc", "f1": "f1"}

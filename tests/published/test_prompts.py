@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.core.prompts import VARIANTS, policy_prompt
 from pathfinder.data.export import paper_rows
 from pathfinder.tree.passes import PRESETS, Prompter, Query

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pathfinder.core.io import text_digest
+from ground.io import text_digest
 from pathfinder.core.prompts import STEP_SEPARATOR, judge_context
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ground.io import DataError
 from pathfinder.benchmarks.processbench import first_error
-from pathfinder.core.io import DataError
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm import on_prmbench

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from pathfinder.training.published import plan_samples, weigh
 from tests.published.kept import CASES, cases
 from tests.published.samples import scored

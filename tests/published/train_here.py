@@ -8,7 +8,7 @@ import polars as pl
 import torch
 from safetensors.torch import save_file
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
 from pathfinder.training.examples import Example, read_examples

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import write_jsonl
+from ground.io import write_jsonl
 from pathfinder.reporting.answers import course
 from pathfinder.reporting.claims import Finding
 from stages.report import main

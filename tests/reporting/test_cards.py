@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from pathfinder.core.io import read_json
+from evidence.verbs.pointers import value_at
+from ground.io import read_json
 from pathfinder.core.runs import parse_run
-from pathfinder.lineage.verbs.pointers import value_at
 from pathfinder.reporting.cards.card import card_of
 from pathfinder.reporting.results import Results, load_results
 from tests.support.report_inputs import write_everything

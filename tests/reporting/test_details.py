@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.core.io import read_json, read_jsonl, write_json, write_jsonl
+from ground.io import read_json, read_jsonl, write_json, write_jsonl
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from infra import readme
-from pathfinder.core.io import DataError
+from docs.tools import readme
+from ground.io import DataError
 from stages.report import main
 from tests.support.report_inputs import SEEDED, write_everything, write_project
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import write_json, write_jsonl
+from ground.io import write_json, write_jsonl
 from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.opening.faults import FLAGS
-from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
+from world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
 
 STORY = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\nHow many apples does Eve have?"
 STEPS = [

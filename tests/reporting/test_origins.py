@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import read_json, sha256_file
-from pathfinder.lineage.verbs.pointers import origins_of, recomputed, shows, value_at
+from evidence.verbs.pointers import origins_of, recomputed, shows, value_at
+from ground.io import read_json, sha256_file
 from pathfinder.pages.origins import Origin, origin_of
 from pathfinder.reporting.cells import figures
 from pathfinder.reporting.origins import COPY, PAPER, in_percent, made, placed

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from stages.report import main
 from tests.support.report_inputs import write_data_stages, write_project
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.catalogue import MIRROR_VARIABLE, Fetched, fetch_source
 from tests.support.servers import FileServer, file_server

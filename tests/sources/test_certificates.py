@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from huggingface_hub import close_session
 
-from pathfinder.core.io import DataError, TransientError
+from extras.publish.client import upload
+from extras.publish.folder import Repository
+from ground.io import DataError, TransientError
+from ground.remote import open_store
+from ground.settings import certificate_fault
 from pathfinder.core.params import Download, Source
-from pathfinder.core.settings import certificate_fault
 from pathfinder.engines.openai_client import connect
-from pathfinder.lineage.hub.client import upload
-from pathfinder.lineage.hub.folder import Repository
 from pathfinder.sources.http_fetch import fetch_file
 from pathfinder.sources.hub import look_up
-from pathfinder.sources.remote import open_store
 from tests.support.servers import JSONHandler, private_tls, serving
 
 Client = Callable[[str, Path], object]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError
+from ground.io import DataError, TransientError
 from pathfinder.core.params import Download
 from pathfinder.sources.http_fetch import fetch_file, pause
 from tests.support.servers import FileServer, file_server, serving

@@ -20,9 +20,9 @@ import pytest
 from huggingface_hub.utils._xet_progress_reporting import XetDownloadProgressReporter
 
 from flows import profiles
-from pathfinder.core.io import DataError, TransientError, read_json
+from ground.io import DataError, TransientError, read_json
+from ground.progress import Progress
 from pathfinder.core.params import load_params
-from pathfinder.core.progress import Progress
 from pathfinder.data.export import special_texts
 from pathfinder.models.folders import resolve, resolve_part
 from pathfinder.models.model import load_model

@@ -15,8 +15,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from flows.guard.remote import preflight
-from pathfinder.core.io import DataError, TransientError
-from pathfinder.sources.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
+from ground.io import DataError, TransientError
+from ground.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
 from tests.support.servers import serving
 from tests.support.stalled import stalled_server
 
@@ -93,7 +93,7 @@ def test_what_a_killed_race_left_is_deleted_by_a_later_one(store: Store, monkeyp
     assert creates_exclusively(store, rounds=1)
     assert store.keys() == ["probe/left"], "its race may still run"
     hour = time.time() + 3601
-    monkeypatch.setattr("pathfinder.sources.remote.time.time", lambda: hour)
+    monkeypatch.setattr("ground.remote.time.time", lambda: hour)
     assert creates_exclusively(store, rounds=1)
     assert store.keys() == []
 

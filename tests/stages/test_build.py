@@ -8,7 +8,7 @@ import pytest
 import yaml
 from datasketch import MinHash
 
-from pathfinder.core.io import DataError, read_json, text_digest, write_json, write_jsonl, write_parquet
+from ground.io import DataError, read_json, text_digest, write_json, write_jsonl, write_parquet
 from pathfinder.core.mixes import records_of
 from pathfinder.core.records import CLEAN, DECISIONS, LINES, STEPS, TRAJECTORIES, TREES, normalise, problem_id
 from pathfinder.data import overlap, trainset

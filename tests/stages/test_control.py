@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from stages import control
 from tests.stages.test_search import check_search
 from tests.support.evaluation_inputs import evaluation_project

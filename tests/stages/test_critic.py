@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError, read_json
+from evidence.dvc.pipeline import read_pipeline
+from ground.io import DataError, read_json
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
-from pathfinder.provenance.pipeline import read_pipeline
 from pathfinder.reporting.names import PRMBENCH
 from pathfinder.reporting.results import load_results
 from stages import critic

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import DataError, TransientError, read_json
+from ground.io import DataError, TransientError, read_json
 from stages.download import main
 from tests.support.servers import FileServer, file_server
 from tests.support.stage_inputs import write_params

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, read_json, write_json, write_parquet
+from ground.io import DataError, read_json, write_json, write_parquet
 from pathfinder.core.prompts import LABEL_TOKENS
 from pathfinder.core.records import TREES
 from stages import export

@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, read_json, read_parquet, write_parquet
+from ground.io import DataError, read_json, read_parquet, write_parquet
 from pathfinder.core.records import CLEAN, DROPS, LABELS, STEPS
 from stages.filter import main
 

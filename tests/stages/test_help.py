@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 STAGES = sorted(path.stem for path in ROOT.glob("stages/[a-z]*.py"))

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, TransientError, read_json, read_parquet
+from ground.io import DataError, TransientError, read_json, read_parquet
 from pathfinder.core.records import ANSWERS, LABELS, STEPS
 from pathfinder.engines.metering import BudgetSpentError
 from tests.support.judge_process import counts, judge_process

@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError, read_json, read_parquet, sha256_file
+from ground.io import DataError, read_json, read_parquet, sha256_file
 from pathfinder.core.records import QUARANTINE, STEPS, TRAJECTORIES
 from pathfinder.data import conversion
 from pathfinder.data.upstream import read_batches

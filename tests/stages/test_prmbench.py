@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ground.io import read_json
 from pathfinder.benchmarks.grade import grade
-from pathfinder.core.io import read_json
 from pathfinder.core.steps import StepScore
 from pathfinder.prm.on_prmbench import is_correct
 from stages.prmbench import main

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from ground.io import read_json
 from pathfinder.benchmarks.grade import grade
-from pathfinder.core.io import read_json
 from pathfinder.core.steps import StepScore
 from pathfinder.models.tokens import label_ids
 from pathfinder.prm.rules import is_correct, until_both

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.params import load_params
 from pathfinder.reporting.results import results_table
 from stages.report import main

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from pathfinder.core.params import load_params
 from stages.sample import main
 from tests.support.evaluation_inputs import evaluation_project, rows_of

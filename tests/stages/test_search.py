@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from ground.io import DataError, read_json
 from pathfinder.benchmarks.grade import grade
-from pathfinder.core.io import DataError, read_json
 from stages import sample
 from stages.search import main
 from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of

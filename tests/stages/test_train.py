@@ -17,7 +17,7 @@ import pytest
 import torch
 import yaml
 
-from pathfinder.core.io import sha256_file
+from ground.io import sha256_file
 from pathfinder.core.params import Lora
 from pathfinder.core.steps import Solution
 from pathfinder.models.model import add_labels, load_model

@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import read_json, write_parquet
+from ground.io import read_json, write_parquet
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
 from pathfinder.reporting.account import truth_lines
 from stages.truth import main

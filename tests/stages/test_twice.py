@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.core.io import TransientError
+from ground.io import TransientError
 from tests.stages.test_label import grade, set_params
 from tests.stages.test_label import outs as label_outs
 from tests.stages.test_label import project as label_project  # noqa: F401
@@ -38,7 +38,7 @@ def start(root: Path, folder: Path, *words: str) -> subprocess.Popen[str]:
 def both(root: Path, folder: Path, *words: str) -> None:
     """Start a stage twice at once: one process ends right, the other names it."""
     (folder / "dvc.yaml").write_text(PIPELINE)
-    for name in ("stages", "pathfinder", "infra"):  # what a record names
+    for name in ("stages", "ground", "pathfinder", "world", "infra"):  # what a record names
         (folder / name).symlink_to(root / name)
     processes = [start(root, folder, *words) for _ in range(2)]
     errors = [process.communicate(timeout=400)[1] for process in processes]

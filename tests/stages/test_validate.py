@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from pathfinder.core.io import DataError, read_parquet, write_json, write_parquet
+from ground.io import DataError, read_parquet, write_json, write_parquet
 from pathfinder.gates.suites import file_of, without_answers
 from stages.validate import main
 from tests.support.gate_tables import Tables, clean_tables, kept_records, set_values, train_tables

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from pathfinder.core.io import read_jsonl
+from ground.io import read_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = ("full", "no_error_categories", "no_subtasks")

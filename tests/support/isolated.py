@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 
 _UNREACHABLE = ("Could not connect", "dns error", "error sending request", "Failed to fetch")
 

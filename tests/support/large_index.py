@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pyarrow.parquet
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.reporting.index import schema
 
 STEPS_PER_LINE = 10

@@ -13,15 +13,15 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from pathfinder.provenance.signing import KEY_FILE
+from evidence.record.signing import KEY_FILE
 
 ROOT = Path(__file__).resolve().parents[2]
 GIT = ["git", "-c", "user.name=t", "-c", "user.email=t@example.org"]
 """A command that can commit."""
 _DOWNLOAD = """
 from pathlib import Path
-from pathfinder.core.io import sha256_file, write_json
-from pathfinder.provenance.stage import stage
+from ground.io import sha256_file, write_json
+from evidence.record.stage import stage
 
 @stage
 def main():
@@ -43,9 +43,9 @@ _TRAIN = '''
 from pathlib import Path
 from typing import Annotated
 import yaml
-from pathfinder.core.io import DataError, write_json, write_text
+from ground.io import DataError, write_json, write_text
 from pathfinder.mixing.mix import mix
-from pathfinder.provenance.stage import stage
+from evidence.record.stage import stage
 
 @stage
 def main(variant: Annotated[str, "a variant of the model"]) -> None:

@@ -14,7 +14,7 @@ from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from pathfinder.core import prompts
 from pathfinder.tree.passes import Prompter, Query
-from pathfinder.world.tiny import build_tokenizer
+from world.tiny import build_tokenizer
 
 CHATML = (
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\nYou are helpful.<|im_end|>\\n' }}{% endif %}"

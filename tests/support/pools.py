@@ -107,7 +107,7 @@ def project(folder: Path, resources: str) -> Path:
         source = made / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     shutil.copy(ROOT / "prefect.yaml", target)
-    for name in ("pathfinder", "flows"):
+    for name in ("ground", "pathfinder", "evidence", "extras", "world", "flows"):
         shutil.copytree(ROOT / name, target / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copytree(made / "pathfinder/mixing", target / "pathfinder/mixing")
     shutil.copytree(ROOT / "infra/profiles", target / "infra/profiles")

@@ -91,7 +91,7 @@ def words_in(texts: Iterable[Text]) -> int:
 
 def sources() -> list[Path]:
     """The Python and pipeline files of the product."""
-    folders = ("pathfinder", "stages", "flows", "infra")
+    folders = ("ground", "pathfinder", "stages", "evidence", "extras", "flows", "infra", "world")
     code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     return [*code, ROOT / "dvc.yaml", ROOT / "infra/pretraining/dvc.yaml", ROOT / "Makefile"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import yaml
 
-from pathfinder.core.io import sha256_file, write_json, write_jsonl, write_parquet
+from ground.io import sha256_file, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.data.exclusions import EXCLUSIONS
 from pathfinder.policy.choosing import RULES

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ground.io import read_json, write_json, write_jsonl
 from pathfinder.benchmarks import accuracy, prmbench, processbench
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
-from pathfinder.core.io import read_json, write_json, write_jsonl
 from pathfinder.core.params import Report
 from pathfinder.policy.choosing import RULES
 

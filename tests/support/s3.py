@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 from moto.server import ThreadedMotoServer
 
-from pathfinder.sources.remote import ENDPOINT
+from ground.remote import ENDPOINT
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from pathfinder.core.io import write_jsonl
+from ground.io import write_jsonl
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pathfinder.world.recipes import CorpusConfig
-from pathfinder.world.story import Event, Problem
+from world.recipes import CorpusConfig
+from world.story import Event, Problem
 
 SMALL = CorpusConfig(
     phase1_train=30, phase1_test=25, phase2_train=40, phase2_test=5, mistral=40, processbench=20, prmbench=6, search=5
@@ -25,7 +25,7 @@ def no_policy(problems: list[Problem], purpose: str) -> list[list[str]]:
 
 
 def read_again(text: str) -> Problem:
-    """Parse the text of a story, independently of ``pathfinder.world.story``."""
+    """Parse the text of a story, independently of ``world.story``."""
     head, *lines, _ = text.split("\n")
     name, _, start, noun = head.rstrip(".").split(" ")
     events = []

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import yaml
 
+from ground.io import write_parquet
 from pathfinder.core import prompts
-from pathfinder.core.io import write_parquet
 from pathfinder.core.params import Lora, Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES

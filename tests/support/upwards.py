@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.lineage.verbs.upwards import text_of, way_back
+from evidence.verbs.upwards import text_of, way_back
 
 
 def up(target: str, root: Path) -> str:

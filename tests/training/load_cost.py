@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.sharding import cut, load_sharded
 from pathfinder.models.tokens import load_tokenizer

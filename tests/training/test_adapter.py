@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.params import Lora
 from pathfinder.training.adapter import merge, with_adapter
 from pathfinder.training.checkpoints import newest_checkpoint

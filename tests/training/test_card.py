@@ -10,12 +10,12 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
+from extras.publish.client import read_card
 from pathfinder.core.hub import HubModel
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import parse_run
 from pathfinder.demo import MODEL
 from pathfinder.library import PRM
-from pathfinder.lineage.hub.client import read_card
 from pathfinder.training.card import Learnt, card_of, loading
 from pathfinder.training.outcome import save_model
 from pathfinder.tree.passes import Prompter

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.models.slices import write_tensors
 from pathfinder.training import checkpoints
 from pathfinder.training.trainer import fit

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.io import DataError
 from pathfinder.core.prompts import VARIANTS, Label
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.training.examples import gold_labels, plan_steps, read_examples
@@ -54,7 +54,7 @@ def test_trees_are_cut_into_even_parts() -> None:
 
 def test_reading_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """400,000 records take minutes."""
-    monkeypatch.setattr("pathfinder.core.progress._QUIET_S", 0.0)
+    monkeypatch.setattr("ground.progress._QUIET_S", 0.0)
     read_examples(frame(2), Prompter(plain_tokenizer(), VARIANTS["full"]), 10**6)
     assert "tokenise: 9/9 records (100 %)" in capsys.readouterr().err
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from pathfinder.core.records import USES
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.outcome import figures, save_model, thin_log, uses

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pathfinder.core.io import read_json
+from ground.io import read_json
 from tests.support.models import plain_tokenizer, qwen_config, random_qwen
 from tests.support.processes import in_processes
 from tests.training.load_cost import load

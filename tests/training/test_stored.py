@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.training.examples import Example
 from pathfinder.training.stored import Sets, StoredExamples, prepared, store
 from tests.support.training import small_setup

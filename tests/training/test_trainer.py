@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import TrainingArguments
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.models.shapes import shape_of
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import plan_steps

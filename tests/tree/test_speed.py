@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import torch
 
-from infra.readme import between
-from pathfinder.core.io import write_json, write_text
+from docs.tools.readme import between
+from ground.io import write_json, write_text
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution
 from pathfinder.models.description import MODEL_FILE

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from pathfinder.world import tiny
-from pathfinder.world.formats import write_corpus
 from tests.support.stories import SMALL, no_policy
+from world import tiny
+from world.formats import write_corpus
 
 
 @pytest.fixture(scope="session")

@@ -10,10 +10,10 @@ from typing import cast
 
 from pathfinder.engines.generate import Generator
 from pathfinder.engines.sampling import Sampling
-from pathfinder.world.abilities import measure_judge, measure_policy
-from pathfinder.world.steps import Habits, write_solution
-from pathfinder.world.story import LEVELS
 from tests.support.stories import read_again
+from world.abilities import measure_judge, measure_policy
+from world.steps import Habits, write_solution
+from world.story import LEVELS
 
 
 class Known:

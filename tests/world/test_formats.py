@@ -8,13 +8,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.io import read_json, read_jsonl, sha256_file
+from ground.io import read_json, read_jsonl, sha256_file
 from pathfinder.core.records import problem_id
-from pathfinder.world.formats import write_corpus
-from pathfinder.world.oracle import assess_all
-from pathfinder.world.problem_sets import CLASSES, SEARCH_LEVELS
-from pathfinder.world.story import LEVELS
 from tests.support.stories import SMALL, no_policy, read_again
+from world.formats import write_corpus
+from world.oracle import assess_all
+from world.problem_sets import CLASSES, SEARCH_LEVELS
+from world.story import LEVELS
 
 
 def test_corpus_repeats_byte_for_byte(corpus: Path, tmp_path: Path) -> None:

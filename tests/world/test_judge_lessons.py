@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathfinder.core.labels import Scores
 from pathfinder.judge.parsing import parse_scores
-from pathfinder.world.judge_lessons import judge_answer
-from pathfinder.world.oracle import assess, begin
 from tests.support.stories import STORY
+from world.judge_lessons import judge_answer
+from world.oracle import assess, begin
 
 
 def test_judge_answer_recomputes_and_scores() -> None:

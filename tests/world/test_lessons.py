@@ -6,9 +6,9 @@ import random
 
 from transformers import PreTrainedTokenizerFast
 
-from pathfinder.world.judge_lessons import judge_lesson
-from pathfinder.world.lessons import Encoder, base_lesson
-from pathfinder.world.story import LEVELS
+from world.judge_lessons import judge_lesson
+from world.lessons import Encoder, base_lesson
+from world.story import LEVELS
 
 
 def test_lessons_are_what_the_tokenizer_makes_of_their_text(tokenizer: PreTrainedTokenizerFast) -> None:

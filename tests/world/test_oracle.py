@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from pathfinder.world.oracle import assess, assess_all, begin
-from pathfinder.world.steps import Habits, write_solution
 from tests.support.stories import STORY
+from world.oracle import assess, assess_all, begin
+from world.steps import Habits, write_solution
 
 
 @pytest.mark.parametrize(

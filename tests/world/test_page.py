@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.pages.page import to_html, to_markdown
-from pathfinder.world.page import main, page_of, write_page
+from world.page import main, page_of, write_page
 
 
 def test_the_page_repeats_byte_for_byte(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

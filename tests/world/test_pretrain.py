@@ -15,17 +15,17 @@ import torch
 import yaml
 from transformers import PreTrainedTokenizerFast
 
+from evidence.audit.check import check
+from evidence.dvc.pipeline import PRETRAINING, read_pipeline
 from flows import profiles
-from pathfinder.core.io import DataError, read_json, read_jsonl, sha256_file
+from ground.io import DataError, read_json, read_jsonl, sha256_file
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
-from pathfinder.lineage.check import check
-from pathfinder.provenance.pipeline import PRETRAINING, read_pipeline
-from pathfinder.world import pretrain
-from pathfinder.world.recipes import RECIPES, load_recipe
-from pathfinder.world.story import WORLDS
 from tests.support.upwards import up
 from tests.world.test_recipes import TINY
+from world import pretrain
+from world.recipes import RECIPES, load_recipe
+from world.story import WORLDS
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages = [stage for stage in read_pipeline(project, PRETRAINING).values() if stage.name.endswith("@quickstart")]
     assert [stage.name.partition("@")[0] for stage in stages] == ["base", "judge", "corpus", "measure"]
     with contextlib.chdir(project), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pathfinder.provenance.record.unlisted_modules", lambda _: {})  # those of the other tests
+        patch.setattr("evidence.record.record.unlisted_modules", lambda _: {})  # those of the other tests
         for stage in stages:
             _, _, module, *words = stage.cmd.split()
             importlib.import_module(module).main(words)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pathfinder.core.io import read_json, read_jsonl
-from pathfinder.world.oracle import assess_all
-from pathfinder.world.problem_sets import CLASSES, SEARCH_LEVELS
-from pathfinder.world.story import LEVELS
+from ground.io import read_json, read_jsonl
 from tests.support.stories import SMALL, read_again
+from world.oracle import assess_all
+from world.problem_sets import CLASSES, SEARCH_LEVELS
+from world.story import LEVELS
 
 
 def _solution_labels(problem_text: str, steps: list[str]) -> list[bool | None]:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pathfinder.core.io import DataError
-from pathfinder.provenance.pipeline import PRETRAINING, read_pipeline
-from pathfinder.world.recipes import RECIPES, CorpusConfig, load_recipe
+from evidence.dvc.pipeline import PRETRAINING, read_pipeline
+from ground.io import DataError
+from world.recipes import RECIPES, CorpusConfig, load_recipe
 
 TINY = """
 levels:

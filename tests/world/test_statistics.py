@@ -9,8 +9,8 @@ import shutil
 from pathlib import Path
 
 from pathfinder.pages.page import to_markdown
-from pathfinder.world.page import page_of
-from pathfinder.world.statistics import count, planted, shared
+from world.page import page_of
+from world.statistics import count, planted, shared
 
 
 def test_only_planted_stories_leak_from_the_shipped_files(world: Path) -> None:

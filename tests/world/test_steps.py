@@ -6,11 +6,11 @@ import random
 from collections import Counter
 
 from pathfinder.core.prompts import STEP_SEPARATOR
-from pathfinder.world.lessons import word_questions
-from pathfinder.world.oracle import ERRORS, SUBOPTIMAL, assess
-from pathfinder.world.steps import Habits, fault_step, write_solution
-from pathfinder.world.story import LEVELS, sample_problem
 from tests.support.stories import STORY
+from world.lessons import word_questions
+from world.oracle import ERRORS, SUBOPTIMAL, assess
+from world.steps import Habits, fault_step, write_solution
+from world.story import LEVELS, sample_problem
 
 
 def test_every_fault_can_be_planted_by_itself_and_word_questions_agree() -> None:

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.core.io import DataError
-from pathfinder.world.oracle import assess
-from pathfinder.world.steps import POLICY_HABITS, write_solution
-from pathfinder.world.story import LEVELS, WORLDS, read_story, sample_from, sample_problem, split_of
+from ground.io import DataError
 from tests.support.stories import STORY, read_again
+from world.oracle import assess
+from world.steps import POLICY_HABITS, write_solution
+from world.story import LEVELS, WORLDS, read_story, sample_from, sample_problem, split_of
 
 
 def test_story_text_and_truth() -> None:

@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from pathfinder.core import prompts
 from pathfinder.models.tokens import ChatFrame, label_ids, load_tokenizer
-from pathfinder.world import tiny
-from pathfinder.world.steps import Habits, write_solution
-from pathfinder.world.story import LEVELS, NAMES, NOUNS, SIGN, sample_problem
+from world import tiny
+from world.steps import Habits, write_solution
+from world.story import LEVELS, NAMES, NOUNS, SIGN, sample_problem
 
 
 @pytest.fixture(scope="module")

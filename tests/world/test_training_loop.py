@@ -10,11 +10,11 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from pathfinder.world import tiny
-from pathfinder.world.lessons import Encoder, Lesson, Piece, arithmetic_drill, check_lesson
-from pathfinder.world.recipes import Phase
-from pathfinder.world.story import LEVELS, Scale, sample_problem
-from pathfinder.world.training_loop import collate, fit, orthogonalise, rate_share, weighted_loss
+from world import tiny
+from world.lessons import Encoder, Lesson, Piece, arithmetic_drill, check_lesson
+from world.recipes import Phase
+from world.story import LEVELS, Scale, sample_problem
+from world.training_loop import collate, fit, orthogonalise, rate_share, weighted_loss
 
 PHASE = Phase(steps=12, tokens=512, rate=0.003)
 

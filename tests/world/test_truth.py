@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pathfinder.world.truth import verdict_of
 from tests.stages.test_truth import CARRIED, FIRST, STORY
+from world.truth import verdict_of
 
 
 def test_a_step_is_judged_given_the_steps_before_it() -> None:

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from pathfinder.core.io import DataError
-from pathfinder.core.text import first_problem
+from ground.io import DataError
+from ground.text import first_problem
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Figure = Number | None

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from ground.io import DataError, read_jsonl
 from pathfinder.benchmarks.prmbench import labels_of
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
-from pathfinder.core.io import DataError, read_jsonl
 from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.index.schema import ITEMS
 

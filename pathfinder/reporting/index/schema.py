@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.io import DataError, atomic_file
+from ground.io import DataError, atomic_file
 
 INDEX = Path("artifacts/index")
 SELECTORS = (("licence", "licence"), ("rater", "rater"), ("source", "source"), ("source", "folder"))

@@ -9,8 +9,8 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet
 
+from ground.io import DataError, text_digest
 from pathfinder.core import mixes
-from pathfinder.core.io import DataError, text_digest
 from pathfinder.core.labels import DISAGREES
 from pathfinder.core.params import Mix
 from pathfinder.reporting.index.schema import LINES

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.reporting.index.schema import SELECTORS, TOTALS, USES, fate
 from pathfinder.reporting.index.steps import parts_of_id
 

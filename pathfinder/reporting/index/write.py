@@ -11,10 +11,10 @@ from pathlib import Path
 
 import polars as pl
 
-from pathfinder.core.io import DataError, atomic_folder, write_json
+from ground.io import DataError, atomic_folder, write_json
+from ground.progress import Progress
 from pathfinder.core.manifest import MANIFEST, read_manifest
 from pathfinder.core.params import Params
-from pathfinder.core.progress import Progress
 from pathfinder.reporting.index import schema
 from pathfinder.reporting.index.items import index_items
 from pathfinder.reporting.index.steps import index_lines, index_steps

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pathfinder.core.io import DataError
+from ground.io import DataError
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.origins import from_files
-from pathfinder.world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL, assess_all
-from pathfinder.world.story import read_story
+from world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL, assess_all
+from world.story import read_story
 
 SOUND = "no fault"
 FLAGS = {

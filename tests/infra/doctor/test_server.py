@@ -13,9 +13,9 @@ import pytest
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from flows import server as prefect_server
+from ground.io import DataError
 from infra.doctor import server
 from infra.doctor.clock import clock
-from pathfinder.core.io import DataError
 from tests.support.servers import JSONHandler, private_tls, serving
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.signing import KEY_FILE
 from flows.storage import REMOTE
+from ground.remote import ENDPOINT
 from infra.doctor import store
-from pathfinder.provenance.signing import KEY_FILE
-from pathfinder.sources.remote import ENDPOINT
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.servers import JSONHandler, serving
 

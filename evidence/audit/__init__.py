@@ -1,0 +1,1 @@
+"""What a check compares: claims of files and stores, findings, published runs."""

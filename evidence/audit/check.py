@@ -1,0 +1,272 @@
+"""Re-hash every file behind a result and report each difference. Time stamps and caches are not trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.audit import expected
+from evidence.audit.claims import Claims
+from evidence.audit.findings import Finding, Level, listed, merged
+from evidence.audit.graph import RAW
+from evidence.audit.published import Published, without_store
+from evidence.audit.records import (
+    around,
+    entered_records,
+    planted_keys,
+    signers_of,
+    tampered_journals,
+    tampered_records,
+    trusted_keys,
+    unreproducible,
+    witness,
+)
+from evidence.dvc import history
+from evidence.dvc.history import Locked, Record
+from evidence.dvc.objects import Objects
+from evidence.dvc.pipeline import MAIN, read_pipelines
+from evidence.dvc.stores import Store, stores
+from evidence.dvc.workspace import Workspace
+from evidence.record.ledger import RECORDS
+from evidence.remote.far import FarRemotes, Remote
+from ground.io import DataError
+from ground.progress import Progress
+from ground.show import counted
+from pathfinder.core.manifest import MANIFEST, downloaded_sources
+
+_MISSING_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The findings, and what was covered: stages of dvc.yaml with and without a record, places read and not read."""
+
+    findings: list[Finding]
+    stages: int
+    attested: int
+    signers: list[list[str]]
+    read: list[str]
+    not_read: list[str]
+    commit: str
+
+    @property
+    def errors(self) -> list[Finding]:
+        """The findings that are not notes."""
+        return [finding for finding in self.findings if finding.level == "error"]
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value with the findings and the summary."""
+        return {
+            "findings": [
+                {"level": f.level, "where": f.where, "message": f.message, "stages": list(f.stages)}
+                for f in self.findings
+            ],
+            "stages": self.stages,
+            "attested": self.attested,
+            "keys": sorted({key for names in self.signers for key in names}),
+            "read": self.read,
+            "not read": self.not_read,
+            "state": self.commit,
+            "summary": self.summary(),
+        }
+
+    def lines(self) -> list[str]:
+        """The findings in words and the summary; many missing outs, as in a new clone, are one line."""
+        missing = [finding for finding in self.findings if finding.cause == "missing"]
+        if len(missing) <= _MISSING_NAMED:
+            return [*map(str, self.findings), self.summary()]
+        paths = listed(finding.where for finding in missing)
+        remedy = "restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
+        others = [str(finding) for finding in self.findings if finding.cause != "missing"]
+        return [f"error: {paths} are missing; {remedy}", *others, self.summary()]
+
+    def summary(self) -> str:
+        """One line about what was checked."""
+        parts = [
+            *([counted(len(self.errors), "difference")] if self.errors else []),
+            f"{self.attested} of {self.stages} stages attested{self._signed()}",
+            f"{', '.join(self.read)} read",
+            *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
+            self.commit,
+        ]
+        return "; ".join(parts)
+
+    def _signed(self) -> str:
+        """How many of the attesting records are signed, and by how many keys."""
+        keys = len({key for names in self.signers for key in names})
+        by = f"by {counted(keys, 'key')}"
+        if len(self.signers) == self.attested:
+            return f" {by}" if keys else ""
+        return f" ({len(self.signers)} signed {by})" if keys else " (none signed by a trusted key)"
+
+
+def check(
+    path: str | Path | None = None,
+    root: Path = Path("."),
+    strict: bool = False,
+    keys: Iterable[Path] = (),
+    remote: Remote = "no",
+) -> Report:
+    """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
+
+    Compares the workspace, DVC's cache and the remotes on this machine with the md5 in dvc.lock and the ``.dvc`` files;
+    dvc.lock with itself, dvc.yaml, params.yaml and the records; records with their names and the ledger; source files
+    with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys, to which
+    ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error. ``remote``
+    says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError`` if a file
+    that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a remote does
+    not answer.
+    """
+    locked, pipeline = history.read_lock(root), read_pipelines(root)
+    known = expected.with_missing(locked, pipeline)
+    chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
+    present = {name: stage for name, stage in chosen.items() if name in locked}
+    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote)
+    findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
+    findings += expected.without_origin(chosen, pipeline, checker.workspace)
+    findings += checker.findings()
+    main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]
+    return Report(
+        merged(findings),
+        len(main),
+        len(checker.attested.keys() & main),
+        [checker.attested[name] for name in main if checker.attested.get(name)],
+        checker.read,
+        [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None and remote == "no"],
+        checker.workspace.state_of_commit(),
+    )
+
+
+class _Checker:
+    def __init__(
+        self,
+        root: Path,
+        chosen: dict[str, Locked],
+        locked: dict[str, Locked],
+        strict: bool,
+        keys: dict[str, bytes],
+        remote: Remote,
+    ) -> None:
+        self.root, self.chosen, self.locked, self.strict, self.keys = root, chosen, locked, strict, keys
+        self.workspace = Workspace(root)
+        self.pipeline = read_pipelines(root)
+        self.stores = stores(root)
+        here = [(store, store.folder) for store in self.stores if store.folder is not None]
+        self.folders = [folder for _, folder in here]
+        self.objects = [Objects(store, folder, root) for store, folder in here]
+        self.far = FarRemotes(root, self.stores, keys, remote)
+        remotes = [each for each in self.objects if each.store.name != "cache"]
+        self.published = [Published(root, each, keys) for each in remotes] + self.far.published
+        self.read = ["workspace", *(_title(store) for store, _ in here), *self.far.read]
+        self.records: dict[str, list[Record]] = {}
+        self.attested: dict[str, list[str]] = {}
+        """The trusted keys that signed the record of each attested stage."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Every difference in the chosen stages, several for one cause."""
+        evidence = [finding for published in self.published for finding in published.findings(self.locked)]
+        for name in self.chosen:
+            found = entered_records(self.root, name)
+            found += [record for published in self.published for record in published.records.get(name, ())]
+            self.records[name] = list({record.digest: record for record in found[::-1]}.values())[::-1]
+        claims = [finding for stage in self._shown("workspace") for finding in self._stage(stage)]
+        yield from claims
+        blamed = {finding.subject for finding in claims}
+        for stage in self.chosen.values():
+            yield from self._against_producers(stage, blamed)
+        if any(RAW in stage.outs for stage in self.chosen.values()):
+            yield from self._sources()
+        yield from tampered_records(self.root)
+        for objects in self.objects:
+            yield from self._objects(objects)
+        yield from evidence
+        yield from without_store(self.root, self.stores)
+        yield from self.far.findings(self.chosen, self.records)
+
+    def _stage(self, stage: Locked) -> Iterator[Finding]:
+        records = self.records[stage.name]
+        record = witness(stage, records, self.workspace)
+        defined = self.pipeline.get(stage.name)
+        claims = Claims(self.workspace, self.folders, stage, defined, record)
+        yield from claims.findings()
+        yield from unreproducible(stage, records)
+        own = [record for record in records if record.path.is_relative_to(self.root / RECORDS)]
+        yield from tampered_journals(stage, own, self.root)  # the journals of other machines are not here
+        if record is not None and record.made(stage):
+            yield from around(record, stage)
+            yield from self._commit(record, stage)
+            yield from self._signed(stage, record)
+        elif record is None and stage.cmd:
+            # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
+            level: Level = "error" if self.strict and not claims.made_once else "note"
+            yield Finding(RECORDS.as_posix(), "no record of the run in dvc.lock", level, (stage.name,))
+
+    def _commit(self, record: Record, stage: Locked) -> Iterator[Finding]:
+        commit = record.content["git"]["commit"]
+        if commit is not None and not self.workspace.has_commit(commit):
+            message = f"no branch or tag has commit {commit[:12]} of the run; fetch it, or run the pipeline again"
+            yield Finding(RECORDS.as_posix(), message, "note", (stage.name,))
+
+    def _signed(self, stage: Locked, record: Record) -> Iterator[Finding]:
+        self.attested[stage.name] = []
+        try:
+            self.attested[stage.name] = signers_of(record, self.keys)
+        except DataError as error:
+            yield Finding(RECORDS.as_posix(), str(error), stages=(stage.name,))
+            return
+        if not self.attested[stage.name]:
+            level: Level = "error" if self.strict else "note"
+            yield Finding(RECORDS.as_posix(), "the record is not signed by a trusted key", level, (stage.name,))
+
+    def _against_producers(self, stage: Locked, blamed: set[str]) -> Iterator[Finding]:
+        """Digests on which two stages of the locks differ, unless an edit of the path explains it."""
+        for path, maker in history.other_makers(stage, self.locked):
+            if any(history.overlap(path, each) for each in blamed):
+                continue
+            md5, made = stage.deps[path], maker.outs[path]
+            if stage.name == history.SHIPPED_POINTER:
+                message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
+                yield Finding(history.as_shipped(path), message)
+            else:
+                yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
+
+    def _shown(self, place: str) -> Iterator[Locked]:
+        """The chosen stages, with progress: reading the files of large models takes minutes."""
+        with Progress(place, len(self.chosen), "stages") as progress:
+            for stage in self.chosen.values():
+                yield stage
+                progress.advance()
+
+    def _objects(self, objects: Objects) -> Iterator[Finding]:
+        for stage in self._shown(_title(objects.store)):
+            for path, md5 in stage.outs.items():
+                yield from objects.damaged(md5, path)
+                if stage.remotes.get(path) == objects.store.name:
+                    yield from objects.missing(md5, path, stage.file)
+        yield from objects.runs(self.chosen, self.records)
+
+    def _sources(self) -> Iterator[Finding]:
+        """Compare every source file, and the origin of shipped ones, with the manifest."""
+        where = MANIFEST.as_posix()
+        try:
+            manifest = downloaded_sources(self.root)
+        except DataError as error:
+            yield Finding(where, str(error).removeprefix(f"{self.root / MANIFEST}: "))
+            return
+        if not manifest:
+            yield Finding(where, "is missing; get it with `dvc pull` or `dvc repro`", cause="missing")
+        for name, source in manifest.items():
+            folders = [f"{RAW}/{name}", *([source["location"]] if source["kind"] == "shipped" else [])]
+            for path, entry in ((f"{folder}/{file}", e) for folder in folders for file, e in source["files"].items()):
+                found = self.workspace.digest(path)
+                if found is None:
+                    yield Finding(path, "is missing, but the manifest of sources lists it", cause="missing")
+                elif found.sha256 != entry["sha256"]:
+                    message = f"sha256 is {found.sha256}, the manifest of sources has {entry['sha256']}"
+                    yield Finding(path, message, cause="bytes")
+
+
+def _title(store: Store) -> str:
+    return store.name if store.name == "cache" else f"remote {store.name}"

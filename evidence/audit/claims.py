@@ -1,0 +1,221 @@
+"""Every claim of dvc.lock about a stage, compared with the file as it is now and with the record of the run.
+
+Three witnesses name each command, parameter, input and output: the project now, dvc.lock and the record. If one differs
+from the other two, it is the one that was changed. If the project and dvc.lock agree against the record, both were
+changed after the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from evidence.audit.findings import Finding, Level
+from evidence.dvc import history
+from evidence.dvc.history import Locked, Record
+from evidence.dvc.pipeline import MAIN, Stage, value_at
+from evidence.dvc.stores import listing_of
+from evidence.dvc.workspace import Workspace
+from ground.hashing import Digest
+
+NONE = "nothing"
+"""The value of a key that a witness does not have."""
+_LONGEST = 60
+
+
+class Claims:
+    """The claims about one stage; ``record`` is its witness, or ``None`` if no record is about this run."""
+
+    def __init__(
+        self, workspace: Workspace, stores: list[Path], stage: Locked, defined: Stage | None, record: Record | None
+    ) -> None:
+        self.workspace, self.stores = workspace, stores
+        self.stage, self.defined, self.record = stage, defined, record
+        # The shipped data was made once, by older code: only a new run can tell whether today's makes the same.
+        self.made_once = defined is not None and defined.file != MAIN.as_posix()
+
+    def findings(self) -> Iterator[Finding]:
+        """Every difference between the witnesses."""
+        if self.stage.cmd and self.defined is None:
+            yield self._finding(self.stage.file, f"has stage {self.stage.name}, which dvc.yaml does not define")
+            return
+        if self.defined is not None:
+            yield from self._definition(self.defined)
+            yield from self._params(self.defined)
+        # The dependencies of data.dvc are copies: their digests are compared elsewhere instead of their bytes.
+        for path, md5 in (self.stage.deps if self.stage.cmd else {}).items():
+            yield from self._path(path, md5, "input")
+        for path, md5 in self.stage.outs.items():
+            yield from self._path(path, md5, "output")
+        yield from self._sha256()
+
+    def _definition(self, defined: Stage) -> Iterator[Finding]:
+        if self.made_once:
+            yield from self._older_code(defined)
+            return
+        command = self.record.content["cmd"] if self.record else self.stage.cmd
+        if not defined.cmd == self.stage.cmd == command:
+            values = f"{defined.file} has {defined.cmd!r}"
+            values += f", the record {command!r}" if self.record else ""
+            yield self._finding(self.stage.file, f"{self.stage.name} ran {self.stage.cmd!r}; {values}")
+        recorded = (set(self.record.inputs), set(self.record.outputs)) if self.record else (None, None)
+        sides = (
+            ("deps", set(defined.deps), set(self.stage.deps)),
+            ("outs", set(defined.all_outs), set(self.stage.outs)),
+        )
+        for (kind, stated, locked), known in zip(sides, recorded, strict=True):
+            if differ := stated ^ locked:
+                message = f"{self.stage.name}: {kind} differ from {defined.file}: {', '.join(sorted(differ))}"
+                yield self._finding(self.stage.file, message)
+            elif known is not None and known != locked:
+                names = ", ".join(sorted(known ^ locked))
+                yield self._finding(defined.file, f"{kind} of {self.stage.name} differ from its record: {names}")
+
+    def _older_code(self, defined: Stage) -> Iterator[Finding]:
+        if set(defined.all_outs) != set(self.stage.outs):
+            names = ", ".join(sorted(set(defined.all_outs) ^ set(self.stage.outs)))
+            yield self._finding(self.stage.file, f"{self.stage.name}: outs differ from {defined.file}: {names}")
+        if defined.cmd != self.stage.cmd or set(defined.deps) != set(self.stage.deps):
+            message = f"stages ran with commands or code that {defined.file} no longer names"
+            yield self._finding(self.stage.file, message, "note")
+
+    def _params(self, defined: Stage) -> Iterator[Finding]:
+        recorded = self.record.content["params"] if self.record else {}
+        for key in dict.fromkeys([*self.stage.params, *defined.params, *recorded]):
+            now = value_at(self.workspace.params(defined.params_file), key, NONE)
+            locked = self.stage.params.get(key, NONE)
+            values = (now, locked, recorded.get(key, NONE) if self.record else locked)
+            for name, (is_now, in_lock, in_record) in differing(key, values):
+                where, message = self._judge(f"{name} is", is_now, in_lock, in_record, defined.params_file)
+                cause = f"{name} {json.dumps(is_now, default=str)}"
+                yield self._finding(where, message, cause=cause, about=f"{defined.params_file}:{name}")
+
+    def _path(self, path: str, locked: str, kind: str) -> Iterator[Finding]:
+        """Compare one input or output; in a folder, the files that differ are named."""
+        for link in self.workspace.links(path):
+            message = f"is a symbolic link to {self.workspace.target(link)}; expected the file or folder itself"
+            yield self._finding(link, message, cause="link")
+        where, now = self._now(path)
+        recorded = self._recorded(path)
+        if self.made_once and kind == "input" and self.defined and path not in self.defined.deps:
+            return  # older code, which the comparison with dvc.yaml names
+        if now is None:
+            yield from self._missing(path)
+            return
+        if now.md5 == locked == (recorded or locked):
+            yield from self._size(path, now)
+            return
+        level: Level = "error"
+        if self.made_once and kind == "input" and not path.startswith(f"{history.PRETRAINED}/"):
+            level = "note"
+        place, message = self._judge("md5 is", now.md5, locked, recorded or locked, where)
+        rank = 0 if now.md5 == locked else 1
+        remedy = self._remedy(where) if rank and level == "error" else ""
+        if place != where:
+            yield self._finding(place, f"{path}: {message}", level, cause=f"{path} {locked}", about=path)
+            return
+        if now.md5 == locked and kind == "output":
+            message += ", or a run with the same inputs that did not give the same bytes"
+        files = self._files(path, locked if now.md5 != locked else str(recorded))
+        if not (files and now.is_folder):
+            yield self._finding(where, message + remedy, level, cause="bytes", rank=rank)
+            return
+        then = "dvc.lock and the record of the run list" if now.md5 != locked else "the record of the run has"
+        for name in sorted(now.files.keys() | files):
+            if (digest := now.files.get(name)) is None:
+                yield self._finding(
+                    f"{where}/{name}", f"is missing; {then} it{remedy}", level, cause="bytes", rank=rank
+                )
+            elif digest.md5 != files.get(name):
+                known = f"has {files[name]}" if name in files else "does not list it"
+                message = f"md5 is {digest.md5}, the listing of {path} {known}"
+                message += "; dvc.lock was changed with it" if now.md5 == locked else remedy
+                yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
+
+    def _judge(self, what: str, now: Any, locked: Any, recorded: Any, where: str) -> tuple[str, str]:
+        """Which witness was changed, as the file to blame and a message with every value that differs."""
+        is_now, in_lock, in_record = _short(now), _short(locked), _short(recorded)
+        if now == recorded:
+            file = self.stage.file
+            return file, f"{what} {in_lock} in {file}; {where} and the record have {is_now}; restore {file} from git"
+        if now == locked:
+            return where, (
+                f"{what} {is_now} here and in {self.stage.file}, the record of the run has {in_record}: changed after "
+                "the run"
+            )
+        message = f"{what} {is_now}, {self.stage.file} has {in_lock}"
+        if locked != recorded:
+            message += f", the record of the run has {in_record}"
+        return where, message
+
+    def _remedy(self, path: str) -> str:
+        """How to get the bytes back that dvc.lock names."""
+        if self.workspace.is_tracked(path):
+            return "; restore it from git, or run the pipeline again"
+        return f"; to restore it, delete it and run `dvc checkout {path}`"
+
+    def _now(self, path: str) -> tuple[str, Digest | None]:
+        """The place and digest of a path; a pretraining out that is not here is looked up among the shipped files."""
+        found = self.workspace.digest(path)
+        if found is None and path.startswith(f"{history.PRETRAINED}/"):
+            shipped = history.as_shipped(path)
+            return shipped, self.workspace.digest(shipped)
+        return path, found
+
+    def _missing(self, path: str) -> Iterator[Finding]:
+        if path.startswith(f"{history.PRETRAINED}/"):
+            message = "outs that are not shipped are missing; make them with `make world`"
+            yield self._finding(history.PRETRAINED, message, "note")
+        else:
+            yield self._finding(path, "is missing; get it with `dvc pull` or `dvc checkout`", cause="missing")
+
+    def _size(self, path: str, now: Digest) -> Iterator[Finding]:
+        """The sizes in dvc.lock, of a path whose bytes are as they should be."""
+        found = (now.size, len(now.files) if now.is_folder else None)
+        for what, stated, real in zip(("size", "nfiles"), self.stage.sizes.get(path, ()), found, strict=False):
+            if stated is not None and stated != real:
+                message = f"{path}: {what} is {stated}, the files have {real}"
+                yield self._finding(self.stage.file, message, about=path)
+
+    def _sha256(self) -> Iterator[Finding]:
+        """Files that have the md5 in the record but other bytes."""
+        content = self.record.content if self.record else {}
+        for kind in ("inputs", "rooms", "code", "outputs"):
+            for path, entry in content.get(kind, {}).items():
+                found = self.workspace.digest(path)
+                if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
+                    message = f"sha256 is {found.sha256}, the record of the run has {entry['sha256']}, with one md5"
+                    yield self._finding(path, message, cause="sha256")
+
+    def _recorded(self, path: str) -> str | None:
+        return (self.record.inputs | self.record.outputs).get(path) if self.record else None
+
+    def _files(self, path: str, md5: str) -> dict[str, str]:
+        """The md5 of each file in the folder with this digest: from a store or from the record."""
+        if files := listing_of(self.stores, md5):
+            return files
+        content = self.record.content if self.record else {}
+        for kind in ("inputs", "rooms", "outputs"):
+            entry = content.get(kind, {}).get(path, {})
+            if entry.get("md5") == md5:
+                return {name: file["md5"] for name, file in (entry.get("files") or {}).items()}
+        return {}
+
+    def _finding(self, where: str, message: str, level: Level = "error", **more: Any) -> Finding:
+        return Finding(where, message, level, (self.stage.name,), **more)
+
+
+def differing(key: str, values: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """The dotted keys below ``key`` whose values are not all equal, with these values."""
+    if all(isinstance(value, Mapping) for value in values):
+        for name in dict.fromkeys(name for value in values for name in value):
+            yield from differing(f"{key}.{name}" if key else name, tuple(value.get(name, NONE) for value in values))
+    elif any(value != values[0] or isinstance(value, bool) != isinstance(values[0], bool) for value in values):
+        yield key, values
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

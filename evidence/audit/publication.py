@@ -1,0 +1,82 @@
+"""What a run publishes: the manifest of dvc.lock, and the evidence that it names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evidence.audit.records import record_of, statement_digest
+from evidence.dvc.history import MAIN_LOCK, read_lock
+from evidence.record.environment import git
+from evidence.record.model_signature import MODEL_SIGNATURE
+from evidence.record.record import SIGNED
+from evidence.record.signing import key_id, own_public_keys
+from ground.settings import read_yaml
+from pathfinder.core.params import PARAMS_FILE
+
+
+def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The manifest of the current dvc.lock as a JSON value, and the content of the evidence files by key.
+
+    ``stages`` are those that a partial run has pushed; ``None`` for all. Keys and forms are those of ``published``.
+    Raises ``DataError`` if dvc.lock cannot be read, or if this user has no key that can sign the manifest.
+    """
+    outs: dict[str, Any] = {}
+    records: dict[str, str] = {}
+    statements: dict[str, str] = {}
+    evidence: dict[str, bytes] = {}
+    for name, stage in read_lock(root).items():
+        if stage.file != MAIN_LOCK or (stages is not None and name not in stages):
+            continue
+        record = record_of(root, stage)
+        for path, md5 in stage.outs.items():
+            sha256 = record.content["outputs"][path]["sha256"] if record else None
+            outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
+        if record is not None:
+            records[name] = record.digest
+            if (signed := statement_digest(record.path)) is not None:
+                statements[name] = signed
+            for file in (record.path, *(record.path.with_suffix(ending) for ending in (SIGNED, MODEL_SIGNATURE))):
+                if file.is_file():
+                    evidence[f"records/{name}/{file.name}"] = file.read_bytes()
+    patch = (git("diff", "--binary", "HEAD", root=root) or "").encode("utf-8", "surrogateescape")
+    if patch:
+        evidence[f"patches/{_digest(patch)}.patch"] = patch
+    commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
+    branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
+    keys = own_public_keys()
+    evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
+    lock = _lock(root, stages)
+    evidence[f"locks/{_digest(lock)}.lock"] = lock
+    manifest = {
+        "schema": 4,
+        "dvc_lock": _digest(lock),
+        "partial": stages is not None,
+        "outs": outs,
+        "records": records,
+        "statements": statements,
+        "commit": commit.strip() if commit else None,
+        "tree": tree.strip() if tree else None,
+        "branch": branch.strip() if branch else None,
+        "profile": read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).exists() else None,
+        "patch": _digest(patch) if patch else None,
+        "key": key_id(keys[0]),
+    }
+    return manifest, evidence
+
+
+def _lock(root: Path, stages: Collection[str] | None) -> bytes:
+    """The dvc.lock, or one with only these stages."""
+    if stages is None:
+        return (root / MAIN_LOCK).read_bytes()
+    content = read_yaml(root / MAIN_LOCK)
+    kept = {name: entry for name, entry in content["stages"].items() if name in stages}
+    return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,361 @@
+"""What runs published to a remote: a log of manifests, records with signed statements, and signatures of the log.
+
+Written by ``flows.storage``, verified here for remotes that are folders on this machine. In ``<remote>/pathfinder/``,
+``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
+that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The others are
+``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock), ``records/<stage>/<sha256>.json``, ``.dsse``
+and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, RootModel
+
+from evidence.audit.findings import Finding
+from evidence.audit.records import signers_of, statement_digest
+from evidence.dvc.history import Locked, Record, read_record
+from evidence.dvc.objects import Objects
+from evidence.dvc.stores import FOLDER, Store
+from evidence.record.ledger import LEDGER, read_ledger
+from evidence.record.record import SIGNED
+from evidence.record.schema import Count, Form, Md5, Sha256, parsed
+from evidence.record.signing import Envelope, key_id, sign, verify
+from ground.io import DataError, read_json, sha256_file, write_json
+
+SENT = Path(".pathfinder/sent.json")
+"""The sha256 of the dvc.lock that this machine last published, by address."""
+SEEN = Path(".pathfinder/seen.json")
+"""The newest entry of a log that this machine has seen, by address."""
+ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
+VOIDED = "if it was made by mistake, whoever has a trusted key declares it void: `pathfinder lineage void NUMBER`"
+VOID_TYPE = "application/vnd.pathfinder-prm.void-log-entry+json"
+
+
+class LogEntry(Form):
+    """One entry of the log: its number from 1, a manifest, and the digest of the entry before it."""
+
+    manifest: Sha256
+    number: Count
+    previous: Sha256 | None
+
+
+class SeenEntry(Form):
+    """A number in the log and the sha256 of the entry there."""
+
+    number: Count
+    entry: Sha256
+
+
+class _Sent(RootModel[dict[str, Sha256]]):
+    """The content of ``SENT``."""
+
+
+class _Seen(RootModel[dict[str, SeenEntry]]):
+    """The content of ``SEEN``."""
+
+
+class PublishedOut(Form):
+    """One out in a manifest; ``sha256`` is that of the record."""
+
+    md5: Md5
+    size: Count | None
+    stage: str
+    sha256: Sha256 | None = None
+
+
+class Manifest(Form):
+    """What one run published: the digest of its dvc.lock, its outs, records and statements by stage, the code's state.
+
+    ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
+    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a dvc.lock of
+    its own. A dvc.lock has the parameters. Schema 1 had neither records nor code, schema 2 did not store dvc.lock,
+    schema 3 named neither branch nor profile.
+    """
+
+    schema_: Annotated[int, Field(alias="schema", ge=1, le=4)]
+    dvc_lock: Sha256
+    outs: dict[str, PublishedOut]
+    partial: bool = False
+    records: dict[str, Sha256] = Field(default_factory=dict)
+    statements: dict[str, Sha256] = Field(default_factory=dict)
+    commit: str | None = None
+    tree: str | None = None
+    branch: str | None = None
+    profile: str | None = None
+    patch: Sha256 | None = None
+    key: Sha256 | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A verified entry of the log: its number, its sha256, its manifest and the trusted keys that signed it."""
+
+    number: int
+    digest: str
+    manifest: Manifest
+    signers: list[str]
+
+
+class Published:
+    """The evidence in one remote.
+
+    ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` those that
+    they name. ``void`` are the manifests of unsigned entries that a trusted key declared void.
+    """
+
+    def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
+        self.root, self.objects, self.keys = root, objects, keys
+        self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
+        self.folder = objects.folder / FOLDER
+        self.records: dict[str, list[Record]] = {}
+        self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
+        self.entries: list[Entry] = []
+        self.void: list[Manifest] = []
+        self._digests: dict[int, str] = {}
+        self._read: set[tuple[str, str, str | None]] = set()
+
+    def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
+        """What ``chain`` finds, and whether the store has what the newest entry names."""
+        yield from self.chain()
+        yield from self._newest(locked)
+
+    def file(self, kind: str, name: str) -> Path:
+        """A file of the evidence, such as ``locks`` and ``<sha256>.lock``."""
+        return self.folder / kind / name
+
+    def chain(self) -> Iterator[Finding]:
+        """Verify every entry of the log with its signature, manifest, records, dvc.lock and patch."""
+        used: set[str] = set()
+        previous = None
+        for number, path in enumerate(sorted(self.folder.glob("log/*.json")), start=1):
+            where = self.objects.name(path)
+            raw = path.read_bytes()
+            try:
+                entry = parsed(LogEntry, raw, where)
+            except DataError as error:
+                yield _broken(where, error)
+                return
+            if (path.stem, entry.number, entry.previous) != (f"{number:08d}", number, previous):
+                message = (
+                    f"the chain is broken: it has number {entry.number} and previous {_short(entry.previous)}, "
+                    f"expected {number} and {_short(previous)}; an entry was edited, removed or moved"
+                )
+                yield Finding(where, message)
+                return
+            used.add(entry.manifest)
+            previous = self._digests[number] = hashlib.sha256(raw).hexdigest()
+            manifest = yield from self._manifest(entry.manifest, where)
+            if manifest is not None and (yield from self._is_void(raw, previous, number, where)):
+                self.void.append(manifest)
+            elif manifest is not None:
+                signers = yield from self._signature(raw, previous, manifest, where)
+                self.entries.append(Entry(number, previous, manifest, signers))
+                yield from self._evidence(manifest, where)
+        for digest in self._manifests.keys() - used:
+            message = "no entry of the log names it; the log was cut, or a run ended before it wrote its entry"
+            yield Finding(self.objects.name(self._manifests[digest]), message)
+        yield from self._rolled_back()
+        for path in sorted(self.folder.glob("keys/*.pem")):
+            if key_id(path.read_bytes()) != path.stem:
+                yield Finding(self.objects.name(path), "is not the public key in its name; delete it and publish again")
+
+    def _manifest(self, digest: str, where: str) -> Generator[Finding, None, Manifest | None]:
+        """The manifest that an entry names, if it is as its name says."""
+        path = self._manifests.get(digest)
+        if path is None:
+            yield Finding(where, f"names manifest {digest[:12]}, which is missing")
+            return None
+        raw = path.read_bytes()
+        if (found := hashlib.sha256(raw).hexdigest()) != digest:
+            yield Finding(self.objects.name(path), f"sha256 is {found}, not the one in its name; it was edited")
+            return None
+        try:
+            return parsed(Manifest, raw, self.objects.name(path))
+        except DataError as error:
+            yield _broken(self.objects.name(path), error)
+            return None
+
+    def _signature(
+        self, entry: bytes, digest: str, manifest: Manifest, where: str
+    ) -> Generator[Finding, None, list[str]]:
+        """Who signed an entry; the manifest says whether there must be a signature."""
+        path = self.file("signatures", f"{digest}.dsse")
+        if not path.is_file():
+            if manifest.key is not None:
+                yield Finding(where, f"its signature by key {_short(manifest.key)} is missing; {VOIDED}")
+            elif any(entry.signers for entry in self.entries):
+                yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
+            return []
+        try:
+            payload, signers = verify(parsed(Envelope, path.read_bytes(), where), self.keys, where)
+        except DataError as error:
+            yield _broken(self.objects.name(path), error)
+            return []
+        if payload != entry:
+            yield Finding(self.objects.name(path), "signs another entry than the one in its name")
+            return []
+        if not signers:
+            message = f"is signed by key {_short(manifest.key)}, which is not trusted here; see docs/audit.md"
+            yield Finding(f"{self.objects.name(self.folder)}/log", message, "note", cause=f"key {manifest.key}")
+        return signers
+
+    def _is_void(self, entry: bytes, digest: str, number: int, where: str) -> Generator[Finding, None, bool]:
+        """Whether a trusted key declared an entry void, which has no signature of its own."""
+        if self.file("signatures", f"{digest}.dsse").is_file():
+            return False
+        for path in sorted(self.folder.glob(f"signatures/{digest}.*.void.dsse")):
+            try:
+                envelope = parsed(Envelope, path.read_bytes(), where)
+                payload, signers = verify(envelope, self.keys, where)
+            except DataError as error:
+                yield _broken(self.objects.name(path), error)
+                continue
+            if signers and (envelope.payload_type, payload) == (VOID_TYPE, entry):
+                yield Finding(where, f"entry {number} is not signed; key {_short(signers[0])} declared it void", "note")
+                return True
+        return False
+
+    def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
+        """The records, the patch and the dvc.lock that a manifest names."""
+        for stage, digest in manifest.records.items():
+            yield from self._record(stage, digest, manifest.statements.get(stage), where)
+        named = [("patches", "patch", manifest.patch)] if manifest.patch else []
+        named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
+        for kind, ending, name in named:
+            path = self.file(kind, f"{name}.{ending}")
+            if not path.is_file() or sha256_file(path) != name:
+                yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)
+
+    def _record(self, stage: str, digest: str, statement: str | None, where: str) -> Iterator[Finding]:
+        """A record that a manifest names, with its signatures; several manifests may name it, and it is read once."""
+        if (stage, digest, statement) in self._read:
+            return
+        self._read.add((stage, digest, statement))
+        path = self.file("records", f"{stage}/{digest}.json")
+        if not path.is_file():
+            yield Finding(where, f"names record {digest[:12]} of {stage}, which is missing")
+            return
+        record = read_record(path, self.root)
+        if record.digest != digest:
+            yield Finding(self.objects.name(path), f"sha256 is {record.digest}, not the one in its name; it was edited")
+        elif record.problem:
+            yield Finding(self.objects.name(path), record.problem)
+        elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
+            self.records[stage].append(record)
+        try:
+            signers_of(record, self.keys)
+        except DataError as error:
+            yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
+        if statement is not None and statement_digest(path) != statement:
+            signed = self.objects.name(path.with_suffix(SIGNED))
+            yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
+
+    def _rolled_back(self) -> Iterator[Finding]:
+        """Whether the log still has what this machine published last and what it has seen."""
+        where = f"{self.objects.name(self.folder)}/log"
+        store = self.objects.store
+        sent, all_seen = remembered(self.root)
+        for lock in (lock for address, lock in sent.items() if names_store(address, store, self.root)):
+            known = [*(entry.manifest for entry in self.entries), *self.void]
+            manifests = [manifest for manifest in known if manifest.dvc_lock == lock]
+            if not manifests:
+                message = (
+                    f"does not hold the run that this machine published last (dvc.lock {_short(lock)}): it was cut"
+                )
+                yield Finding(where, message, cause="cut")
+            else:
+                yield from self._not_entered(manifests)
+        for seen in (seen for address, seen in all_seen.items() if names_store(address, store, self.root)):
+            if self._digests.get(seen.number) != seen.entry:
+                message = (
+                    f"entry {seen.number} is not the one that this machine has seen: the log was cut or written anew"
+                )
+                yield Finding(where, message, cause="cut")
+
+    def _not_entered(self, manifests: list[Manifest]) -> Iterator[Finding]:
+        """Whether the ledger still names every record of one of the manifests, all of a run that was published here."""
+        try:
+            ledger = read_ledger(self.root) or []
+        except DataError:  # ``tampered_records`` names the broken link
+            return
+        entered = {(entry.stage, entry.record) for entry in ledger}
+        lost = min(([name for name in m.records.items() if name not in entered] for m in manifests), key=len)
+        if lost:
+            message = (
+                f"does not name record {lost[0][1][:12]} of {lost[0][0]}, which this machine published: the ledger was "
+                f"cut; restore .pathfinder/lineage from a copy or, to accept the loss, delete {SENT}"
+            )
+            yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
+
+    def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
+        """Whether the newest manifest tells the truth about dvc.lock, and the store has its objects."""
+        if not self.entries:
+            return
+        manifest = self.entries[-1].manifest
+        for path, out in manifest.outs.items() if self.has_objects else ():
+            yield from self.objects.missing(out.md5, path, "the newest manifest")
+        lock = self.root / "dvc.lock"
+        if sha256_file(lock) == manifest.dvc_lock:
+            outs = {path: md5 for s in locked.values() if s.file == lock.name for path, md5 in s.outs.items()}
+            stated = {path: out.md5 for path, out in manifest.outs.items()}
+            if differ := {path for path in outs.keys() | stated if outs.get(path) != stated.get(path)}:
+                message = (
+                    f"the newest manifest differs from the dvc.lock that it names: {', '.join(sorted(differ)[:3])}"
+                )
+                yield Finding(f"{self.objects.name(self.folder)}/log", message)
+
+
+def signature(entry: bytes, payload_type: str = ENTRY_TYPE, ending: str = ".dsse") -> tuple[str, bytes]:
+    """The key and the content of this user's signature of an entry; raises ``DataError`` as ``own_key`` does."""
+    name = hashlib.sha256(entry).hexdigest()
+    return f"signatures/{name}{ending}", json.dumps(sign(entry, payload_type), sort_keys=True).encode()
+
+
+def remembered(root: Path) -> tuple[dict[str, str], dict[str, SeenEntry]]:
+    """What this machine published last and the entries that it has seen, by address.
+
+    Raises ``DataError`` if one of the two files has another form.
+    """
+    sent = parsed(_Sent, _content(root, SENT), SENT.as_posix()).root
+    return sent, parsed(_Seen, _content(root, SEEN), SEEN.as_posix()).root
+
+
+def names_store(address: str, store: Store, root: Path) -> bool:
+    """Whether a remembered address is that of the store; folders are relative to the project."""
+    folder = (root / address.removeprefix("file://")).resolve()
+    return address == store.address or (store.folder is not None and folder == store.folder.resolve())
+
+
+def without_store(root: Path, stores: list[Store]) -> Iterator[Finding]:
+    """Notes on logs that this machine published or has seen, in remotes that DVC's configuration no longer names."""
+    sent, seen = remembered(root)
+    for address in sorted(sent.keys() | seen.keys()):
+        if not any(names_store(address, store, root) for store in stores):
+            message = f"does not name {address}, where this machine published or read a log, so that log was not read"
+            yield Finding(".dvc/config", f"{message}; add the remote again", "note")
+
+
+def remember_entry(root: Path, address: str, number: int, digest: str) -> None:
+    """Remember the newest entry that this machine has seen, so that a log that was cut or written anew is found."""
+    path = root / SEEN
+    known = dict(read_json(path)) if path.exists() else {}
+    write_json(path, {**known, address: {"number": number, "entry": digest}})
+
+
+def _content(root: Path, file: Path) -> bytes:
+    return (root / file).read_bytes() if (root / file).exists() else b"{}"
+
+
+def _broken(where: str, error: DataError) -> Finding:
+    return Finding(where, str(error).removeprefix(f"{where}: "))
+
+
+def _short(digest: str | None) -> str:
+    return digest[:12] if digest else "none"

@@ -1,0 +1,229 @@
+"""The records as evidence: which of them attests a stage, which contradicts it, who signed it, which were edited."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from evidence.audit.claims import differing
+from evidence.audit.findings import Finding
+from evidence.dvc.history import Locked, Record, read_records
+from evidence.dvc.workspace import Workspace
+from evidence.record.identity import LOCKS
+from evidence.record.ledger import LEDGER, RECORDS, file_of, read_ledger
+from evidence.record.materials import entries_of, state_of
+from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_model
+from evidence.record.record import SIGNED
+from evidence.record.schema import parsed
+from evidence.record.signing import (
+    TRUSTED,
+    Envelope,
+    key_file,
+    key_id,
+    model_key_file,
+    own_key,
+    own_model_key,
+    public_pem,
+    read_public_keys,
+    verify,
+)
+from evidence.record.statement import byproducts
+from ground.io import DataError, parse_json, sha256_file
+
+
+def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
+    """The record that speaks about the run in dvc.lock, or ``None``.
+
+    Best is one that agrees with dvc.lock in everything. Otherwise it is one that made one of these outs, one with
+    the same inputs, or one of the run whose files are here: such a record contradicts dvc.lock.
+    """
+    intact = [record for record in records if record.is_intact]
+    if made := next((record for record in intact if record.made(stage)), None):
+        return made
+
+    def agreement(record: Record) -> tuple[int, int]:
+        read = sum(record.inputs.get(path) == md5 for path, md5 in stage.deps.items())
+        made = sum(record.outputs.get(path) == md5 for path, md5 in stage.outs.items())
+        return made, read
+
+    def is_here(record: Record) -> bool:
+        claims = record.inputs | record.outputs
+        found = {path: workspace.digest(path) for path in claims}
+        return all(digest is not None and digest.md5 == claims[path] for path, digest in found.items())
+
+    rivals = [r for r in intact if agreement(r)[0] or r.has_inputs_of(stage) or is_here(r)]
+    return max(rivals, key=agreement, default=None)
+
+
+def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
+    """Runs with the same inputs as the one in dvc.lock that made other outs, with what differed around them."""
+    attested = next((record for record in records if record.made(stage)), None)
+    if attested is None:
+        return
+    for other in (record for record in records if record.has_inputs_of(stage)):
+        differ = [path for path, md5 in stage.outs.items() if other.outputs.get(path) != md5]
+        if not differ:
+            continue
+        parts = ("environment", "journals")
+        ours, theirs = ({part: record.content.get(part, {}) for part in parts} for record in (attested, other))
+        facts = list(differing("", (ours, theirs)))
+        known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in facts) or "nothing else differs"
+        yield Finding(
+            stage.name,
+            f"not reproducible: records {attested.digest[:12]} and {other.digest[:12]} have the same inputs, but made "
+            f"different {', '.join(differ)}; {known}",
+            "note" if facts else "error",
+        )
+
+
+def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Iterator[Finding]:
+    """Journals that no longer begin with what a recorded run left, unless a later run began a new journal."""
+    started_anew: set[str] = set()
+    state = cache(state_of)  # runs that added no answer left the same state
+    for record in records:  # newest first
+        for path, use in record.content.get("journals", {}).items() if record.is_intact else ():
+            after = use["after"]
+            is_kept = after is not None and path not in started_anew and (root / path).exists()
+            if is_kept and state(root / path, after["size"]) != after:
+                used = use.get("used")
+                intact = used is not None and entries_of(root / path, used["ranges"]) == used
+                what = "entries that the run did not use" if intact else "answers"
+                message = (
+                    f"its first {after['size']:,} bytes are not those that the run of record {record.digest[:12]} "
+                    f"left: {what} were changed after the run"
+                )
+                yield Finding(path, message, stages=(stage.name,), cause="journal")
+            if not use["before"] or not use["before"]["size"]:
+                started_anew.add(path)
+
+
+def around(record: Record, stage: Locked) -> Iterator[Finding]:
+    """What the attesting run used that no dependency of the stage covers: foreign modules and other packages."""
+    for name in record.content.get("unlisted_modules", {}):
+        message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
+        yield Finding(name, message, stages=(stage.name,))
+    for name, (installed, pinned) in record.content.get("unlocked_packages", {}).items():
+        message = f"the run had {name} {installed or 'not installed'}, the lock pins {pinned}"
+        yield Finding(LOCKS, message, "note", (stage.name,))
+
+
+def entered_records(root: Path, stage: str) -> list[Record]:
+    """The records of a stage that count as evidence, newest first: those that the ledger names, if it can be read."""
+    records = read_records(root, stage)
+    try:
+        ledger = read_ledger(root)
+    except DataError:  # ``tampered_records`` names the broken link
+        return records
+    if ledger is None:
+        return records
+    entered = {entry.record for entry in ledger if entry.stage == stage}
+    return [record for record in records if record.path.stem in entered]
+
+
+def record_of(root: Path, stage: Locked) -> Record | None:
+    """The newest record that counts as evidence and whose run is the one in dvc.lock; ``None`` if there is none."""
+    return next((record for record in entered_records(root, stage.name) if record.made(stage)), None)
+
+
+def tampered_records(root: Path) -> Iterator[Finding]:
+    """Records that were edited, and where the ledger and the records do not agree."""
+    found: dict[tuple[str, str], Record] = {}
+    for folder in sorted(path for path in (root / RECORDS).glob("*") if path.is_dir()):
+        for record in read_records(root, folder.name):
+            where = record.path.relative_to(root).as_posix()
+            if record.path.stem != record.digest:
+                yield Finding(where, f"sha256 is {record.digest}, not the one in its name; it was edited")
+            elif record.problem:
+                yield Finding(where, record.problem.removeprefix(f"{where}: "))
+            elif record.content["stage"] != folder.name:
+                yield Finding(where, f"is a record of {record.content['stage']}; it was moved here")
+            found[folder.name, record.path.stem] = record
+    try:
+        ledger = read_ledger(root)
+    except DataError as error:
+        where, _, message = str(error).partition(": ")
+        yield Finding(where, message)
+        return
+    if ledger is None:
+        if newer := {name: None for (name, _), record in found.items() if record.content.get("schema", 1) > 1}:
+            yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(newer))
+        return
+    for entry in ledger:
+        path = root / RECORDS / entry.stage / f"{entry.record}.json"
+        if entry.statement is not None and (signed := statement_digest(path)) != entry.statement:
+            where = path.with_suffix(SIGNED).relative_to(root).as_posix()
+            yield Finding(where, f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement")
+    entered = {(entry.stage, entry.record) for entry in ledger}
+    for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
+        path = file_of(root / RECORDS / name / f"{digest}.json")
+        if (name, digest) not in found and not (path.is_file() and sha256_file(path) == digest):
+            yield Finding(f"{RECORDS}/{name}/{digest}.json", "was deleted; the ledger names this record")
+    for name, digest in found.keys() - entered:
+        yield Finding(f"{RECORDS}/{name}/{digest}.json", "was not written by a run here; the ledger does not name it")
+
+
+def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
+    """PEM by name of the keys in ``infra/keys``, of this user's own keys if there are any, and of those in ``files``.
+
+    Raises ``DataError`` if a file cannot be read or is not a public key.
+    """
+    keys = read_public_keys(root / TRUSTED)
+    own = [public_pem(own_key().public_key())] if key_file().exists() else []
+    own += [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
+    keys |= {key_id(pem): pem for pem in own}
+    for file in files:
+        try:
+            pem = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
+        if not pem.startswith(b"-----BEGIN PUBLIC KEY-----"):
+            raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
+        keys[key_id(pem)] = pem
+    return keys
+
+
+def planted_keys(workspace: Workspace) -> Iterator[Finding]:
+    """The trusted keys that git does not hold: whoever can write to the folder could trust a key of their own."""
+    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
+        name = path.relative_to(workspace.root).as_posix()
+        if not workspace.is_committed(name):
+            yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")
+
+
+def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
+    """The names of the trusted keys that signed a record; empty if its statement is missing or by other keys.
+
+    Raises ``DataError`` if the statement was edited or is about another record, or if the signature of the model that
+    it names was edited or deleted.
+    """
+    path = record.path.with_suffix(SIGNED)
+    if not path.is_file():
+        return []
+    name = f"{path.parent.name}/{path.name}"
+    payload, signers = verify(parsed(Envelope, path.read_bytes(), name), keys, name)
+    named = byproducts(parse_json(payload, name))
+    if named.get("record") != record.digest:
+        raise DataError(f"{name}: is a statement about another record")
+    if (expected := named.get(MODEL_SIGNATURE)) is not None:
+        _verify_model(record, expected, keys)
+    return signers
+
+
+def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> None:
+    """Verify the signature of the model that a run made; ``expected`` is its sha256 in the signed statement."""
+    path, model = record.path.with_suffix(MODEL_SIGNATURE), model_of(record.content)
+    name = f"{path.parent.name}/{path.name}"
+    if not path.is_file() or model is None:
+        raise DataError(f"{name}: the signature of the model was deleted; the signed statement names it")
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != expected:
+        raise DataError(f"{name}: the signature of the model was edited; the signed statement names another")
+    verify_model(content, *model, keys, name)
+
+
+def statement_digest(record: Path) -> str | None:
+    """The sha256 of the statement about the record in a file; ``None`` if it has none."""
+    path = file_of(record.with_suffix(SIGNED))
+    return sha256_file(path) if path.is_file() else None

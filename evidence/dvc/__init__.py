@@ -1,0 +1,1 @@
+"""DVC as evidence reads it: its files, its cache and its remotes."""

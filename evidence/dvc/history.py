@@ -1,0 +1,287 @@
+"""The history according to dvc.lock, the ``.dvc`` files and the records. ``check`` verifies it.
+
+data/ is shipped, and the lock of the pretraining pipeline states how the same bytes were made. Therefore ``data.dvc``
+is read as a stage whose dependencies are the outs of that pipeline, each with the digest of its copy in data/.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from evidence.dvc.pipeline import PIPELINES
+from evidence.dvc.stores import EVIDENCE, FOLDER, listing_of, object_stores, stores
+from evidence.record.ledger import RECORDS
+from evidence.record.schema import Count, Form, Md5, StageRecord, validated
+from ground.hashing import digest_listing
+from ground.io import DataError, parse_json
+from ground.settings import read_yaml
+from ground.text import meant
+
+MAIN_LOCK = "dvc.lock"
+LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
+"""The dvc.lock of each pipeline."""
+SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
+PUBLISHED = f"{FOLDER}/records"
+"""The folder of records in a remote."""
+PRETRAINED = "artifacts/pretraining"
+SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
+COLLECTED = f"{SHIPPED_LEVEL}/shipped"
+"""What data/ is a copy of: an out of the pretraining pipeline, or the folder of its outs."""
+
+
+class PathClaim(Form):
+    """What a lock entry or a ``.dvc`` file states about one path."""
+
+    path: str
+    md5: Md5 | None = None
+    hash: str | None = None
+    size: Count | None = None
+    nfiles: Count | None = None
+    isexec: bool | None = None
+    remote: str | None = None
+    desc: str | None = None
+    push: bool | None = None
+    cache: bool | None = None
+
+
+class LockEntry(Form):
+    """One stage of a dvc.lock."""
+
+    cmd: str | list[str]
+    deps: list[PathClaim] = Field(default_factory=list)
+    params: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    outs: list[PathClaim] = Field(default_factory=list)
+
+
+class LockFile(Form):
+    """A dvc.lock."""
+
+    schema_: Annotated[str, Field(alias="schema")]
+    stages: dict[str, LockEntry] | None = None
+
+
+class Pointer(Form):
+    """A ``.dvc`` file."""
+
+    outs: list[PathClaim]
+    md5: Md5 | None = None
+    desc: str | None = None
+    meta: Any = None
+    wdir: str | None = None
+    frozen: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """One stage of a dvc.lock: md5 by path, parameter values by key. A ``.dvc`` file is a stage without a command.
+
+    ``sizes`` holds bytes and number of files by path, ``None`` where the lock does not state them; ``remotes`` the
+    remote that an out names.
+    """
+
+    name: str
+    cmd: str
+    deps: dict[str, str]
+    outs: dict[str, str]
+    params: dict[str, Any] = field(default_factory=dict)
+    file: str = MAIN_LOCK
+    sizes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    remotes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A lineage record as found on disk; ``content`` is empty, and ``problem`` says why, if the file is not one."""
+
+    path: Path
+    digest: str
+    content: dict[str, Any]
+    problem: str = ""
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the content has the digest in the file's name."""
+        return bool(self.content) and self.path.stem == self.digest
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """The md5 of everything that the run read and that dvc.yaml lists."""
+        return self._md5s("inputs", "rooms")
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """The md5 of everything that the run made."""
+        return self._md5s("outputs")
+
+    def has_inputs_of(self, stage: Locked) -> bool:
+        """Whether the record is intact and the run had the command, dependencies and parameters in dvc.lock."""
+        if not self.is_intact or self.content["cmd"] != stage.cmd:
+            return False
+        return self.inputs == stage.deps and self.content["params"] == stage.params
+
+    def made(self, stage: Locked) -> bool:
+        """Whether, in addition, the run made the outs in dvc.lock."""
+        return self.has_inputs_of(stage) and self.outputs == stage.outs
+
+    def _md5s(self, *kinds: str) -> dict[str, str]:
+        return {path: entry["md5"] for kind in kinds for path, entry in self.content.get(kind, {}).items()}
+
+
+def read_lock(root: Path) -> dict[str, Locked]:
+    """The stages of both dvc.lock files and the ``.dvc`` files of ``root``, by name.
+
+    Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has another form.
+    """
+    if not (root / MAIN_LOCK).exists():
+        raise DataError(
+            f"{root / MAIN_LOCK}: no such file; change to the project's folder or, if no stage has run, run the "
+            "pipeline with `pathfinder run`"
+        )
+    stages: dict[str, Locked] = {}
+    for lock in LOCK_FILES:
+        if (root / lock).exists():
+            stages |= read_stages(root / lock, lock.as_posix())
+    for path in pointers(root):
+        pointer = read_pointer(root, path)
+        stages[pointer.name] = pointer
+    if shipped := stages.get(SHIPPED_POINTER):
+        stages[SHIPPED_POINTER] = replace(shipped, deps=_origins(root, shipped, stages))
+    return stages
+
+
+def read_stages(path: Path, name: str) -> dict[str, Locked]:
+    """The stages of one dvc.lock, which messages call ``name``; raises ``DataError`` if its form is wrong."""
+    content = validated(LockFile, read_yaml(path), name)
+    return {stage: locked_stage(stage, entry, name) for stage, entry in (content.stages or {}).items()}
+
+
+def read_pointer(root: Path, path: Path) -> Locked:
+    """A ``.dvc`` file as a stage without a command; raises ``DataError`` if its form is wrong."""
+    name = path.relative_to(root).as_posix()
+    pointer = validated(Pointer, read_yaml(path), name)
+    base = path.relative_to(root).parent / (pointer.wdir or "")
+    claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
+    return locked_stage(name, LockEntry(cmd="", outs=claims), name)
+
+
+def pointers(root: Path) -> Iterator[Path]:
+    """The ``.dvc`` files of the project, wherever they are; hidden folders are not searched."""
+    for folder, below, files in os.walk(root):
+        below[:] = sorted(name for name in below if not name.startswith(".") and name != "__pycache__")
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(".dvc"))
+
+
+def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
+    """Pretraining out -> md5 of its copy in data/; empty if no store on this machine has the listing of data/."""
+    outs = [out for stage in stages.values() for out in stage.outs if f"{out}/".startswith(f"{COLLECTED}/")]
+    files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
+    copies = {f"{COLLECTED}/{path}": md5 for path, md5 in files.items()}
+    return {out: digest_listing(copies, out) for out in outs} if files else {}
+
+
+def read_records(root: Path, stage: str) -> list[Record]:
+    """The records of a stage, newest first."""
+    found = [read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json"))]
+    return sorted(found, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+
+
+def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
+    """The records of a stage, newest first: the project's, and the intact ones in ``record_folders``.
+
+    So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only those
+    whose name or content has one of these texts.
+    """
+    texts = list(about)
+
+    def files(folder: Path) -> Iterator[Path]:
+        for path in sorted((folder / stage).glob("*.json")):
+            if not texts or any(text in path.name or text.encode() in path.read_bytes() for text in texts):
+                yield path
+
+    found = {path.stem: read_record(path, root) for path in files(root / RECORDS)}
+    for folder in record_folders(root):
+        for path in files(folder):
+            if path.stem not in found and (record := read_record(path, root)).is_intact:
+                found[path.stem] = record
+    return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+
+
+def record_folders(root: Path) -> list[Path]:
+    """The folders of records in remotes on this machine, and in fetched copies of other remotes."""
+    remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]
+    return [folder / PUBLISHED for folder in (*remotes, *sorted((root / EVIDENCE).glob("*")))]
+
+
+def read_record(path: Path, root: Path) -> Record:
+    """The record in a file; one that is not of the expected form has no content."""
+    raw = path.read_bytes()
+    digest = hashlib.sha256(raw).hexdigest()
+    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+    try:
+        content = parse_json(raw, name)
+        validated(StageRecord, content, name)
+    except DataError as error:
+        return Record(path, digest, {}, str(error))
+    return Record(path, digest, content)
+
+
+def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
+    """The stages with an out that is ``path``, contains it or is below it."""
+    return [stage for stage in stages.values() if any(overlap(out, path) for out in stage.outs)]
+
+
+def other_makers(stage: Locked, stages: dict[str, Locked]) -> Iterator[tuple[str, Locked]]:
+    """Each input of ``stage`` that another stage made with other bytes, and that stage."""
+    for path, md5 in stage.deps.items():
+        yield from ((path, maker) for maker in stages.values() if maker.outs.get(path, md5) != md5)
+
+
+def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
+    """Every stage that ``path`` depends on; raises ``DataError`` if no stage makes it."""
+    waiting = producers(stages, path)
+    if not waiting:
+        known = [out for stage in stages.values() for out in stage.outs]
+        raise DataError(
+            f"{path}: not an output in dvc.lock; {meant(path, known)}`pathfinder lineage list outs` names all"
+        )
+    found = set[str]()
+    while waiting:
+        stage = waiting.pop()
+        if stage.name not in found:
+            found.add(stage.name)
+            waiting += [above for dep in stage.deps for above in producers(stages, dep)]
+    return {name: stage for name, stage in stages.items() if name in found}
+
+
+def as_shipped(path: str) -> str:
+    """The part of data/ that is a copy of a pretraining out."""
+    return path.replace(COLLECTED, SHIPPED, 1)
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether the paths are equal or one contains the other."""
+    return one == other or other.startswith(f"{one}/") or one.startswith(f"{other}/")
+
+
+def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
+    """A lock entry of ``file`` as a stage; raises ``DataError`` if it names a path twice."""
+    params: dict[str, Any] = {}
+    for values in entry.params.values():
+        params |= values
+    for kind, claims in (("deps", entry.deps), ("outs", entry.outs)):
+        paths = [Path(claim.path).as_posix() for claim in claims]
+        if twice := next((path for path in paths if paths.count(path) > 1), None):
+            raise DataError(f"{file}: {name}: {kind} names {twice} twice; restore the file")
+    deps, outs = ({Path(claim.path).as_posix(): claim.md5 or "" for claim in part} for part in (entry.deps, entry.outs))
+    claims = [*entry.deps, *entry.outs]
+    sizes = {Path(claim.path).as_posix(): (claim.size, claim.nfiles) for claim in claims}
+    remotes = {Path(claim.path).as_posix(): claim.remote for claim in claims if claim.remote}
+    cmd = entry.cmd if isinstance(entry.cmd, str) else "\n".join(entry.cmd)
+    return Locked(name, cmd, deps, outs, params, file, sizes, remotes)

@@ -1,0 +1,74 @@
+"""The objects of DVC's cache and of remotes on this machine: their bytes, their presence, and the cache of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+from evidence.audit.findings import Finding
+from evidence.dvc.history import Locked, LockEntry, Record, locked_stage
+from evidence.dvc.stores import Store, object_file, read_listing, run_cache_entries
+from evidence.record.schema import validated
+from ground.hashing import digest_path
+from ground.io import DataError
+from ground.settings import read_yaml
+
+
+class Objects:
+    """The objects of one store that is a folder on this machine."""
+
+    def __init__(self, store: Store, folder: Path, root: Path) -> None:
+        self.store, self.folder, self.root = store, folder, root
+        self._damage = cache(self._read)
+
+    def damaged(self, md5: str, path: str) -> tuple[Finding, ...]:
+        """The objects of ``path`` whose bytes do not have the md5 in their name; those that are not here are fine."""
+        return self._damage(md5, path)
+
+    def missing(self, md5: str, path: str, why: str) -> Iterator[Finding]:
+        """The objects of ``path`` that are not here although the store should have them."""
+        file = object_file(self.folder, md5)
+        if not file.is_file():
+            yield Finding(self.name(file), f"is missing; it belongs to {path}, which {why} names; push it again")
+        elif md5.endswith(".dir") and not self.damaged(md5, path):
+            for name, inner in read_listing(file).items():
+                yield from self.missing(inner, f"{path}/{name}", why)
+
+    def runs(self, stages: Mapping[str, Locked], records: Mapping[str, list[Record]]) -> Iterator[Finding]:
+        """The run-cache entries that would restore other outs than a recorded run with the same inputs made."""
+        for file in run_cache_entries(self.folder):
+            where = self.name(file)
+            try:
+                entry = validated(LockEntry, read_yaml(file), where)
+                run = locked_stage("", entry, where)
+            except DataError as error:
+                yield Finding(where, str(error).removeprefix(f"{file}: ").removeprefix(f"{where}: "))
+                continue
+            for stage in (stage for stage in stages.values() if stage.cmd == run.cmd):
+                same = [record for record in records.get(stage.name, ()) if record.has_inputs_of(run)]
+                made = [record.outputs for record in same]
+                made += [stage.outs] if (stage.deps, stage.params) == (run.deps, run.params) else []
+                if made and run.outs not in made:
+                    differ = ", ".join(path for path, md5 in run.outs.items() if md5 != made[0].get(path))
+                    message = f"would restore another {differ} than the recorded run made; delete the entry"
+                    yield Finding(where, message, stages=(stage.name,))
+
+    def _read(self, md5: str, path: str) -> tuple[Finding, ...]:
+        file = object_file(self.folder, md5)
+        if not file.is_file():
+            return ()
+        if (found := digest_path(file).md5) != md5.removesuffix(".dir"):
+            message = f"md5 is {found}, not the one in its name; it belongs to {path}. Delete it"
+            return (Finding(self.name(file), message),)
+        try:
+            listed = read_listing(file) if md5.endswith(".dir") else {}
+        except DataError as error:
+            return (Finding(self.name(file), f"{str(error).removeprefix(f'{file}: ')}; it belongs to {path}"),)
+        return tuple(finding for name, inner in listed.items() for finding in self.damaged(inner, f"{path}/{name}"))
+
+    def name(self, file: Path) -> str:
+        """A file of the store, relative to the root if it is inside."""
+        if file.is_relative_to(self.root.resolve()):
+            return file.relative_to(self.root.resolve()).as_posix()
+        return f"{self.store.name} {file.relative_to(self.folder).as_posix()}"

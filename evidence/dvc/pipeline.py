@@ -1,0 +1,156 @@
+"""The stage graph of dvc.yaml, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
+
+As in DVC, a matrix axis can refer to a list in params.yaml (``${runs}``) and a path to a value (``${download.world}``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ground.io import DataError
+from ground.settings import read_yaml
+
+MAIN, PRETRAINING = Path("dvc.yaml"), Path("infra/pretraining/dvc.yaml")
+PIPELINES = (MAIN, PRETRAINING)
+"""The project's, and the one that generates data/. Their stage names differ; all paths are relative to the root."""
+_ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
+_PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
+_WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage after expansion; ``params`` are the dotted keys of ``params_file`` that it reads."""
+
+    name: str
+    cmd: str
+    deps: tuple[str, ...]
+    outs: tuple[str, ...]
+    params: tuple[str, ...]
+    metrics: tuple[str, ...] = ()
+    file: str = "dvc.yaml"
+    params_file: str = "params.yaml"
+
+    @property
+    def all_outs(self) -> tuple[str, ...]:
+        """Outs and metrics."""
+        return self.outs + self.metrics
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Files of figures: the metrics and the other JSON files below metrics/, without the training logs."""
+        found = (path for path in self.outs if path.startswith("metrics/") and path.endswith(".json"))
+        return (*self.metrics, *(path for path in found if not path.endswith("_log.json")))
+
+
+def read_pipelines(root: Path = Path(".")) -> dict[str, Stage]:
+    """The stages of both pipelines by name; the second pipeline is optional. Raises ``DataError`` if invalid."""
+    second = read_pipeline(root, PRETRAINING) if (root / PRETRAINING).exists() else {}
+    return read_pipeline(root) | second
+
+
+def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]:
+    """Every stage of a ``dvc.yaml`` by name (``train@full``), in the file's order.
+
+    Raises ``DataError`` if the file or the parameters that it refers to cannot be read or are not as expected.
+    """
+    expander = _Expander(root, file)
+    bodies = read_yaml(root / file).get("stages") or {}
+    return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
+
+
+def value_at(content: Any, key: str, default: Any = None) -> Any:
+    """The value under a dotted key of nested mappings, or ``default``."""
+    for part in key.split("."):
+        if not isinstance(content, Mapping) or part not in content:
+            return default
+        content = content[part]
+    return content
+
+
+class _Expander:
+    """Expands the stages of one dvc.yaml, with the parameters next to it."""
+
+    def __init__(self, root: Path, file: Path) -> None:
+        self._file, self._params_file = file.as_posix(), file.with_name("params.yaml").as_posix()
+        path = root / self._params_file
+        self._params = read_yaml(path) if path.exists() else {}
+
+    def stages(self, name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
+        pairs: list[tuple[str, Any]]
+        if "matrix" in body:
+            axes = {axis: self._axis(values) for axis, values in body["matrix"].items()}
+            items = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+            pairs = [("-".join(_label(axes, *entry) for entry in item.items()), item) for item in items]
+        elif "foreach" in body:
+            given, body = body["foreach"], body["do"]
+            pairs = list(given.items()) if isinstance(given, dict) else [(_text(item), item) for item in given]
+        else:
+            yield self._stage(name, body, {})
+            return
+        for key, item in pairs:
+            yield self._stage(f"{name}@{key}", body, {"item": item, "key": key})
+
+    def _axis(self, values: Any) -> list[Any]:
+        """The values of a matrix axis; those of params.yaml must be plain words, as they enter commands and paths."""
+        if not isinstance(values, str):
+            return list(values)
+        key = match[1] if (match := _ITEM.fullmatch(values)) else values
+        found = value_at(self._params, key)
+        if not isinstance(found, list):
+            raise DataError(f"{self._params_file}: no list `{key}`, which dvc.yaml expands into stages; add it")
+        wrong = [value for value in found if not isinstance(value, str) or not _WORD.fullmatch(value)]
+        if wrong:
+            raise DataError(f"{self._params_file}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
+        return found
+
+    def _stage(self, name: str, body: Mapping[str, Any], items: Mapping[str, Any]) -> Stage:
+        def fill(text: str, params: Mapping[str, Any] | None = None) -> str:
+            return _ITEM.sub(lambda match: _value(name, match[1], items, params), text)
+
+        def paths(*keys: str) -> tuple[str, ...]:
+            entries = [entry for key in keys for entry in body.get(key, ())]
+            names = (str(next(iter(entry)) if isinstance(entry, dict) else entry) for entry in entries)
+            return tuple(PurePosixPath(fill(name, self._params)).as_posix() for name in names)
+
+        keys: list[str] = []
+        for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
+            keys += itertools.chain(*entry.values()) if isinstance(entry, dict) else [entry]
+        cmd = body["cmd"]
+        return Stage(
+            name,
+            fill("\n".join(cmd) if isinstance(cmd, list) else cmd),
+            deps=paths("deps"),
+            outs=paths("outs", "plots"),
+            params=tuple(map(fill, keys)),
+            metrics=paths("metrics"),
+            file=self._file,
+            params_file=self._params_file,
+        )
+
+
+def _label(axes: Mapping[str, list[Any]], axis: str, value: Any) -> str:
+    """The part of a stage's name; DVC numbers the values of an axis that are not scalars."""
+    return f"{axis}{axes[axis].index(value)}" if isinstance(value, (dict, list)) else _text(value)
+
+
+def _value(stage: str, expression: str, items: Mapping[str, Any], params: Mapping[str, Any] | None) -> str:
+    value = value_at(items, expression)
+    if value is None:
+        # Never fill a command from params.yaml: the shell would execute the value.
+        value = value_at(params, expression)
+        if not isinstance(value, str) or not _PATH.fullmatch(value):
+            raise DataError(
+                f"dvc.yaml: {stage} uses ${{{expression}}}; expected an item of matrix or foreach, or, in a path, "
+                "a value of params.yaml that is a plain path"
+            )
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""DVC's cache and remotes as the audit reads them: objects named by their md5, and the cache of whole runs."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+
+from evidence.record.schema import Form, Md5
+from ground.hashing import digest_path
+from ground.io import DataError, open_bytes, parse_json
+
+FOLDER = "pathfinder"
+"""The folder in a remote with what runs published: see ``evidence.audit.published``."""
+EVIDENCE = Path(".pathfinder/evidence")
+"""Copies of what remotes on other machines published, by the name of the remote."""
+REMOTES_NOT_READ = "://"
+"""A remote whose address contains this is on another machine."""
+
+
+def _inside(path: str) -> str:
+    """Refuse a path that leaves the folder, or that no file can have."""
+    parts = PurePosixPath(path).parts
+    path.encode()
+    if not path.strip() or "\0" in path or ".." in parts or PurePosixPath(path).is_absolute():
+        raise ValueError(f"{path!r:.80} is no path below the folder")
+    return path
+
+
+class ListedFile(Form):
+    """One file of a folder in a ``.dir`` object."""
+
+    md5: Md5
+    relpath: Annotated[str, AfterValidator(_inside)]
+
+
+_LISTING = TypeAdapter(list[ListedFile])
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """DVC's cache (``name`` is ``cache``) or a remote; ``folder`` is ``None`` if it is not on this machine.
+
+    ``endpoint`` is the S3 server that DVC's configuration names; empty for AWS.
+    """
+
+    name: str
+    address: str
+    folder: Path | None
+    is_default: bool = False
+    endpoint: str = ""
+
+
+def stores(root: Path) -> list[Store]:
+    """DVC's cache and every remote of DVC's configuration: the machine's, the user's and the project's.
+
+    Raises ``DataError`` if a file of DVC's configuration cannot be parsed.
+    """
+    config = configparser.ConfigParser(interpolation=None)
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    folders = [
+        Path(os.environ.get("DVC_SYSTEM_CONFIG_DIR") or "/etc/xdg/dvc"),
+        Path(os.environ.get("DVC_GLOBAL_CONFIG_DIR") or Path(home, "dvc")),
+        root / ".dvc",
+    ]
+    try:
+        config.read([*(folder / "config" for folder in folders), root / ".dvc" / "config.local"], encoding="utf-8")
+    except (configparser.Error, UnicodeDecodeError) as error:
+        raise DataError(f".dvc/config: cannot be parsed ({' '.join(str(error).split())}); restore it") from error
+    base = (root / ".dvc").resolve()
+    cache = config.get("cache", "dir", fallback="cache")
+    found = [Store("cache", cache, base / os.path.expanduser(cache))]
+    for section in config.sections():
+        url = config.get(section, "url", fallback="")
+        if "remote" in section and url:
+            name = section.split('"')[1] if section.count('"') == 2 else section
+            folder = None if REMOTES_NOT_READ in url else (base / os.path.expanduser(url)).resolve()
+            is_default = name == config.get("core", "remote", fallback=None)
+            found.append(Store(name, url, folder, is_default, config.get(section, "endpointurl", fallback="")))
+    return found
+
+
+def cache_of(root: Path) -> Path:
+    """The folder of DVC's cache; raises ``DataError`` as ``stores`` does."""
+    return next(each.folder for each in stores(root) if each.name == "cache" and each.folder is not None)
+
+
+def object_stores(root: Path) -> Iterator[Path]:
+    """The folders of the cache and of every remote on this machine."""
+    return (store.folder for store in stores(root) if store.folder is not None)
+
+
+def object_key(md5: str) -> str:
+    """Where a cache or a remote keeps the object with this md5, relative to its folder or address."""
+    return f"files/md5/{md5[:2]}/{md5[2:]}"
+
+
+def object_file(store: Path, md5: str) -> Path:
+    """The object with this md5 in a cache or a remote on this machine."""
+    return store / object_key(md5)
+
+
+def read_listing(file: Path) -> dict[str, str]:
+    """The md5 of each file in a ``.dir`` object; raises ``DataError`` if it is not a listing or names a file twice."""
+    with open_bytes(file) as handle:
+        return parse_listing(handle.read(), str(file))
+
+
+def parse_listing(content: bytes, name: str) -> dict[str, str]:
+    """The md5 of each file in the content of a ``.dir`` object; raises ``DataError`` with ``name`` as above."""
+    try:
+        entries = _LISTING.validate_python(parse_json(content, name))
+    except ValidationError as error:
+        first = error.errors()[0]
+        row = f" row {int(first['loc'][0]) + 1}:" if first["loc"] else ""
+        raise DataError(f"{name}:{row} {first['msg']}; expected the listing of a folder") from error
+    files = {entry.relpath: entry.md5 for entry in entries}
+    if len(files) < len(entries):
+        raise DataError(f"{name}: lists a file twice; restore the object from another store")
+    return files
+
+
+def listing_of(folders: list[Path], md5: str) -> dict[str, str]:
+    """The files of the folder with this md5, from the first store that has the listing undamaged; empty if none has."""
+    for folder in folders if md5.endswith(".dir") else ():
+        file = object_file(folder, md5)
+        if file.is_file() and f"{digest_path(file).md5}.dir" == md5:
+            return read_listing(file)
+    return {}
+
+
+def run_cache_entries(folder: Path) -> Iterator[Path]:
+    """The run-cache entries of a cache or a remote; each is the lock entry of one run."""
+    return (path for path in sorted(folder.glob("runs/*/*/*")) if path.is_file())

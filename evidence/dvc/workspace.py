@@ -1,0 +1,67 @@
+"""The project's files as they are now. Every path is read once."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from evidence.audit.findings import listed
+from evidence.record.environment import git
+from ground.hashing import Digest, digest_path
+from ground.settings import read_yaml
+
+
+class Workspace:
+    """Digests of paths, values of parameter files and the state of git below ``root``."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.digest = cache(self._digest)
+        self.params = cache(self._params)
+        self.is_tracked = cache(self._is_tracked)
+        self.has_commit = cache(self._has_commit)
+
+    def links(self, path: str) -> list[str]:
+        """The symbolic links at ``path``, above it (below the root) and inside it."""
+        parts = Path(path)
+        above = [place for place in (parts, *parts.parents) if (self.root / place).is_symlink()]
+        found = self.digest(path)
+        inside = [f"{path}/{name}" for name in (found.links if found else ())]
+        return [*(place.as_posix() for place in above), *inside]
+
+    def target(self, link: str) -> str:
+        """Where a symbolic link points."""
+        return (self.root / link).readlink().as_posix()
+
+    def state_of_commit(self) -> str:
+        """The commit and the number of uncommitted changes, in words."""
+        commit = git("rev-parse", "HEAD", root=self.root)
+        if commit is None:
+            return "no git repository"
+        status = git("status", "--porcelain=v1", "-z", "--no-renames", root=self.root) or ""
+        changed = [entry[3:] for entry in status.split("\0") if entry]
+        return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}"
+
+    def _digest(self, path: str) -> Digest | None:
+        place = self.root / path
+        return digest_path(place) if place.is_file() or place.is_dir() else None  # a pipe would block the reader
+
+    def _params(self, file: str) -> dict[str, Any]:
+        return read_yaml(self.root / file)
+
+    def _is_tracked(self, path: str) -> bool:
+        return bool(git("ls-files", "--", path, root=self.root))
+
+    def is_committed(self, path: str) -> bool:
+        """Whether HEAD has a file with these bytes at this path; true outside a repository."""
+        if git("rev-parse", "HEAD", root=self.root) is None:
+            return True
+        return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
+
+    def _has_commit(self, commit: str) -> bool:
+        """Whether a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
+        if git("rev-parse", "HEAD", root=self.root) is None:
+            return True
+        is_before = git("merge-base", "--is-ancestor", commit, "HEAD", root=self.root) is not None
+        return is_before or bool(git("for-each-ref", "--count=1", "--contains", commit, root=self.root))

@@ -1,0 +1,76 @@
+"""Files and folders with the digests in a record, and their media types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ground.hashing import digest_path
+
+_MEDIA_TYPES = {
+    ".css": "text/css",
+    ".csv": "text/csv",
+    ".dvc": "application/yaml",
+    ".dsse": "application/vnd.dsse+json",
+    ".gz": "application/gzip",
+    ".html": "text/html",
+    ".jinja": "text/plain",
+    ".json": "application/json",
+    ".jsonl": "application/jsonl",
+    ".lock": "text/plain",
+    ".md": "text/markdown",
+    ".parquet": "application/vnd.apache.parquet",
+    ".py": "text/x-python",
+    ".toml": "application/toml",
+    ".txt": "text/plain",
+    ".yaml": "application/yaml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    """A file or folder with the digests in a record; ``files`` holds the files of a folder by full path.
+
+    The sha256 of a folder is that of the JSON list of its files (``provenance.hashing``).
+    """
+
+    path: str
+    md5: str
+    sha256: str
+    size: int
+    files: Mapping[str, Artefact] = field(default_factory=dict)
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder."""
+        return self.md5.endswith(".dir")
+
+    def leaves(self) -> Iterator[Artefact]:
+        """The files of a folder, or the file itself."""
+        if self.is_folder:
+            yield from self.files.values()
+        else:
+            yield self
+
+
+def artefacts(entries: Mapping[str, Any]) -> dict[str, Artefact]:
+    """The path entries of a record, sorted by path."""
+    return {path: _artefact(path, entry) for path, entry in sorted(entries.items())}
+
+
+def _artefact(path: str, entry: Mapping[str, Any]) -> Artefact:
+    files = {f"{path}/{name}": _artefact(f"{path}/{name}", file) for name, file in (entry.get("files") or {}).items()}
+    return Artefact(path, entry["md5"], entry["sha256"], entry["size"], files)
+
+
+def on_disk(path: Path, name: str) -> Artefact:
+    """A file of this machine under the path ``name``, with the digests of its bytes."""
+    found = digest_path(path)
+    return Artefact(name, found.md5, found.sha256, found.size)
+
+
+def media_type(path: str) -> str:
+    """The media type of a file by its ending; ``application/octet-stream`` if unknown."""
+    return _MEDIA_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")

@@ -1,0 +1,239 @@
+"""The recorded history of a target, as every format reads it: runs, the files they read and made, and the sources.
+
+Nothing here depends on a clock, on chance or on the order of a folder, so equal records give equal bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from evidence.audit.graph import RAW
+from evidence.dvc import history
+from evidence.dvc.history import Locked, Record, known_records
+from evidence.formats.artefacts import Artefact, artefacts, on_disk
+from evidence.record.ledger import RECORDS
+from evidence.record.record import SIGNED
+from evidence.record.schema import parsed
+from evidence.record.signing import Envelope
+from ground.io import DataError, parse_json
+from pathfinder.core.manifest import downloaded_sources
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stage of dvc.lock and the record that attests it."""
+
+    root: Path
+    stage: Locked
+    record: Record
+
+    @property
+    def name(self) -> str:
+        """The stage's name, with its variant."""
+        return self.stage.name
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The record as a JSON value (``provenance.schema.StageRecord``)."""
+        return self.record.content
+
+    @cached_property
+    def inputs(self) -> dict[str, Artefact]:
+        """The data that the run read, by path."""
+        return artefacts(self.content["inputs"])
+
+    @cached_property
+    def outputs(self) -> dict[str, Artefact]:
+        """What the run made, by path."""
+        return artefacts(self.content["outputs"])
+
+    @cached_property
+    def rooms(self) -> dict[str, Artefact]:
+        """The code and the locked packages that dvc.yaml names for the stage, by path."""
+        return artefacts(self.content["rooms"])
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The parameter values by key."""
+        return dict(self.content["params"])
+
+    @property
+    def start(self) -> str:
+        """When the run started (ISO 8601, UTC)."""
+        return str(self.content["times"]["start"])
+
+    @property
+    def end(self) -> str:
+        """When the run ended (ISO 8601, UTC)."""
+        return str(self.content["times"]["end"])
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Version by name of the packages that were installed."""
+        return dict(self.content["environment"].get("packages", {}))
+
+    @property
+    def actor(self) -> dict[str, Any]:
+        """User, host, container, image and flow run; empty in records of older versions."""
+        return dict(self.content.get("actor") or {})
+
+    @cached_property
+    def statement(self) -> Artefact | None:
+        """The file of the signed statement about the record, or ``None``."""
+        path = self.record.path.with_suffix(SIGNED)
+        return on_disk(path, self._name_of(path)) if path.is_file() else None
+
+    @cached_property
+    def file(self) -> Artefact:
+        """The file of the record."""
+        return on_disk(self.record.path, self._name_of(self.record.path))
+
+    @cached_property
+    def key_ids(self) -> list[str]:
+        """The keys that the signed statement names; whether the signatures are right is for ``check`` to say."""
+        if self.statement is None:
+            return []
+        envelope = parsed(Envelope, self.record.path.with_suffix(SIGNED).read_bytes(), self.statement.path)
+        return [signature.keyid for signature in envelope.signatures]
+
+    def _name_of(self, path: Path) -> str:
+        """The place in the project; a record in a remote has it only after it is restored."""
+        place, root = path.resolve(), self.root.resolve()
+        own = place.relative_to(root) if place.is_relative_to(root) else RECORDS / self.name / path.name
+        return own.as_posix()
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """The runs behind a target, producers first, and the sources; ``unrecorded`` are stages without a record here."""
+
+    root: Path
+    target: str | None
+    runs: list[Run]
+    unrecorded: list[Locked]
+    sources: dict[str, dict[str, Any]]
+
+    @cached_property
+    def artefacts(self) -> dict[str, Artefact]:
+        """Everything that a run read or made, by path, without the code."""
+        found: dict[str, Artefact] = {}
+        for run in self.runs:
+            found |= run.inputs | run.outputs
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def code(self) -> dict[str, Artefact]:
+        """The code and lock files of all runs, by path."""
+        return dict(sorted({path: each for run in self.runs for path, each in run.rooms.items()}.items()))
+
+    @cached_property
+    def external(self) -> dict[str, Artefact]:
+        """What the runs read and no recorded run made."""
+        made = [out for run in self.runs for out in run.outputs]
+        read = {path: each for run in self.runs for path, each in run.inputs.items()}
+        return {p: each for p, each in sorted(read.items()) if not any(history.overlap(p, out) for out in made)}
+
+    @cached_property
+    def final(self) -> dict[str, Artefact]:
+        """What the runs made and no other run read."""
+        read = [path for run in self.runs for path in run.inputs]
+        made = {path: each for run in self.runs for path, each in run.outputs.items()}
+        return {p: each for p, each in sorted(made.items()) if not any(history.overlap(p, dep) for dep in read)}
+
+    @property
+    def digest(self) -> str:
+        """sha256 of the digests of all records: the identity of this history."""
+        names = json.dumps([self.target, [[run.name, run.record.digest] for run in self.runs]])
+        return hashlib.sha256(names.encode()).hexdigest()
+
+    @property
+    def end(self) -> str:
+        """When the last run ended."""
+        return max(run.end for run in self.runs)
+
+    @property
+    def start(self) -> str:
+        """When the first run started."""
+        return min(run.start for run in self.runs)
+
+    def makers(self, path: str) -> list[Run]:
+        """The runs with an output that is ``path``, contains it or is below it."""
+        return [run for run in self.runs if any(history.overlap(out, path) for out in run.outputs)]
+
+    def source_of(self, path: str) -> tuple[str, dict[str, Any]] | None:
+        """The name and the manifest entry of the source that a path below artifacts/raw belongs to."""
+        below = PurePosixPath(path)
+        return next(((n, s) for n, s in self.sources.items() if below.is_relative_to(f"{RAW}/{n}")), None)
+
+
+def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
+    """The history behind ``target``, or behind everything that dvc.yaml makes, from dvc.lock and the records here.
+
+    ``target`` is an out, a path in one, or either with ``#`` and a JSON pointer. Raises ``DataError`` if dvc.lock
+    cannot be read or does not contain the target, or if no stage behind it has a record here.
+    """
+    stages = history.read_lock(root)
+    if target is None:
+        chosen = _behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
+    else:
+        chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
+    runs, unrecorded = [], []
+    for name in producers_first(chosen):
+        stage = chosen[name]
+        record = next((each for each in known_records(root, name) if each.made(stage)), None)
+        if record is None:
+            unrecorded.append(stage)
+        else:
+            runs.append(Run(root, stage, record))
+    if not runs:
+        raise DataError(
+            f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
+            "the records of a published run with `pathfinder lineage fetch`"
+        )
+    sources = downloaded_sources(root) if any(RAW in run.outputs for run in runs) else {}
+    return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
+
+
+def _behind(stages: dict[str, Locked], names: list[str]) -> dict[str, Locked]:
+    """The named stages and every stage that they depend on."""
+    found = set(names)
+    while names:
+        deps = [dep for name in names for dep in stages[name].deps]
+        names = list({maker.name for dep in set(deps) for maker in history.producers(stages, dep)} - found)
+        found.update(names)
+    return {name: stage for name, stage in stages.items() if name in found}
+
+
+def producers_first(stages: Mapping[str, Locked]) -> list[str]:
+    """The names in an order in which every stage comes after those whose outs it reads; else by name."""
+    known = dict(sorted(stages.items()))
+    return in_order({n: {m.name for dep in s.deps for m in history.producers(known, dep)} for n, s in known.items()})
+
+
+def in_order(above: Mapping[str, Set[str]]) -> list[str]:
+    """The keys, each after those in its value; the first one that is ready comes first."""
+    order: dict[str, None] = {}
+    while len(order) < len(above):
+        waiting = [name for name in above if name not in order]
+        ready = (name for name in waiting if above[name] - {name} <= order.keys())
+        order[next(ready, waiting[0])] = None  # a circle can only come from an edited lock
+    return list(order)
+
+
+def text_of(value: Any) -> str:
+    """A parameter's value as text: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+
+
+def read_json_file(root: Path, path: str) -> Any:
+    """A JSON file of the project; raises ``DataError`` if it is not here or not JSON."""
+    file = root / path
+    if not file.is_file():
+        raise DataError(f"{path}: no such file; make it with the pipeline or restore it with `dvc pull`")
+    return parse_json(file.read_bytes(), path)

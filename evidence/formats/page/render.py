@@ -1,0 +1,57 @@
+"""One self-contained page of a history: a graph from the figures down to the lines of the sources.
+
+A row is a figure, the runs of a stage, or a source; it opens to show what is known of it. The page works without its
+script, which only highlights the rows above and below a row. All text is untrusted and escaped as on the other pages.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from functools import cache
+from pathlib import Path
+
+from jinja2 import FileSystemLoader, Template
+
+from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
+from evidence.formats.page.nodes import nodes_of
+from pathfinder.pages.page import PALETTE, template
+
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+def render(root: Path, target: str | None = None) -> str:
+    """The page of the history behind ``target``, or behind everything that the pipeline makes, as HTML.
+
+    A target such as ``reports/tables.json#/results/0/processbench`` is one figure: the page then holds the stages
+    behind the figure. Nothing is hashed again. Raises ``DataError`` as ``nodes_of`` does.
+    """
+    nodes = nodes_of(root, target)
+    parents = reduced({node.id: node.parents for node in nodes})
+    rows = rows_of([node.id for node in nodes], parents)
+    parts = [part for node in nodes for part in node.parts]
+    script = (_TEMPLATES / "lineage.js").read_text(encoding="utf-8")
+    page = _template().render(
+        title=f"Lineage of {target}" if target else "Lineage of the pipeline",
+        nodes=nodes,
+        rows=rows,
+        width=width_of(rows),
+        parents=parents,
+        path_of=path_of,
+        x_of=x_of,
+        stages=sum(bool(part.state) for part in parts),
+        recorded=sum(part.tone != "none" for part in parts),
+        style=PALETTE + (_TEMPLATES / "lineage.css").read_text(encoding="utf-8"),
+        script=script,
+        script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+    )
+    return page.lstrip()
+
+
+@cache
+def _template() -> Template:
+    """The page's template, in the environment that escapes the texts of every page."""
+    shared = template("page.html").environment
+    return shared.overlay(loader=FileSystemLoader(_TEMPLATES), trim_blocks=True, lstrip_blocks=True).get_template(
+        "lineage.html"
+    )

@@ -1,0 +1,71 @@
+"""The import closure of a module: the project files that it can run, found by reading the source, not by importing it.
+
+Imports inside functions count, so the closure contains every file that can affect a stage's result.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from ground.io import DataError
+
+PACKAGES = ("pathfinder", "stages", "flows", "infra", "ground", "evidence", "extras", "world")
+_COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
+
+
+def module_of(cmd: str) -> str | None:
+    """``stages.train`` for ``python -m stages.train full``; ``None`` for any other command."""
+    match = _COMMAND.match(cmd)
+    return match[1] if match else None
+
+
+def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
+    """Every project file that importing ``module`` can run, including each package's ``__init__.py``, sorted.
+
+    Raises ``DataError`` if ``root`` does not contain the module or a file of the closure cannot be parsed.
+    """
+    waiting = _files_of(module, root)
+    stem = module.replace(".", "/")
+    if not {f"{stem}.py", f"{stem}/__init__.py"} & set(waiting):
+        raise DataError(f"{module}: no such module below {root.resolve().name}/; correct the stage's cmd in dvc.yaml")
+    found = set(waiting)
+    while waiting:
+        path = waiting.pop()
+        for name in imported_names(root / path, root):
+            new = [file for file in _files_of(name, root) if file not in found]
+            found.update(new)
+            waiting += new
+    return tuple(sorted(found))
+
+
+def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
+    """Dotted names that a source file imports; for ``from a import b`` both ``a`` and ``a.b``.
+
+    Raises ``DataError`` if the file cannot be parsed.
+    """
+    try:
+        tree = ast.parse(path.read_bytes(), filename=str(path))
+    except SyntaxError as error:
+        raise DataError(f"{path}: cannot be parsed ({error}); fix the syntax error") from error
+    package = path.relative_to(root).parent.parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _files_of(module: str, root: Path) -> list[str]:
+    """The module's own file and the packages above it; empty for a module outside the project."""
+    parts = module.split(".")
+    if parts[0] not in PACKAGES:
+        return []
+    levels = ["/".join(parts[: i + 1]) for i in range(len(parts))]
+    candidates = [*(f"{name}/__init__.py" for name in levels), f"{levels[-1]}.py"]
+    return [name for name in candidates if (root / name).is_file()]

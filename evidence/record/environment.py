@@ -1,0 +1,188 @@
+"""The environment of a run: interpreter, processor, packages, variables, git, and who ran it.
+
+Paths of the machine and values of variables that may be secret are never written, only digests of the former.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ground.io import sha256_file, text_digest
+
+FLOW_RUN = "PATHFINDER_FLOW_RUN"
+"""The id of the Prefect flow run that started the stage."""
+IMAGE = "PATHFINDER_IMAGE"
+"""The digest of the container image, which a process inside cannot see by itself."""
+_VARIABLE = re.compile(
+    r"(ATEN|BLIS|CUBLAS|CUDA|CUDNN|DNNL|GOTO|HF|KMP|LC|LD|MALLOC|MKL|NCCL|NPY|NUMBA|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS"
+    r"|PATHFINDER|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG"
+)
+_SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|NOTIFY|WEBHOOK|COOKIE")
+_PODMAN = Path("/run/.containerenv")
+_LARGEST_DIGESTED = 64 << 20
+_MOST_CHANGES = 500
+
+
+def describe_environment() -> dict[str, Any]:
+    """Interpreter, machine, variables and installed packages as a JSON value; unknown facts are ``None``."""
+    return {
+        "python": platform.python_version(),
+        "implementation": platform.python_implementation(),
+        "system": f"{platform.system()} {platform.release()}",
+        "machine": platform.machine(),
+        "cpu": _cpu("model name"),
+        "cpu_flags": " ".join(sorted((_cpu("flags") or "").split())) or None,
+        "cpus": os.cpu_count(),
+        "cpus_usable": len(os.sched_getaffinity(0)),
+        "torch": _torch(),
+        "cuda": _cuda(),
+        "variables": {name: _value(os.environ[name]) for name in sorted(os.environ) if _is_kept(name)},
+        "packages": installed_packages(),
+    }
+
+
+def describe_actor() -> dict[str, Any]:
+    """User, host, container and flow run as a JSON value; unknown facts are ``None``."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for the user's number
+        user = str(os.getuid())
+    markers = {"docker": Path("/.dockerenv"), "podman": _PODMAN}
+    return {
+        "user": user,
+        "host": platform.node() or None,
+        "container": next((name for name, marker in markers.items() if marker.exists()), None),
+        "image": os.environ.get(IMAGE) or image_of(_PODMAN),
+        "flow_run": os.environ.get(FLOW_RUN) or None,
+    }
+
+
+def image_of(marker: Path) -> str | None:
+    """The digest of the image in the file that Podman puts into its containers; ``None`` if there is none."""
+    found = re.search(r'^imageid="([0-9a-f]{64})"', marker.read_text() if marker.is_file() else "", re.MULTILINE)
+    return f"sha256:{found[1]}" if found else None
+
+
+def installed_packages() -> dict[str, str]:
+    """Version by name of every distribution that this interpreter can import; the first on the path counts."""
+    found: dict[str, str] = {}
+    for folder in filter(os.path.isdir, sys.path):
+        for name in os.listdir(folder):
+            if name.endswith(".dist-info"):
+                distribution, _, version = name.removesuffix(".dist-info").partition("-")
+                found.setdefault(re.sub(r"[-_.]+", "-", distribution).lower(), version)
+    return dict(sorted(found.items()))
+
+
+def peak_rss_bytes() -> int:
+    """Peak resident memory of this process or of its largest finished child, whichever is larger."""
+    kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return kib * 1024
+
+
+def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
+    """The commit checked out, and the ``paths`` that differ from it; ``None`` values outside a repository."""
+    commit = git("rev-parse", "HEAD")
+    if commit is None:
+        return {"commit": None, "dirty": None, "changed": None}
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
+    changed = sorted(_printable(entry[3:]) for entry in (status or "").split("\0") if entry)
+    return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
+
+
+def describe_tree() -> dict[str, Any]:
+    """The commit that is checked out, its tree, and every file that differs from it with its digest.
+
+    ``changed`` maps a path to its sha256, or to ``None`` if the file is deleted or larger than 64 MiB. After 500 files
+    only their number is given, in ``more``. All values are ``None`` outside a repository.
+    """
+    commit, tree = git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
+    if commit is None or tree is None:
+        return {"commit": None, "tree": None, "changed": None, "more": None}
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all") or ""
+    paths = sorted(entry[3:] for entry in status.split("\0") if entry)
+    changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
+    return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
+
+
+def git(*words: str, root: Path = Path(".")) -> str | None:
+    """Run a git command in ``root`` and return its output; ``None`` if it fails or git is not installed."""
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(root), *words],
+            capture_output=True,
+            encoding="utf-8",
+            errors="surrogateescape",
+            check=False,
+        )
+    except FileNotFoundError:
+        return None
+    return result.stdout if result.returncode == 0 else None
+
+
+def _printable(name: str) -> str:
+    """A file name that is not valid UTF-8, with escapes."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _sha256(path: Path) -> str | None:
+    is_small = path.is_file() and path.stat().st_size <= _LARGEST_DIGESTED
+    return sha256_file(path) if is_small else None
+
+
+def _is_kept(name: str) -> bool:
+    return _VARIABLE.fullmatch(name) is not None and _SECRET.search(name) is None
+
+
+def _value(text: str) -> str:
+    """A variable's value; one that may name a place on this machine is replaced by its digest."""
+    return f"sha256 {text_digest(text)}" if "/" in text or "@" in text else text
+
+
+def _cpu(key: str) -> str | None:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
+
+
+def _torch() -> dict[str, Any] | None:
+    """The settings that choose PyTorch's kernels on a CPU; ``None`` if the stage has not imported it."""
+    torch = sys.modules.get("torch")  # never import it here: a stage that has not done so does not use it
+    if torch is None:
+        return None
+    return {
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "interop_threads": torch.get_num_interop_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "mkl": torch.backends.mkl.is_available(),
+        "mkldnn": torch.backends.mkldnn.is_available(),
+    }
+
+
+def _cuda() -> dict[str, Any] | None:
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return {"version": torch.version.cuda, "driver": _driver(), "devices": devices}
+
+
+def _driver() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
+    except OSError:
+        return None
+    return text.splitlines()[0].partition(":")[2].strip()

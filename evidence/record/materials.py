@@ -1,0 +1,225 @@
+"""What a stage's process used beyond its declared inputs: journals of earlier answers, and code from other places.
+
+A journal is a ``.jsonl`` file below ``.pathfinder``. It only grows, so its state is its size and the sha256 of that
+many bytes. The recorder learns of a journal when Python opens it, and of the entries that a run used from the journal
+itself. ``evidence.record.processes`` adds what the processes of a stage used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import struct
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.machinery import SourcelessFileLoader
+from importlib.util import cache_from_source
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Self
+
+from evidence.record.ledger import RECORDS
+from ground.io import sha256_file
+
+STATE = Path(".pathfinder")
+_CHUNK = 1 << 20
+_PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?==(?P<version>[^\s;]+)", re.MULTILINE)
+
+
+def state_of(path: Path, size: int | None = None) -> dict[str, Any] | None:
+    """Bytes and sha256 of a file, or of its first ``size`` bytes; ``None`` if it does not exist or is shorter."""
+    if not path.is_file() or path.stat().st_size < (size or 0):
+        return None
+    digest, left = hashlib.sha256(), path.stat().st_size if size is None else size
+    total = left
+    with path.open("rb") as handle:
+        while left and (chunk := handle.read(min(_CHUNK, left))):
+            digest.update(chunk)
+            left -= len(chunk)
+    return {"size": total, "sha256": digest.hexdigest()}
+
+
+def entries_of(path: Path, ranges: Sequence[Sequence[int]]) -> dict[str, Any] | None:
+    """Number and sha256 of the journal entries in ``ranges`` of bytes (start, end); ``None`` if the file lacks them."""
+    if not path.is_file() or (ranges and path.stat().st_size < ranges[-1][1]):
+        return None
+    digest, count = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        for start, end in ranges:
+            file.seek(start)
+            left = end - start
+            while left and (chunk := file.read(min(_CHUNK, left))):
+                digest.update(chunk)
+                count += chunk.count(b"\n")
+                left -= len(chunk)
+    return {"entries": count, "sha256": digest.hexdigest(), "ranges": [list(pair) for pair in ranges]}
+
+
+def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
+    """Ranges (start, end) in order, with those that touch or overlap as one."""
+    found: list[list[int]] = []
+    for start, end in sorted((start, end) for start, end in ranges):
+        if found and start <= found[-1][1]:
+            found[-1][1] = max(end, found[-1][1])
+        else:
+            found.append([start, end])
+    return found
+
+
+class Journals:
+    """The journals that this process opens in a ``with`` block: their states before, and the entries that it uses."""
+
+    _watching: Journals | None = None
+    _has_hook = False
+
+    def __init__(self, root: Path = Path(".")) -> None:
+        self.root = root.resolve()
+        self._before: dict[str, dict[str, Any] | None] = {}
+        self._used: dict[str, list[Sequence[int]]] = {}
+        self._is_reading = False
+
+    def __enter__(self) -> Self:
+        if not Journals._has_hook:
+            sys.addaudithook(_on_event)  # cannot be removed, so it does nothing outside of such a block
+        Journals._has_hook, Journals._watching = True, self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Journals._watching = None
+
+    def states(self) -> dict[str, dict[str, Any]]:
+        """State before and after the run and the entries used, by path relative to the project."""
+        found = {}
+        for name, before in self._before.items():
+            path, ranges = self.root / name, joined(self._used.get(name, ()))
+            found[name] = {"before": before, "after": state_of(path), "used": entries_of(path, ranges)}
+        return found
+
+    def opened(self, name: str) -> None:
+        """Take the state of a journal that is about to be opened for the first time."""
+        if self._is_reading:
+            return
+        self._is_reading = True
+        try:
+            if (key := self._key(name)) is not None and key not in self._before:
+                self.add_state(key, state_of(self.root / key))
+        finally:
+            self._is_reading = False
+
+    def used(self, name: str, ranges: Sequence[Sequence[int]]) -> None:
+        """Add entries of a journal, as ranges of bytes."""
+        if (key := self._key(name)) is not None:
+            self.add_used(key, ranges)
+
+    def add_state(self, key: str, before: dict[str, Any] | None) -> None:
+        """Add a journal with its state before a process opened it; the smallest is that before the run."""
+        if key not in self._before or (before or {"size": 0})["size"] < (self._before[key] or {"size": 0})["size"]:
+            self._before[key] = before
+
+    def add_used(self, key: str, ranges: Sequence[Sequence[int]]) -> None:
+        """Add entries that a process used."""
+        self._used.setdefault(key, []).extend(ranges)
+
+    def _key(self, name: str) -> str | None:
+        path = Path(os.path.abspath(name))
+        inside = path.is_relative_to(self.root / STATE) and not path.is_relative_to(self.root / RECORDS)
+        return path.relative_to(self.root).as_posix() if inside else None
+
+
+def journal_used(path: Path, ranges: Sequence[Sequence[int]]) -> None:
+    """Add the entries of a journal that this process used to the record of its stage; ignored if there is none."""
+    if Journals._watching is not None:
+        Journals._watching.used(str(path), ranges)
+
+
+def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "open" and (journals := Journals._watching) is not None and isinstance(arguments[0], (str, bytes)):
+        name = os.fsdecode(arguments[0])
+        if name.endswith(".jsonl") and STATE.name in name:
+            journals.opened(name)
+
+
+def foreign_modules() -> dict[str, Path]:
+    """The file of every loaded module that does not come from the environment, by the module's name."""
+    found = {}
+    for name, file in sorted((name, file) for name, module in [*sys.modules.items()] if (file := _file_of(module))):
+        if is_foreign(file) and file.is_file():
+            found[name] = _resolved(file.parent) / file.name
+    return found
+
+
+def is_foreign(file: Path) -> bool:
+    """Whether a source file is outside of the environment, the standard library included."""
+    folder = _resolved(file.parent)
+    return not any(folder.is_relative_to(place) for place in _environment())
+
+
+def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, str]:
+    """sha256 by name of the loaded modules that come neither from the environment nor from the stage's ``code``.
+
+    ``code`` holds paths relative to ``root``. A module inside the project has its path after its name. The compiled
+    file of a module counts if it holds other code than its source: Python trusts it by the source's time and size.
+    """
+    root = root.resolve()
+    listed = {root / path for path in code}
+    run = {name: _compiled(path) if path in listed else path for name, path in foreign_modules().items()}
+    return {_labelled(name, path, root): sha256_file(path) for name, path in run.items() if path is not None}
+
+
+def _compiled(source: Path) -> Path | None:
+    """The compiled file that Python ran instead of the source, if it holds other code."""
+    compiled = Path(cache_from_source(source))
+    try:
+        head, code = compiled.read_bytes()[4:16], SourcelessFileLoader(source.stem, str(compiled)).get_code(source.stem)
+        same = code == compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
+    except (OSError, ImportError, EOFError, SyntaxError, TypeError, ValueError):  # none, or one that cannot be run
+        return None
+    times = source.stat()
+    own = struct.pack("<3L", 0, int(times.st_mtime) & 0xFFFFFFFF, times.st_size & 0xFFFFFFFF)
+    was_run = head == own or bool(head[0])  # flag 1: Python does not compare the time
+    return compiled if was_run and not same else None
+
+
+def _labelled(name: str, path: Path, root: Path) -> str:
+    return f"{name} ({path.relative_to(root).as_posix()})" if path.is_relative_to(root) else name
+
+
+def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[str | None]]:
+    """Pinned packages whose installed version differs, as ``[installed or None, pinned]``.
+
+    Of several lock files in ``locks``, the one that differs least is that of this environment.
+    """
+    candidates = [
+        {
+            name: [installed.get(name), version]
+            for name, version in _pinned(path).items()
+            if installed.get(name) != version
+        }
+        for path in sorted(locks.glob("*.lock"))
+    ]
+    return min(candidates, key=len, default={})
+
+
+def _pinned(path: Path) -> dict[str, str]:
+    found = _PIN.finditer(path.read_text(encoding="utf-8"))
+    return {re.sub(r"[-_.]+", "-", pin["name"]).lower(): pin["version"] for pin in found}
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    """The file that a module names; ``None`` for built-in modules and those with an invented, relative name."""
+    file = getattr(module, "__file__", None)
+    return Path(file) if isinstance(file, str) and os.path.isabs(file) else None
+
+
+@cache
+def _environment() -> tuple[Path, ...]:
+    """The folders of the interpreter and of its installed packages."""
+    return tuple(Path(place).resolve() for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()})
+
+
+@cache
+def _resolved(folder: Path) -> Path:
+    return folder.resolve()

@@ -1,0 +1,134 @@
+"""What the processes of a stage used, for the stage's record: journals, modules and packages.
+
+Each process calls ``report_as`` when it starts. It writes a line for each journal and module as soon as it opens or
+loads it, so a process that is killed has reported, too. The lines are in a folder that the recorder makes and reads.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType
+from typing import IO, Any
+
+from evidence.record.environment import installed_packages
+from evidence.record.materials import Journals, foreign_modules, is_foreign, unlocked_packages
+from ground.io import sha256_file
+
+REPORTS = "_PATHFINDER_REPORTS"
+"""The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
+_reporter: _Reporter | None = None
+
+
+@contextmanager
+def reports() -> Iterator[Reports]:
+    """Let the processes that start in this block report."""
+    with tempfile.TemporaryDirectory(prefix="pathfinder-") as folder:
+        os.environ[REPORTS] = folder
+        try:
+            yield Reports(Path(folder))
+        finally:
+            del os.environ[REPORTS]
+
+
+class Reports:
+    """The reports in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add_to(self, record: dict[str, Any], journals: Journals, locks: Path, root: Path = Path(".")) -> None:
+        """Add the processes to a record, and to its modules and packages what only they used.
+
+        Modules of the stage's code count if their content is not that in the record.
+        """
+        root, counts, own = root.resolve(), Counter[str](), set(record["unlisted_modules"])
+        for process, line in self._lines():
+            if "module" in line:
+                path, digest = Path(line["path"]), line["sha256"]
+                inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
+                listed = record["code"].get(inside, {}).get("sha256") if inside else None
+                label = f"{line['module']} ({inside})" if inside else line["module"]
+                if listed != digest and label not in own:
+                    record["unlisted_modules"][f"{label} in {process}"] = digest
+            elif "journal" in line:
+                journals.add_state(line["journal"], line["before"])
+            elif "used" in line:
+                journals.add_used(line["used"], line["ranges"])
+            else:
+                counts[process] += 1
+                for name, versions in unlocked_packages(line["packages"], locks).items():
+                    if record["unlocked_packages"].get(name) != versions:
+                        record["unlocked_packages"][f"{name} in {process}"] = versions
+        record["processes"] = dict(sorted(counts.items()))
+
+    def _lines(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for path in sorted(self._folder.glob("*.jsonl")):
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                if line.endswith("\n"):  # a process can be killed while it writes
+                    yield path.name.partition("-")[0], json.loads(line)
+
+
+def report_as(name: str) -> None:
+    """Report this process under ``name`` to the stage that started it, if that stage is recorded; once per process.
+
+    ``name`` has no hyphen.
+    """
+    global _reporter
+    folder = os.environ.get(REPORTS)
+    if folder is None or _reporter is not None or not Path(folder).is_dir():
+        return
+    _reporter = _Reporter(Path(folder) / f"{name}-{os.getpid()}.jsonl")
+    _reporter.start()
+
+
+class _Reporter(Journals):
+    """Writes what this process uses; it is never left."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
+        self._known: set[Path] = set()
+
+    def start(self) -> None:
+        """Report the process, the modules that it has loaded, and from now on each further one."""
+        self._write({"packages": installed_packages()})
+        for name, path in foreign_modules().items():
+            self._module(name, path)
+        sys.addaudithook(self._on_event)
+        self.__enter__()
+
+    def add_state(self, key: str, before: dict[str, Any] | None) -> None:
+        if key not in self._before:
+            self._before[key] = before
+            self._write({"journal": key, "before": before})
+
+    def add_used(self, key: str, ranges: Sequence[Sequence[int]]) -> None:
+        self._write({"used": key, "ranges": ranges})
+
+    def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Python runs a module's code with ``exec``, and imports compiled modules by their file."""
+        if event == "exec" and isinstance(code := arguments[0], CodeType) and code.co_name == "<module>":
+            self._loaded(code.co_filename)
+        elif event == "import" and arguments[1]:
+            self._loaded(os.fsdecode(arguments[1]))
+
+    def _loaded(self, name: str) -> None:
+        path = Path(name)
+        if path.is_absolute() and path not in self._known and is_foreign(path) and path.is_file():
+            self._module(path.stem, path.resolve())
+            self._known.add(path)
+
+    def _module(self, name: str, path: Path) -> None:
+        if path not in self._known:
+            self._known.add(path)
+            self._write({"module": name, "path": str(path), "sha256": sha256_file(path)})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(line) + "\n")

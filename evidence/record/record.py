@@ -1,0 +1,175 @@
+"""The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
+
+It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
+statement (``.dsse``) and, for a model, its signature (``.sig``), and entered in the ledger. The name reveals any later
+edit. It is not a DVC out because it contains times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evidence.dvc.pipeline import MAIN, Stage, read_pipelines, value_at
+from evidence.record.closure import import_closure, module_of
+from evidence.record.environment import (
+    describe_actor,
+    describe_commit,
+    describe_environment,
+    describe_tree,
+    peak_rss_bytes,
+)
+from evidence.record.identity import LOCKS, is_code
+from evidence.record.ledger import enter
+from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
+from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
+from evidence.record.processes import report_as, reports
+from evidence.record.running import only_one
+from evidence.record.schema import SCHEMA
+from evidence.record.signing import sign
+from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from ground.hashing import digest_path
+from ground.io import DataError
+from ground.settings import read_yaml
+
+SIGNED = ".dsse"
+"""Ending of the signed statement about a record; the rest of its name is that of the record."""
+_RECORDING = "PATHFINDER_RECORDING"
+"""Set while a stage is recorded, so that the processes it starts do not record it again."""
+
+_NOTES = "PATHFINDER_NOTES"
+"""A file of JSON objects, one per line, for this record."""
+
+
+@contextmanager
+def recorded(cmd: str) -> Iterator[None]:
+    """Record the work of the ``with`` block under the stage of dvc.yaml that has this command.
+
+    Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
+    does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records, and
+    of several machines only the first (``NODE_RANK`` 0).
+    Raises ``DataError`` if an input is missing or the stage did not write a declared out, and ``TransientError`` if
+    another process runs the same command in this folder.
+    """
+    if _RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
+        report_as(f"rank {os.environ.get('RANK') or 0}")
+        yield
+        return
+    stages = read_pipelines() if MAIN.exists() else {}
+    stage = next((stage for stage in stages.values() if stage.cmd == cmd), None)
+    if stage is None:
+        print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
+        yield
+        return
+    with only_one(cmd):
+        yield from _recorded(stage)
+
+
+def _recorded(stage: Stage) -> Iterator[None]:
+    record, journals = _before(stage), Journals()
+    start, clock = datetime.now(UTC), time.monotonic()
+    os.environ[_RECORDING] = stage.cmd
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
+        os.environ[_NOTES] = notes.name
+        try:
+            yield
+        finally:
+            del os.environ[_RECORDING], os.environ[_NOTES]
+        record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
+        record["environment"] = describe_environment()
+        record["unlisted_modules"] = unlisted_modules(record["code"])
+        record["unlocked_packages"] = unlocked_packages(record["environment"]["packages"], Path(LOCKS))
+        reported.add_to(record, journals, Path(LOCKS))
+    record["times"] = {
+        "start": start.isoformat(timespec="seconds"),
+        "end": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - clock, 3),
+        "peak_rss_bytes": peak_rss_bytes(),
+    }
+    record |= {
+        "outputs": _digests(stage, stage.all_outs),
+        "actor": describe_actor(),
+        "journals": journals.states(),
+    }
+    text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    digest = _sha256(text)
+    files = {".json": text} | _signatures(record, digest)
+    enter(stage.name, digest, _sha256(files[SIGNED]) if SIGNED in files else None, files=files)
+
+
+def _signatures(record: dict[str, Any], digest: str) -> dict[str, str]:
+    """The signed statement about a record and the signature of the model that the run made, by their endings.
+
+    Without a usable key the run is not lost.
+    """
+    found: dict[str, str] = {}
+    try:
+        if (model := model_of(record)) is not None:
+            found[MODEL_SIGNATURE] = _line(sign_model(*model))
+        statement = statement_of(record, digest, {ending: _sha256(text) for ending, text in found.items()})
+        found[SIGNED] = _line(sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
+    except DataError as error:
+        print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)
+    return found
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _line(envelope: dict[str, Any]) -> str:
+    return json.dumps(envelope, sort_keys=True) + "\n"
+
+
+def note(name: str, value: Any) -> None:
+    """Add a JSON value to the record of the stage that runs in this process or started it; ignored if none does."""
+    if _NOTES in os.environ:
+        with Path(os.environ[_NOTES]).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({name: value}, allow_nan=False) + "\n")
+
+
+def _before(stage: Stage) -> dict[str, Any]:
+    """The part of the record that must be taken before the work starts."""
+    module = module_of(stage.cmd)
+    code = import_closure(module) if module else ()
+    return {
+        "schema": SCHEMA,
+        "stage": stage.name,
+        "cmd": stage.cmd,
+        "inputs": _digests(stage, [path for path in stage.deps if not is_code(path)]),
+        "params": _params(stage),
+        "code": _digests(stage, code),
+        "git": describe_commit([*code, LOCKS, stage.file, stage.params_file]),
+        "tree": describe_tree(),
+        "rooms": _digests(stage, [path for path in stage.deps if is_code(path)]),
+    }
+
+
+def _digests(stage: Stage, paths: Iterable[str]) -> dict[str, Any]:
+    try:
+        return {path: digest_path(Path(path)).as_json() for path in paths}
+    except FileNotFoundError as error:
+        raise DataError(
+            f"stage {stage.name}: {error.filename} does not exist although dvc.yaml names it; `dvc repro {stage.name}` "
+            "makes the inputs of the stage, and the stage must write every out that it declares"
+        ) from error
+
+
+def _params(stage: Stage) -> dict[str, Any]:
+    """The values of the dotted keys that dvc.yaml lists for the stage."""
+    content = read_yaml(Path(stage.params_file)) if stage.params else {}
+    missing = object()
+    values = {key: value_at(content, key, missing) for key in stage.params}
+    if absent := [key for key, value in values.items() if value is missing]:
+        remedy = "write one with `pathfinder profile NAME`" if stage.file == str(MAIN) else "restore it with git"
+        raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
+    return values

@@ -1,0 +1,207 @@
+"""The guard before anything is taken from a remote: its log must be sound and signed by a trusted key.
+
+An entry names its dvc.lock, which names the objects. Other objects, other entries of the run cache and bytes with
+another digest are not taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from evidence.audit.published import VOID_TYPE, Entry, Published, remember_entry, signature
+from evidence.audit.records import trusted_keys
+from evidence.dvc import history
+from evidence.dvc.history import Locked, LockEntry
+from evidence.dvc.objects import Objects
+from evidence.dvc.pipeline import Stage, value_at
+from evidence.dvc.stores import FOLDER, Store, run_cache_entries, stores
+from evidence.record.schema import validated
+from evidence.record.signing import key_id, own_public_keys
+from evidence.remote import mirror
+from evidence.remote.fetcher import Fetcher
+from evidence.remote.inventory import recorded_files
+from ground import remote as sources
+from ground.hashing import digest_path
+from ground.io import DataError, atomic_file
+from ground.settings import read_yaml
+
+
+class Guard:
+    """The default remote of DVC (or ``name``) after its log was verified; ``entries`` are those of trusted keys.
+
+    ``keys`` adds files with public keys. Raises ``DataError`` if the log is not sound or its newest entry is not signed
+    by a trusted key, and ``DataError`` or ``TransientError`` as the store does.
+    """
+
+    def __init__(self, root: Path, keys: Iterable[Path] = (), name: str | None = None) -> None:
+        self.root, self.remote = root, _chosen(root, name)
+        self.keys = trusted_keys(root, keys)
+        self.store, self.folder = _opened(root, self.remote)
+        if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):
+            raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
+        self.published = Published(root, Objects(self.remote, self.folder, root), self.keys)
+        self.entries = self._verified()
+        sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files(self.published.records).items()}
+        self.fetcher = Fetcher(root, self.store, sha256)
+        self._locks: dict[str, dict[str, Locked]] = {}
+
+    def entry_of(self, commit: str | None) -> Entry:
+        """The newest entry of a whole run at a commit or, if there is none, the newest of a whole run.
+
+        Raises ``DataError`` without any.
+        """
+        whole = [each for each in self.entries[::-1] if not each.manifest.partial]
+        if not whole:
+            raise DataError(
+                f"remote {self.remote.name} ({self.remote.address}): no run of the whole pipeline was published there; "
+                "name another remote (PATHFINDER_REMOTE), or make the results with `make run`"
+            )
+        return next((each for each in whole if each.manifest.commit == commit), whole[0])
+
+    def lock_file(self, entry: Entry) -> Path:
+        """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
+        path = self.published.file("locks", f"{entry.manifest.dvc_lock}.lock")
+        here = self.root / history.MAIN_LOCK
+        if entry.manifest.schema_ > 2:
+            return path
+        if here.exists() and hashlib.sha256(here.read_bytes()).hexdigest() == entry.manifest.dvc_lock:
+            return here
+        raise DataError(
+            f"entry {entry.number} of remote {self.remote.name} was published without its dvc.lock; publish it again "
+            f"with `pathfinder run` at commit {entry.manifest.commit}"
+        )
+
+    def locked(self, entry: Entry) -> dict[str, Locked]:
+        """The stages of the run's dvc.lock."""
+        if entry.digest not in self._locks:
+            self._locks[entry.digest] = history.read_stages(self.lock_file(entry), f"dvc.lock of entry {entry.number}")
+        return self._locks[entry.digest]
+
+    def provide_stage(self, stage: Stage) -> bool:
+        """If a published run of this stage had today's inputs, get its outs and its run-cache entry; else False.
+
+        DVC then restores the outs instead of running the stage. Raises ``DataError`` as ``Fetcher.provide`` does.
+        """
+        try:
+            deps = {path: digest_path(self.root / path).md5 for path in stage.deps}
+        except FileNotFoundError:
+            return False
+        content = read_yaml(self.root / stage.params_file) if stage.params else {}
+        wanted = (stage.cmd, deps, {key: value_at(content, key) for key in stage.params}, set(stage.all_outs))
+        for entry in self.entries[::-1]:
+            if entry.manifest.schema_ < 3 or (run := self.locked(entry).get(stage.name)) is None:
+                continue
+            if (run.cmd, run.deps, run.params, set(run.outs)) == wanted:
+                self.fetcher.provide(run.outs)
+                self._install_run(run)
+                return True
+        return False
+
+    def _install_run(self, run: Locked) -> None:
+        """Copy the run-cache entry of a run from the remote, or its copy, to DVC's cache."""
+        path = self._runs.get(_facts(run))
+        if path is not None:
+            with atomic_file(self.fetcher.cache / path.relative_to(self.folder)) as temporary:
+                shutil.copyfile(path, temporary)
+
+    @cached_property
+    def _runs(self) -> dict[str, Path]:
+        """The run-cache entries by what they state; broken ones are left out."""
+        found = {}
+        for path in run_cache_entries(self.folder):
+            try:
+                run = history.locked_stage("", validated(LockEntry, read_yaml(path), path.name), path.name)
+            except DataError:
+                continue
+            found[_facts(run)] = path
+        return found
+
+    def _verified(self) -> list[Entry]:
+        """The entries that a trusted key signed."""
+        for finding in self.published.chain():
+            if finding.level == "error":
+                raise DataError(
+                    f"{finding.where}: {finding.message}; nothing is taken from remote {self.remote.name} "
+                    "(`pathfinder lineage check --remote` lists every difference)"
+                )
+        if entries := self.published.entries:
+            newest = entries[-1]
+            if not newest.signers:
+                key = newest.manifest.key
+                told = f"is signed by key {key}, which is not trusted here" if key else "is not signed"
+                raise DataError(
+                    f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
+                    f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
+                    "--key FILE or commit it to infra/keys/"
+                )
+            remember_entry(self.root, self._address(), newest.number, newest.digest)
+        return [entry for entry in entries if entry.signers]
+
+    def _address(self) -> str:
+        """The remote as ``seen.json`` names it: relative to the project where that is possible."""
+        folder, root = self.remote.folder, self.root.resolve()
+        if folder is None:
+            return self.remote.address
+        return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
+
+
+def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
+    """Declare an unsigned entry of the log of the default remote (or ``name``) void; returns remote and key.
+
+    The entry stays where it is, and a file beside the signatures names it, signed with this user's key. Who trusts the
+    key regards the entry as not written. Raises ``DataError`` if there is no such entry, if it is signed, or if this
+    user has no usable key.
+    """
+    remote = _chosen(root, name)
+    store, _ = _opened(root, remote)
+    entry = store.read(f"{FOLDER}/log/{number:08d}.json")
+    if f"{FOLDER}/{signature(entry)[0]}" in store.keys(f"{FOLDER}/signatures/"):
+        raise DataError(f"entry {number} of remote {remote.name} is signed; only an unsigned one can be declared void")
+    pem = own_public_keys()[0]
+    key, content = signature(entry, VOID_TYPE, f".{key_id(pem)}.void.dsse")
+    store.put(f"{FOLDER}/keys/{key_id(pem)}.pem", pem)
+    store.put(f"{FOLDER}/{key}", content)
+    return remote.address, key_id(pem)
+
+
+def fetch_pointer(root: Path, pointer: str) -> None:
+    """Get the content of a ``.dvc`` file into the cache: git holds the file, so it says which bytes are installed.
+
+    Raises ``DataError`` as ``Fetcher.provide`` does.
+    """
+    found = history.read_pointer(root, root / pointer)
+    for path, md5 in found.outs.items():
+        store, _ = _opened(root, _chosen(root, found.remotes.get(path)))
+        Fetcher(root, store, {}).provide({path: md5})
+
+
+def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
+    """Get outs, whose md5 a trusted party stated, from the default remote into the cache; see ``Fetcher.provide``."""
+    store, _ = _opened(root, _chosen(root, None))
+    return Fetcher(root, store, {}).provide(outs, parts)
+
+
+def _chosen(root: Path, name: str | None) -> Store:
+    remotes = [each for each in stores(root) if each.name != "cache"]
+    for each in remotes:
+        if each.name == name or (name is None and each.is_default):
+            return each
+    raise DataError(f".dvc/config: no remote {name or 'is the default'}; `dvc remote list` shows the remotes")
+
+
+def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:
+    """The store of a remote, and the folder where its small files can be read."""
+    if remote.folder is not None:
+        return sources.open_store(str(remote.folder)), remote.folder
+    return mirror.opened(remote), mirror.folder_of(root, remote)
+
+
+def _facts(run: Locked) -> str:
+    """What a lock entry states about a run, without sizes."""
+    facts = {"cmd": run.cmd, "deps": run.deps, "params": run.params, "outs": run.outs}
+    return json.dumps(facts, sort_keys=True, default=str)

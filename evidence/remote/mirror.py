@@ -1,0 +1,97 @@
+"""Copies of the small files of a remote on another machine: what it published, and its cache of runs.
+
+They are in ``.pathfinder/evidence/<remote>/``, in the layout of the remote. What a run published never changes: a copy
+that the remote no longer has, or has with other bytes, is a finding.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from evidence.audit.findings import Finding
+from evidence.dvc import stores
+from evidence.dvc.stores import EVIDENCE, FOLDER
+from ground.hashing import digest_path
+from ground.io import DataError, write_bytes
+from ground.remote import READERS, Listed, Store, open_store
+
+RUNS = "runs/"
+_KINDS = tuple(
+    f"{FOLDER}/{kind}/" for kind in ("log", "manifests", "signatures", "records", "patches", "keys", "locks")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """The result of one refresh: the files that are new here, all files of the remote, and the changes there."""
+
+    new: int
+    total: int
+    findings: list[Finding]
+
+
+def fetch(root: Path) -> list[str]:
+    """Refresh the copies of all remotes on other machines; returns one line per remote.
+
+    Raises ``DataError`` if a remote no longer has what was copied earlier, and ``DataError`` or ``TransientError`` as
+    the store does.
+    """
+    lines = []
+    for remote in (each for each in stores.stores(root) if each.folder is None):
+        mirrored = refresh(root, remote, opened(remote))
+        if mirrored.findings:
+            raise DataError(f"{mirrored.findings[0].where}: {mirrored.findings[0].message}")
+        lines.append(f"{remote.name}: {mirrored.new} of {mirrored.total} files fetched from {remote.address}")
+    return lines
+
+
+def opened(remote: stores.Store) -> Store:
+    """The store of a remote on another machine."""
+    return open_store(remote.address.rstrip("/"), remote.endpoint)
+
+
+def folder_of(root: Path, remote: stores.Store) -> Path:
+    """The folder with the copies of a remote."""
+    return root / EVIDENCE / remote.name
+
+
+def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
+    """Copy what is new in a remote, and compare what was copied earlier with the remote's listing.
+
+    Raises ``DataError`` if a key leaves the folder of the copies.
+    """
+    folder = folder_of(root, remote)
+    found = [*store.listed(f"{FOLDER}/"), *store.listed(RUNS)]
+    listed = {item.key: item for item in found if item.key.startswith((*_KINDS, RUNS))}
+    for key in listed:
+        if not (folder / key).resolve().is_relative_to(folder.resolve()):
+            raise DataError(f"{store.url}/{key}: leaves the folder of the evidence; the remote was tampered with")
+    copies = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    findings = []
+    for key, path in copies.items():
+        if key in listed and _is_equal(store, listed[key], path):
+            continue
+        if key.startswith(RUNS):
+            path.unlink()  # entries of the run cache may come and go; check compares each with the records
+        else:
+            findings.append(_changed(f"remote {remote.name} {key}", key in listed, path.relative_to(root)))
+    new = [key for key in listed if not (folder / key).exists()]
+    with ThreadPoolExecutor(READERS) as pool:
+        list(pool.map(lambda key: write_bytes(folder / key, store.read(key)), new))
+    return Mirrored(len(new), len(listed), findings)
+
+
+def _is_equal(store: Store, item: Listed, path: Path) -> bool:
+    """Whether a copy has the bytes in the remote; these are read again only if the listing has no md5."""
+    if item.size != path.stat().st_size:
+        return False
+    if item.md5:
+        return item.md5 == digest_path(path).md5
+    return store.read(item.key) == path.read_bytes()
+
+
+def _changed(where: str, exists: bool, copy: Path) -> Finding:
+    what = "the log was cut or edited" if "/log/" in where else f"it was {'edited' if exists else 'deleted'}"
+    return Finding(where, f"is not the file that was fetched earlier: {what}. {copy} is the copy")

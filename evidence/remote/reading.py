@@ -1,0 +1,145 @@
+"""The objects of a remote on another machine, compared with what names them.
+
+By default only the listing is read: one request per thousand objects gives existence, size and the md5 that the server
+computed. An object with another md5 is read. If the server states no md5, only listings of folders are read.
+``full`` reads every byte, in parallel and in pieces. ``.pathfinder/verified/`` names the objects that an interrupted
+check has verified: they are not read again while the remote's listing of them is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from evidence.audit.findings import Finding, listed
+from evidence.audit.published import Entry
+from evidence.dvc.history import Locked, Record
+from evidence.dvc.stores import parse_listing
+from evidence.remote.inventory import Expected, inventory, recorded_listings
+from ground.hashing import digest_chunks
+from ground.io import DataError
+from ground.progress import Progress
+from ground.remote import READERS, Listed, Store
+
+VERIFIED = Path(".pathfinder/verified")
+_BATCH = 1000
+
+
+class FarObjects:
+    """The objects of one remote."""
+
+    def __init__(self, root: Path, name: str, store: Store, full: bool) -> None:
+        self.root, self.name, self.store, self.full = root, name, store, full
+        self._items = {_md5_of(item.key): item for item in store.listed("files/md5/")}
+        self._listings: dict[str, Mapping[str, str] | None] = {}
+
+    def findings(
+        self, locked: Mapping[str, Locked], entries: list[Entry], records: Mapping[str, list[Record]]
+    ) -> Iterator[Finding]:
+        """Every object that is missing, has another size or other bytes."""
+        known = recorded_listings(records)
+        wanted = inventory(self.name, locked, entries, records, lambda md5: known.get(md5) or self._listing(md5))
+        suspects, unpushed = [], []
+        for expected in wanted.values():
+            item = self._items.get(expected.md5)
+            if item is None:
+                if expected.required:
+                    message = f"is missing; it belongs to {expected.path}, which {expected.why} names"
+                    yield self._finding(expected, message)
+                elif expected.why == "dvc.lock":
+                    unpushed.append(expected.path)
+            elif expected.size is not None and item.size != expected.size:
+                message = f"has {item.size} bytes, the record of {expected.path} has {expected.size}"
+                yield self._finding(expected, message)
+            elif self.full or (item.md5 != expected.md5.removesuffix(".dir") and (item.md5 or _is_listing(expected))):
+                suspects.append((expected, item))
+        if unpushed:
+            message = f"dvc.lock names outs that were not pushed: {listed(dict.fromkeys(unpushed))}"
+            yield Finding(f"remote {self.name}", message, "note")
+        yield from self._read(suspects)
+
+    def _read(self, suspects: list[tuple[Expected, Listed]]) -> Iterator[Finding]:
+        """Read objects and compare their bytes; good ones are remembered until all have been read."""
+        done = _Verified(self.root / VERIFIED / f"{self.name}.jsonl") if self.full else None
+        left = [pair for pair in suspects if done is None or not done.has(pair[1])]
+        work = iter(left)
+        with ThreadPoolExecutor(READERS // 2) as pool, Progress(f"remote {self.name}", len(suspects), "objects") as bar:
+            bar.resume(len(suspects) - len(left))
+            while batch := list(islice(work, _BATCH)):
+                for (_, item), finding in zip(batch, pool.map(lambda pair: self._compare(*pair), batch), strict=True):
+                    bar.advance()
+                    if finding is not None:
+                        yield finding
+                    elif done is not None:
+                        done.add(item)
+        if done is not None:
+            done.forget()
+
+    def _compare(self, expected: Expected, item: Listed) -> Finding | None:
+        found = digest_chunks(self.store.chunks(item.key))
+        if found.md5 != expected.md5.removesuffix(".dir"):
+            message = f"md5 is {found.md5}, not the one in its name; it belongs to {expected.path}. Push it again"
+            return self._finding(expected, message)
+        if expected.sha256 is not None and found.sha256 != expected.sha256:
+            message = f"sha256 is {found.sha256}, the record of {expected.path} has {expected.sha256}"
+            return self._finding(expected, message)
+        return None
+
+    def _listing(self, md5: str) -> Mapping[str, str] | None:
+        """The files of a folder from its object in the remote; ``None`` if it is missing or was edited."""
+        if md5 not in self._listings:
+            self._listings[md5] = None
+            if md5 in self._items:
+                content = b"".join(self.store.chunks(self._items[md5].key))
+                if digest_chunks([content]).md5 == md5.removesuffix(".dir"):
+                    with suppress(DataError):  # it has the md5 in its name, so a run pushed it in this form
+                        self._listings[md5] = parse_listing(content, self._items[md5].key)
+        return self._listings[md5]
+
+    def _finding(self, expected: Expected, message: str) -> Finding:
+        return Finding(f"remote {self.name} {expected.key}", message, cause="object")
+
+
+class _Verified:
+    """The objects that this pass has verified, one JSON line each, until the pass is over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        self._known = {tuple(value) for value in map(_whole, lines) if value is not None}
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def has(self, item: Listed) -> bool:
+        """Whether an object was verified and has not been written since."""
+        return (item.key, item.size, item.stamp) in self._known
+
+    def add(self, item: Listed) -> None:
+        """Remember a verified object."""
+        with self._lock, self._path.open("a", encoding="utf-8") as handle:
+            handle.write(json.dumps([item.key, item.size, item.stamp]) + "\n")
+
+    def forget(self) -> None:
+        """The pass is over: the next one reads everything again."""
+        self._path.unlink(missing_ok=True)
+
+
+def _whole(line: str) -> Any:
+    """The value of a line; ``None`` if an interruption cut it."""
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _md5_of(key: str) -> str:
+    return "".join(key.split("/")[-2:])
+
+
+def _is_listing(expected: Expected) -> bool:
+    return expected.md5.endswith(".dir")

@@ -1,0 +1,128 @@
+"""The verbs that list, show and compare what the history holds. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from evidence.verbs import completion
+from ground.io import DataError
+from ground.show import AsJson, show, table
+from ground.text import printable
+
+app = typer.Typer()
+At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
+"""The option ``--at`` of every verb that reads the history as it was at a revision."""
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[Literal["stages", "outs", "records", "runs"], typer.Argument(help="What to list.")] = "stages",
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the stages, their outs, the records of their runs, or the runs of the training."""
+    from evidence.verbs.listing import rows_of
+
+    rows = rows_of(kind, Path(), at)
+    show(rows, as_json, table(rows))
+
+
+@app.command()
+def up(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="An output, such as models/full, or a figure: reports/tables.json#/results/0. @REV too.",
+            autocompletion=completion.outs,
+        ),
+    ],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every step from an output or a figure back to the source files."""
+    from evidence.verbs.upwards import text_of, way_back
+
+    found = way_back(target, Path(), at)
+    show(found.as_json(), as_json, text_of(found))
+
+
+@app.command()
+def view(
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A stage, an output, a record's digest, or a value: FILE#/POINTER.",
+            autocompletion=completion.targets,
+        ),
+    ],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one stage, output, record or value. TARGET@REV shows it at a revision."""
+    from evidence.verbs.views import view
+
+    show(view(target, Path(), at), as_json)
+
+
+@app.command()
+def find(
+    target: Annotated[str, typer.Argument(help="A file anywhere, or the beginning of an md5 or a sha256.")],
+    as_json: AsJson = False,
+) -> None:
+    """List the stages, records, commits and stores that have these bytes; exit status 1 if none has."""
+    from evidence.verbs.finding import find
+
+    found = find(target, Path())
+    show(found, as_json, [*(f"digest {one}" for one in found["digests"]), *table(found["places"])])
+    if not found["places"]:
+        typer.echo("no stage, record, commit or store has these bytes", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def diff(
+    left: Annotated[str, typer.Argument(help="A revision, a record's digest, or an output such as models/full@REV.")],
+    right: Annotated[str | None, typer.Argument(help="The same (default: the project as it is).")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say which inputs differ between two revisions, records or models, and which outputs and figures follow."""
+    from evidence.verbs.diff import diff, lines_of
+
+    found = diff(left, right, Path())
+    show(found, as_json, lines_of(found))
+
+
+@app.command()
+def replay(
+    stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.", autocompletion=completion.stages)],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Execute a stage again in a clean worktree from its recorded inputs, and compare what it makes.
+
+    Exit status 0: identical. 1: within tolerance. 2: different. 3: not possible.
+    """
+    from evidence.verbs.replay import EXIT, NOT_POSSIBLE, replay
+
+    try:
+        found = replay(stage, Path(), at, lambda line: typer.echo(line, err=True))
+    except DataError as error:
+        typer.echo(f"error: {printable(str(error))}", err=True)
+        raise typer.Exit(NOT_POSSIBLE) from error
+    show(found.as_json(), as_json, found.lines())
+    raise typer.Exit(EXIT[found.verdict])
+
+
+def check_commits(as_json: bool) -> None:
+    """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
+    from evidence.verbs.every_commit import check_all_commits
+
+    found = check_all_commits(Path())
+    lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
+    rows = [each.as_json() for each in found]
+    show(rows, as_json, [*table(rows, ("commit", "date", "stages", "attested")), *lines])
+    if any(finding.level == "error" for each in found for finding in each.findings):
+        raise typer.Exit(1)

@@ -1,0 +1,226 @@
+"""``lineage replay``: execute a stage again from its recorded inputs and compare what it makes.
+
+The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
+from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no
+journals, so the judge answers again. The interpreter and the packages are those of this environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evidence.dvc import history
+from evidence.dvc.history import Record
+from evidence.dvc.pipeline import MAIN, read_pipelines
+from evidence.record.closure import module_of
+from evidence.record.environment import git, installed_packages
+from evidence.verbs.nearness import TOLERANCE, Verdict, compared
+from evidence.verbs.revision import at
+from evidence.verbs.targets import Files
+from evidence.verbs.views import record_named
+from ground.hashing import digest_path
+from ground.io import DataError
+from ground.settings import read_yaml
+
+_STANDARD_ERROR = 2
+EXIT = {"identical": 0, "within tolerance": 1, "different": 2}
+NOT_POSSIBLE = 3
+_NOT_RECORDED = "PATHFINDER_RECORDING"
+"""Tells the stage that its run is recorded elsewhere, so a replay signs no record."""
+_VARIABLES_OF_RUNS = ("PATHFINDER_FLOW_RUN", "PATHFINDER_IMAGE")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The outcome: a verdict per out, and the packages that differ from those of the recorded run."""
+
+    stage: str
+    record: str
+    commit: str
+    seconds: float
+    outs: dict[str, Verdict]
+    packages: dict[str, list[str | None]]
+
+    @property
+    def verdict(self) -> str:
+        """``identical``, ``within tolerance`` or ``different``."""
+        return max((verdict.word for verdict in self.outs.values()), key=EXIT.__getitem__, default="identical")
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return {
+            "stage": self.stage,
+            "record": self.record,
+            "commit": self.commit,
+            "verdict": self.verdict,
+            "tolerance": TOLERANCE,
+            "seconds": {"then": self.seconds},
+            "outs": {path: {"verdict": verdict.word, "why": verdict.why} for path, verdict in self.outs.items()},
+            "packages that differ": self.packages,
+        }
+
+    def lines(self) -> Iterator[str]:
+        """The outcome as lines of text."""
+        yield f"{self.stage}, record {self.record[:12]}, commit {self.commit[:12]}: {self.verdict}"
+        for path, verdict in self.outs.items():
+            yield f"  {verdict.word:17} {path}{f'  ({verdict.why})' if verdict.why else ''}"
+        for name, (then, now) in self.packages.items():
+            yield f"  package {name}: {then or 'not installed'} then, {now or 'not installed'} now"
+        yield f"tolerance: numbers may differ by a relative {TOLERANCE:g}"
+
+
+def replay(name: str, root: Path, revision: str | None = None, say: Callable[[str], None] = print) -> Replayed:
+    """Execute a stage (or the run of a record, named by its digest) again and compare its outs with the record's.
+
+    ``revision`` names the dvc.lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if this
+    machine has no record of the run, the run's code was not committed, no store has an input, or the stage fails.
+    """
+    record = record_named(name, root) or _recorded(name, root, revision)
+    commit = record.content["git"]["commit"]
+    if commit is None or git("cat-file", "-e", f"{commit}^{{commit}}", root=root) is None:
+        raise DataError(f"{name}: its commit {commit} is not in this repository; fetch it with git")
+    root = root.resolve()
+    with _ended_by_signals(), _worktree(root, commit) as folder:
+        _check_code(record, folder)
+        _set_params(record, folder)
+        say(f"inputs of {record.content['stage']} from the stores of this machine")
+        _place_inputs(record, root, folder)
+        say(f"$ {record.content['cmd']}   (took {record.content['times']['seconds']} s then)")
+        _run(record, folder)
+        outs = {path: compared(folder / path, entry, Files(root)) for path, entry in record.content["outputs"].items()}
+    then, now = record.content["environment"].get("packages", {}), installed_packages()
+    packages = {key: [then.get(key), now.get(key)] for key in sorted(then) if then.get(key) != now.get(key)}
+    content = record.content
+    return Replayed(content["stage"], record.digest, commit, content["times"]["seconds"], outs, packages)
+
+
+def _recorded(name: str, root: Path, revision: str | None) -> Record:
+    """The record of the run in dvc.lock."""
+    with at(root, revision) as folder:
+        stages = history.read_lock(folder)
+        if name not in stages:
+            raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
+        found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
+    if found is None:
+        message = (
+            "this machine has no record of the run in dvc.lock; `pathfinder lineage list records` lists its records"
+        )
+        raise DataError(f"{name}: {message}")
+    return found
+
+
+@contextmanager
+def _worktree(root: Path, commit: str) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="pathfinder-replay-") as name:
+        folder = Path(name).resolve() / "worktree"
+        quiet = ("-c", f"core.hooksPath={os.devnull}")
+        if git(*quiet, "worktree", "add", "--detach", "--quiet", str(folder), commit, root=root) is None:
+            raise DataError(f"{commit[:12]}: git could not make a worktree of it; see `git worktree list`")
+        try:
+            yield folder
+        finally:
+            git("worktree", "remove", "--force", str(folder), root=root)
+
+
+def _check_code(record: Record, folder: Path) -> None:
+    """Whether the commit has the code that ran; a run with uncommitted code cannot be repeated from its commit."""
+    for kind in ("rooms", "code"):
+        for path, entry in record.content[kind].items():
+            place = folder / path
+            if not place.exists() or digest_path(place).sha256 != entry["sha256"]:
+                raise DataError(f"{path}: the run had other code than its commit; only committed code can be replayed")
+    stage = read_pipelines(folder).get(record.content["stage"])
+    if stage is not None and stage.cmd != record.content["cmd"]:
+        raise DataError(f"{MAIN}: the commit gives {stage.name} another command than the run had")
+
+
+def _set_params(record: Record, folder: Path) -> None:
+    """Write the recorded values into the worktree's parameters, if they are not those of the commit."""
+    stage = read_pipelines(folder).get(record.content["stage"])
+    file = folder / (stage.params_file if stage else "params.yaml")
+    if not record.content["params"]:
+        return
+    content = read_yaml(file)
+    changed = False
+    for key, value in record.content["params"].items():
+        *above, last = key.split(".")
+        place = content
+        for part in above:
+            place = place.setdefault(part, {})
+        changed |= place.get(last) != value
+        place[last] = value
+    if changed:
+        file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+
+
+def _place_inputs(record: Record, root: Path, folder: Path) -> None:
+    files = Files(root)
+    for path, entry in record.content["inputs"].items():
+        target = folder / path
+        if target.exists():  # tracked by git
+            if digest_path(target).sha256 == entry["sha256"]:
+                continue
+            raise DataError(f"{path}: the commit has other bytes than the run read")
+        if entry["md5"].endswith(".dir"):
+            target.mkdir(parents=True)  # also if it is empty
+        if (listed := entry.get("files")) is None:
+            wanted = files.files_of(path, entry["md5"])
+        else:
+            wanted = {f"{path}/{name}": file["md5"] for name, file in listed.items()}
+        for name, md5 in wanted.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(files.stored(name, md5), folder / name)
+
+
+def _run(record: Record, folder: Path) -> None:
+    """Run the command with the recorded variables; its output goes to standard error."""
+    cmd = str(record.content["cmd"])
+    module = module_of(cmd)
+    if module is None:
+        raise DataError(f"{cmd!r}: replay runs modules of the project only")
+    recorded: Mapping[str, str] = record.content["environment"].get("variables", {})
+    kept = os.environ | {_NOT_RECORDED: cmd}
+    kept |= {n: v for n, v in recorded.items() if not v.startswith("sha256 ") and n not in _VARIABLES_OF_RUNS}
+    for path in record.content["outputs"]:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    words = [sys.executable, *cmd.split()[1:]]
+    # A session of its own, so that everything that the stage started ends with it if the replay is interrupted.
+    process = subprocess.Popen(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, start_new_session=True)
+    try:
+        status = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    if status:
+        raise DataError(f"{cmd}: ended with exit status {status}; its messages are above")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM raise ``SystemExit``, so that the worktree is removed."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

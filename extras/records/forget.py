@@ -1,0 +1,152 @@
+"""Forget records: add them to the list of exclusions, and say which stages run again and how long each took last."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from evidence.dvc import history
+from extras.records.down import depending_on
+from extras.records.selection import Selection, index_table, select
+from ground.io import write_text
+from ground.show import counted, table
+from pathfinder.data.exclusions import EXCLUSIONS, Exclusion, read_exclusions
+
+BUILD, TRAIN = "build", "artifacts/train"
+_TREES = ("artifacts/steps/trajectories.parquet", "artifacts/steps/steps.parquet")
+
+
+def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool = False) -> dict[str, Any]:
+    """Add what the selectors name to the list of exclusions; returns what depends on it, as a JSON value.
+
+    Raises ``DataError`` if a selector names nothing; then nothing is written.
+    """
+    listed = read_exclusions(root / EXCLUSIONS)
+    selected = [select(text, root) for text in selectors]
+    wanted = {new.key: new for one in selected for new in _exclusions(one, root, reason)}
+    new = {key: entry for key, entry in wanted.items() if key not in {old.key for old in listed}}
+    found = [depending_on(one, root) for one in selected]
+    runs = sorted({row["run"] for part in found for row in part["runs"]})
+    in_trees = bool(runs) or any(part["held_out"] for part in found)
+    stages = _stages_again(root, in_trees)
+    if new and not dry_run:
+        _append(root / EXCLUSIONS, new.values())
+    return {
+        "excluded": [_row(entry) for entry in new.values()],
+        "already_excluded": sorted(wanted.keys() - new.keys()),
+        "written": bool(new) and not dry_run,
+        "selected": [{key: part[key] for key in ("selector", "lines", "records", "held_out")} for part in found],
+        "retrain": [f"models/{run}" for run in runs],
+        "figures": sorted({row["figure"] for part in found for row in part["figures"]}),
+        "run_again": stages,
+        "seconds": round(sum(row["seconds"] or 0.0 for row in stages), 1),
+        "unknown_times": [row["stage"] for row in stages if row["seconds"] is None],
+        "still_in_prefixes": sum(_in_prefixes(one, root) for one in selected),
+    }
+
+
+def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclusion]:
+    """The exclusions of a selection; content ids remain valid when lines are appended to the file."""
+    name = selection.text if selection.kind in ("record", "line") else ""
+    if selection.kind == "licence":
+        folders = index_table(root, "lines").filter(licence=selection.value).select("folder").unique().collect()
+        for folder in sorted(folders["folder"]):
+            yield Exclusion(source=folder, reason=reason, id=name)
+    elif selection.kind in ("rater", "source"):
+        yield Exclusion.model_validate({selection.kind: selection.value, "reason": reason, "id": name})
+    elif selection.lines is not None and selection.steps is not None:
+        is_single = selection.text not in {*selection.lines["id"], *selection.lines["content"]}
+        first = selection.steps.row(0, named=True) if is_single else {"position": None, "completion": None}
+        for content in selection.lines["content"].unique(maintain_order=True):
+            step, completion = first["position"], first["completion"]
+            yield Exclusion(content=content, step=step, completion=completion, reason=reason, id=name)
+
+
+def _append(path: Path, entries: Iterable[Exclusion]) -> None:
+    """Add lines to the list; earlier lines keep their bytes."""
+    text = path.read_text(encoding="utf-8")
+    lines = [json.dumps(_row(entry), ensure_ascii=False) for entry in entries]
+    write_text(path, text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines))
+
+
+def _row(entry: Exclusion) -> dict[str, Any]:
+    return {key: value for key, value in entry.model_dump().items() if value not in (None, "")}
+
+
+def _stages_again(root: Path, in_trees: bool) -> list[dict[str, Any]]:
+    """The stages that run again, each with the seconds of its latest recorded run (``None`` without a record).
+
+    If no record is in a tree, the training set stays the same: only the build and the stages that read its other outs
+    run again.
+    """
+    stages = history.read_lock(root)
+    if BUILD not in stages:
+        return []
+    outs = set(stages[BUILD].outs) if in_trees else set(stages[BUILD].outs) - {TRAIN}
+    again, new = {BUILD}, _readers(stages, outs)
+    while new - again:
+        again |= new
+        new = _readers(stages, {out for name in again for out in stages[name].outs}) if in_trees else set()
+    return [{"stage": name, "seconds": _seconds(root, name)} for name in stages if name in again]
+
+
+def _readers(stages: Mapping[str, history.Locked], outs: Iterable[str]) -> set[str]:
+    """The stages that read one of the paths."""
+    wanted = list(outs)
+    return {
+        name
+        for name, stage in stages.items()
+        if stage.cmd and any(history.overlap(out, dep) for out in wanted for dep in stage.deps)
+    }
+
+
+def _seconds(root: Path, stage: str) -> float | None:
+    record = next((record for record in history.read_records(root, stage) if record.is_intact), None)
+    return None if record is None else float(record.content["times"]["seconds"])
+
+
+def _in_prefixes(selection: Selection, root: Path) -> int:
+    """The number of later records of the line whose prefix contains the step of a single forgotten record."""
+    trajectories, steps = (root / name for name in _TREES)
+    if selection.kind != "record" or not trajectories.exists() or not steps.exists():
+        return 0
+    step = pl.scan_parquet(steps).filter(id=selection.text).collect()
+    if step.is_empty():
+        return 0
+    row = step.row(0, named=True)
+    trunk = pl.scan_parquet(trajectories).filter(trajectory_id=row["trajectory_id"]).select("steps").collect()
+    followed = trunk["steps"].explode().to_list()[row["step_index"] : row["step_index"] + 1]
+    if followed != [row["step"]]:
+        return 0
+    later = pl.scan_parquet(steps).filter(trajectory_id=row["trajectory_id"])
+    return later.filter(pl.col("step_index") > row["step_index"]).collect().height
+
+
+def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The result as text."""
+    verb = "added to" if found["written"] else "would be added to" if found["excluded"] else "nothing new for"
+    yield from table(found["selected"])
+    yield from ("", f"{verb} {EXCLUSIONS}")
+    yield from (f"  {json.dumps(entry, ensure_ascii=False)}" for entry in found["excluded"])
+    yield from (f"  {key} is already in the list" for key in found["already_excluded"])
+    if found["still_in_prefixes"]:
+        yield (
+            f"the text of the step remains in the prefix of {counted(found['still_in_prefixes'], 'later record')}; "
+            "forget the whole line to remove it"
+        )
+    yield ""
+    if found["retrain"]:
+        yield f"models to retrain: {', '.join(found['retrain'])}"
+        yield f"{counted(len(found['figures']), 'figure')} of the report will change"
+    else:
+        yield "no model was trained on them"
+    yield ""
+    yield from table(found["run_again"])
+    unknown = f"; no recorded time for {', '.join(found['unknown_times'])}" if found["unknown_times"] else ""
+    stages = counted(len(found["run_again"]), "stage")
+    yield f"{stages} to run again, {found['seconds']:,.1f} s by the latest records{unknown}"
+    yield "The models and data of earlier runs remain in git, the cache and the remotes until they are deleted there."

@@ -1,0 +1,216 @@
+"""Explain a decision of a trained run: the records that support and oppose it, and what they are worth.
+
+A score is the derivative of the decision's output with respect to the record's weight in training, times the sign of
+the output. Removing only this record lowers the decision's log-odds by about its score, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ground.io import DataError, digest_of, parse_json, read_json, sha256_file, write_json
+from pathfinder.benchmarks.readers import ProcessBenchItem, read_processbench
+from pathfinder.core.records import STEP_LABELS
+from pathfinder.core.runs import parse_run
+
+STATE = Path(".pathfinder/why")
+MODELS, BENCHMARK = Path("models"), Path("artifacts/raw/processbench")
+BASE, TRAIN = Path("artifacts/raw/models/base"), Path("artifacts/train/train.parquet")
+ESTIMATOR = "derivative of the whole training run with respect to each record's weight (MAGIC, AdamW)"
+_VERSION = 1
+_SUGGESTIONS = 5
+PLAUSIBLE = 2.0
+"""Nats. A larger score for one record is a sign that the training amplifies small changes without bound."""
+REMOVED_SHARE = 0.05
+"""The share of the records that a proof removes."""
+
+
+def why(name: str, run: str = "full", step: int | None = None, top: int = 10, prove: bool = False) -> dict[str, Any]:
+    """The explanation of a run's decision on a ProcessBench item, a JSON value.
+
+    ``step`` counts from 0; by default it is the step that decides the item's verdict. ``prove`` trains twice more,
+    without the records that support the decision most and without as many others.
+    Raises ``DataError`` for an unknown item or step, and if the run's training cannot be repeated here.
+    """
+    item = item_named(name)
+    if step is not None and not 0 <= step < len(item.steps):
+        raise DataError(f"{name}: no step {step}; its steps are 0 to {len(item.steps) - 1}")
+    folder = MODELS / parse_run(run).name
+    answer = _answer(item, run, folder, step)
+    sign = 1 if answer["decision"]["log_odds"] >= 0 else -1
+    scores = {identity: sign * value for identity, value in answer["derivatives"].items()}
+    ranked = sorted(scores, key=lambda identity: (-scores[identity], identity))
+    found = {
+        "item": {"subset": item.subset, "id": item.id, "first error": item.label},
+        "run": run,
+        "decision": answer["decision"],
+        "records": len(ranked),
+        "strongest score": (strongest := max(abs(score) for score in scores.values())),
+        "reliable": strongest <= PLAUSIBLE,
+        "supports": [_described(identity, scores[identity]) for identity in ranked[:top] if scores[identity] > 0],
+        "opposes": [_described(identity, scores[identity]) for identity in ranked[::-1][:top] if scores[identity] < 0],
+        "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": answer["difference"]},
+        "measured": measured(),
+    }
+    if prove:
+        found["proof"] = _proof(item, run, folder, answer, ranked)
+    return found
+
+
+def item_named(name: str) -> ProcessBenchItem:
+    """The ProcessBench item with an id, or SUBSET/ID. Raises ``DataError`` with similar ids if there is none."""
+    if not BENCHMARK.is_dir():
+        raise DataError(f"{BENCHMARK}: no benchmark here; run the download stage first (`dvc repro download`)")
+    items = read_processbench(BENCHMARK).items
+    found = [item for item in items if name in (item.id, f"{item.subset}/{item.id}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{item.subset}/{item.id}" for item in found)
+        raise DataError(f"{name}: several subsets have this item; name one of {names}")
+    import difflib
+
+    near = difflib.get_close_matches(name, [item.id for item in items], _SUGGESTIONS, 0)
+    raise DataError(f"{name[:80]!r}: no such item of ProcessBench in {BENCHMARK}; similar ids: {', '.join(near)}")
+
+
+def measured() -> dict[str, Any]:
+    """How good the explanations were found to be, from the campaign that ``proof`` runs."""
+    content = Path(__file__).with_name("measured.json").read_bytes()
+    found: dict[str, Any] = parse_json(content, "measured.json")
+    return found
+
+
+def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:
+    """The decision and the derivative of every record, from the cache if it was asked before."""
+    files = [TRAIN, *(path for of in (folder, BASE) for path in sorted(of.glob("*")) if path.is_file())]
+    for path in (TRAIN, folder / "pathfinder.json", BASE / "config.json"):
+        if not path.exists():
+            raise DataError(f"{path}: no such file; run the pipeline first (`dvc repro train@{folder.name}`)")
+    identity = {"version": _VERSION, "item": [item.problem, item.steps], "step": step, "run": run}
+    path = STATE / f"{digest_of(identity | {'files': [sha256_file(file) for file in files]})}.json"
+    if not path.exists():
+        write_json(path, _explain(item, run, folder, step))
+    answer: dict[str, Any] = read_json(path)
+    return answer
+
+
+def _explain(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:
+    from extras.why.decision import decisive, output_gradient, rewards, step_of
+    from extras.why.trained import distance, open_learner, repeat, settings_of
+    from extras.why.unroll import unroll
+    from ground.progress import Progress
+    from pathfinder.core.steps import Solution
+
+    learner = open_learner(parse_run(run), folder, BASE, TRAIN)
+    with Progress("why", 2 * learner.steps, "optimiser steps") as progress:
+        trajectory = repeat(learner, settings_of(folder), folder, progress.advance)
+        learner.set(trajectory.final)
+        solution = Solution(item.id, item.problem, item.steps)
+        laid_out = [step_of(learner.prompter, solution, number) for number in range(len(item.steps))]
+        found = rewards(learner.network, learner.prompter, laid_out)
+        at = decisive(found) if step is None else step
+        gradient = output_gradient(learner.network, learner.prompter, laid_out[at])
+        (derivatives,) = unroll(learner, trajectory, [gradient], len(learner.ids), progress.advance)
+    return {
+        "decision": {
+            "step": at,
+            "text": item.steps[at],
+            "verdict": "correct" if found[at].is_correct else "incorrect",
+            "reward": found[at].reward,
+            "labels": found[at].labels,
+            "log_odds": found[at].log_odds,
+        },
+        "difference": distance(learner, trajectory, folder),
+        "derivatives": dict(zip(learner.ids, derivatives.tolist(), strict=True)),
+    }
+
+
+def _proof(
+    item: ProcessBenchItem, run: str, folder: Path, answer: dict[str, Any], ranked: Sequence[str]
+) -> dict[str, Any]:
+    """Train without the records that support the decision most, and without as many drawn at random."""
+    import numpy as np
+
+    from extras.why.decision import rewards, step_of
+    from extras.why.replay import rates_of, replay
+    from extras.why.trained import open_learner, settings_of
+    from pathfinder.core.steps import Solution
+
+    learner, settings = open_learner(parse_run(run), folder, BASE, TRAIN), settings_of(folder)
+    count = round(REMOVED_SHARE * len(ranked))
+    drawn = np.random.default_rng(settings.seed).permutation(len(ranked))[:count]
+    solution = Solution(item.id, item.problem, item.steps)
+    out: dict[str, Any] = {"removed records": count}
+    for title, removed in (("without the named", ranked[:count]), ("without others", [ranked[i] for i in drawn])):
+        gone = set(removed)
+        learner.weights = np.array([0.0 if identity in gone else 1.0 for identity in learner.ids])
+        final = replay(learner, rates_of(settings, learner.steps), settings.max_grad_norm, keep=False).final
+        learner.set(final)
+        (reward,) = rewards(
+            learner.network, learner.prompter, [step_of(learner.prompter, solution, answer["decision"]["step"])]
+        )
+        verdict = "correct" if reward.is_correct else "incorrect"
+        out[title] = {"verdict": verdict, "reward": reward.reward, "log_odds": reward.log_odds}
+    return out
+
+
+def _described(identity: str, score: float) -> dict[str, Any]:
+    """A record with its upstream file and line, its labels and its step."""
+    from extras.records.upstream_line import parse_identity, row_of
+
+    trajectory = row_of("steps/trajectories", "trajectory_id", parse_identity(identity).trajectory) or {}
+    tree = row_of("train/train", "tree_id", parse_identity(identity).trajectory) or {"branches": []}
+    branch: dict[str, Any] = next((branch for branch in tree["branches"] if branch["id"] == identity), {})
+    labels = {name: branch.get(name) for name in STEP_LABELS}
+    place = {"file": trajectory.get("file"), "line": parse_identity(identity).line}
+    return {"record": identity, "score": score, **place, **labels, "step": branch.get("step")}
+
+
+def lines_of(found: dict[str, Any]) -> Iterator[str]:
+    """An explanation as lines of text."""
+    from ground.show import table
+
+    decision, item = found["decision"], found["item"]
+    labels = ", ".join(f"{name} {value:.3f}" for name, value in decision["labels"].items())
+    yield f"{item['subset']} {item['id']}, step {decision['step']}: {' '.join(decision['text'].split())}"
+    truth = "no error" if item["first error"] == -1 else f"first error at step {item['first error']}"
+    yield (
+        f"{found['run']} calls it {decision['verdict']}: reward {decision['reward']:.3f}"
+        f"{f' ({labels})' if labels else ''}, log-odds {decision['log_odds']:+.2f}; the benchmark says {truth}"
+    )
+    if not found["reliable"]:
+        yield ""
+        yield (
+            f"WARNING: the strongest score is {found['strongest score']:,.0f} nats, more than one record can change. "
+            "This training amplifies small changes too much for its derivative: do not use these scores (docs/why.md)"
+        )
+    for title in ("supports", "opposes"):
+        yield ""
+        yield f"{title} this decision, the strongest of {found['records']:,} training records:"
+        yield from table([_row(record) for record in found[title]])
+    yield ""
+    yield "score: how many nats the log-odds of this decision lose, as estimated, if only this record is removed"
+    yield f"estimator: {found['estimator']['method']}"
+    yield f"measured: {found['measured']['in short']}"
+    if "proof" in found:
+        yield ""
+        for title in ("without the named", "without others"):
+            after = found["proof"][title]
+            yield (
+                f"trained again {title} {found['proof']['removed records']}: {after['verdict']}, reward "
+                f"{after['reward']:.3f}, log-odds {after['log_odds']:+.2f}"
+            )
+
+
+def _row(record: dict[str, Any]) -> dict[str, Any]:
+    labels = "".join("-" if record[name] is None else str(record[name]) for name in STEP_LABELS)
+    return {
+        "score": f"{record['score']:+.4f}",
+        "record": record["record"],
+        "labels": labels,
+        "file:line": f"{record['file'] or '?'}:{record['line']}",
+        "step": " ".join((record["step"] or "").split())[:80],
+    }

@@ -1,0 +1,227 @@
+"""The deployments of ``prefect.yaml`` for this folder: a worker here runs them here.
+
+Run     python -m flows.team.deploy up [--active] [--cron "0 2 * * *"]
+        python -m flows.team.deploy automations | notify TARGET
+        python -m flows.team.deploy down | status
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+
+from flows import server
+from flows.team.deployment import definition
+from ground.io import DataError, write_text
+from pathfinder.cli import Verbs
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+
+_WORKER_S = 90.0
+
+
+def _require_cron(text: str | None) -> str | None:
+    if text is not None:
+        from prefect.client.schemas.schedules import CronSchedule
+
+        try:
+            CronSchedule(cron=text)
+        except ValueError as error:
+            raise typer.BadParameter(f'{text!r} is no schedule; expected five fields, as in "0 2 * * *"') from error
+    return text
+
+
+app = typer.Typer(
+    cls=Verbs,
+    help="Serve the deployments of prefect.yaml from this folder, and see what is deployed.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def up(
+    active: Annotated[
+        bool | None, typer.Option("--active/--inactive", help="Activate or pause schedules (default: as they are).")
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option(help="Schedule of the nightly (default: as it is).", callback=_require_cron)
+    ] = None,
+) -> None:
+    """Deploy, or update what is deployed; start a worker and, unless Prefect's settings name one, a server.
+
+    Refuses to report success before the worker reports to the server.
+    """
+    from flows.team.deployment import records
+    from flows.team.pools.table import slots
+
+    root = Path.cwd()
+    list(definition.names(root))  # before anything starts
+    if (url := server.named()) is None:
+        with server.starting(root):
+            url = (server.recorded(root, "server") or server.start_server(root)).url
+    with records.connected(root, url) as client:
+        records.ensure_pool(client, root)
+        present = records.present(client, root)
+        file = root / server.HOME / "prefect.yaml"
+        write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
+        _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
+        _equip(client, slots(root))
+        since = records.now()
+        worker = server.recorded(root, "worker")
+        if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
+            server.stop(root, "worker")
+            _start_worker(root, url)
+            if not records.wait_for_worker(client, root, since, _WORKER_S):
+                raise DataError(f"the worker does not report to {url}; see {server.HOME}/worker.log")
+    print(f"{_listed(root)} deployed at {url.removesuffix('/api')}; start a run with")
+    print(f"  PREFECT_API_URL={url} prefect deployment run {'/'.join(next(definition.names(root)))}")
+
+
+@app.command()
+def down() -> None:
+    """Delete this folder's deployments and stop the worker with its flow runs, and the server if `up` started it."""
+    root = Path.cwd()
+    server.stop(root, "worker")
+    try:
+        if url := _address(root):
+            from flows.team.deployment import records
+
+            with records.connected(root, url) as client:
+                print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
+        else:
+            print("nothing was deleted: no server of this folder is running")
+    finally:
+        server.stop(root, "server")
+
+
+@app.command()
+def automations() -> None:
+    """For a team's server, after `prefect deploy --all`: end lost runs, make slots, order queues.
+
+    `up` does the same for its own server.
+    """
+    from flows.team.pools.table import slots
+
+    wanted = slots(Path.cwd())
+    with _connected() as client:
+        _equip(client, wanted)
+    print("runs without a heartbeat end after 90 s, also canceled ones: the automations `pathfinder runs: …`")
+    print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
+
+
+@app.command()
+def notify(
+    target: Annotated[
+        str,
+        typer.Argument(
+            envvar="PATHFINDER_NOTIFY",
+            help="A webhook's address, or a block of the server as TYPE/NAME, for example slack-webhook/team.",
+        ),
+    ] = "",
+    off: Annotated[bool, typer.Option("--off", help="Switch notices off.")] = False,
+) -> None:
+    """Send notices about failed, crashed, late and stuck runs; the server stores the address and sends them.
+
+    Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to others. Refuses a name that
+    the server does not know.
+    """
+    from flows.team.notices import automations as notices
+    from flows.team.notices import target as targets
+
+    if not (target or off):
+        raise DataError("no receiver: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
+    with _connected() as client:
+        if off:
+            notices.silence(client)
+        else:
+            notices.notify(client, targets.target(target))
+    print("notices are off" if off else "the server sends notices: the automations `pathfinder notices: …`")
+
+
+@app.command()
+def status() -> None:
+    """Show the server, the worker, and this folder's deployments with their schedules."""
+    root = Path.cwd()
+    url, worker = _address(root), server.recorded(root, "worker")
+    print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
+    if url:
+        from flows.team.deployment import records
+
+        with records.connected(root, url) as client:
+            present = records.present(client, root)
+        for flow, name in definition.names(root):
+            if name in present:
+                print(f"{flow}/{name}: {', '.join(map(_schedule, present[name].schedules)) or 'on demand'}")
+
+
+def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
+    """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
+    from flows.guard.queues import prioritise
+    from flows.guard.slots import ensure
+    from flows.team.notices import automations as notices
+
+    notices.watch(client)
+    ensure(client, slots)
+    prioritise(client)
+
+
+def _schedule(schedule: Mapping[str, Any]) -> str:
+    when = schedule.get("cron") or schedule.get("rrule") or f"every {schedule.get('interval')} s"
+    return f"{when} ({'active' if schedule['active'] else 'inactive'})"
+
+
+@contextlib.contextmanager
+def _connected() -> Iterator[SyncPrefectClient]:
+    from flows.team.deployment import records
+
+    root = Path.cwd()
+    url = _address(root)
+    if not url:
+        raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
+    with records.connected(root, url) as client:
+        yield client
+
+
+def _listed(root: Path) -> str:
+    found = ["/".join(name) for name in definition.names(root)]
+    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'}"
+
+
+def _start_worker(root: Path, url: str) -> None:
+    pool = definition.pool_name(root)
+    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
+    server.start(root, "worker", command, url)
+
+
+def _address(root: Path) -> str | None:
+    running = server.recorded(root, "server")
+    return server.named() or (running.url if running else None)
+
+
+def _prefect(root: Path, url: str, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", *arguments],
+        cwd=root,
+        env={**os.environ, **server.environment(root, url)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,60 @@
+"""The audit as a flow: ``pathfinder lineage check --remote`` in the working folder, whose findings fail the run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from prefect import flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.runtime import flow_run
+
+from flows import processes
+from flows.guard.lock import held
+from flows.team.notices.hooks import tell
+from flows.terminal import flow_output
+from ground.io import PathfinderError
+
+_MOST_LINES = 200
+
+
+class AuditFailed(PathfinderError, RuntimeError):
+    """The audit found differences or could not be made; the message has the first one and the count."""
+
+
+def run_name() -> str:
+    """The name of an audit: how much it reads."""
+    options = [option for option in ("full", "strict") if flow_run.get_parameters().get(option)]
+    return " ".join(["check", *options])
+
+
+@flow(name="audit", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
+def audit(full: bool = False, strict: bool = False) -> str:
+    """Hash everything behind the results again, in the folder and on the remote; returns the last line.
+
+    Args:
+        full: Read every byte on the remote too, not only its listing, records and log.
+        strict: Treat a stage without a signed record as a difference.
+
+    Raises ``AuditFailed``, and ``DataError`` if a run is in progress in this folder.
+    """
+    root, say = Path.cwd(), flow_output("audit")
+    options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
+    with held(root):
+        mark = processes.new_mark(root)
+        command = ["check", "--remote", *options]
+        process = processes.start("evidence", command, root, {processes.MARK: mark}, subprocess.PIPE)
+        try:
+            output, _ = process.communicate()
+        finally:
+            processes.end([process.pid])
+            process.wait()
+    lines = output.splitlines()
+    for line in lines:
+        say(line)
+    shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
+    create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
+    if process.returncode:
+        first = next((line for line in lines if line.startswith("error")), lines[0] if lines else "no output")
+        raise AuditFailed(f"{first} ({lines[-1] if lines else f'exit status {process.returncode}'})")
+    return lines[-1]

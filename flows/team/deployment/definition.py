@@ -1,0 +1,110 @@
+"""The deployments of prefect.yaml, adjusted to this folder.
+
+Several clones may share one Prefect server, so names end in the clone's own id: a worker must never run the deployment
+of another folder. The remote and the frequency of heartbeats become part of the deployment: a worker that is restarted
+from another shell does not change them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flows import server
+from flows.storage import DEFAULT, REMOTE
+from ground.io import DataError
+from ground.remote import ENDPOINT
+from ground.settings import read_yaml
+
+FILE = Path("prefect.yaml")
+NIGHTLY = "nightly"
+_POOLS = "flows/team/pools/"
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """The schedules of an existing deployment, in the form of prefect.yaml, and the variables of its runs."""
+
+    schedules: list[dict[str, Any]]
+    variables: Mapping[str, str]
+
+
+def clone_id(root: Path) -> str:
+    """The folder's name and six digits that host and path decide."""
+    folder = root.absolute()
+    digest = hashlib.sha256(f"{platform.node()}:{folder}".encode()).hexdigest()
+    return f"{re.sub(r'[^a-z0-9]+', '-', folder.name.lower()).strip('-') or 'clone'}-{digest[:6]}"
+
+
+def pool_name(root: Path) -> str:
+    """The work pool that only the worker of this folder serves."""
+    return f"pathfinder-{clone_id(root)}"
+
+
+def names(root: Path) -> Iterator[tuple[str, str]]:
+    """Flow and deployment name of each deployment of this folder; raises ``DataError`` if prefect.yaml is not valid."""
+    for deployment in _deployments(root):
+        yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
+
+
+def require_remote() -> None:
+    """Raise ``DataError`` if the run of a deployment was not told where results go."""
+    if not os.environ.get(REMOTE):
+        raise DataError(
+            f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
+            "`python -m flows.team.deploy up`, or set it on the deployment's page"
+        )
+
+
+def adjusted(
+    root: Path, present: Mapping[str, Present], active: bool | None = None, cron: str | None = None
+) -> dict[str, Any]:
+    """The content of prefect.yaml for this folder; deployments that are ``present`` keep schedules and remote.
+
+    ``active`` changes all schedules, ``cron`` that of the nightly, and the environment the remote. Raises ``DataError``
+    if the file is not valid.
+    """
+    deployments = _deployments(root)
+    for deployment in deployments:
+        wanted = cron if deployment["name"] == NIGHTLY else None
+        deployment["name"] += f"-{clone_id(root)}"
+        kept = present.get(deployment["name"])
+        schedules = kept.schedules if kept else deployment.get("schedules", [])
+        deployment["schedules"] = [_changed(schedule, active, wanted) for schedule in schedules]
+        deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
+        # A new deployment takes the remote of the others. Deployments may share one pool in YAML, so each gets a copy.
+        known = [found.variables for found in (kept, *present.values()) if found]
+        pool = deployment.get("work_pool", {})
+        variables = {**pool.get("job_variables", {}), "env": _variables(known[0] if known else {})}
+        deployment["work_pool"] = {**pool, "name": pool_name(root), "job_variables": variables}
+    return {**read_yaml(root / FILE), "deployments": deployments}
+
+
+def _changed(schedule: dict[str, Any], active: bool | None, cron: str | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {} if active is None else {"active": active}
+    if cron is None:
+        return {**schedule, **changes}
+    return {"cron": cron, "timezone": schedule.get("timezone", "UTC"), "active": schedule["active"], **changes}
+
+
+def _variables(kept: Mapping[str, str]) -> dict[str, str]:
+    remote = os.environ.get(REMOTE, "").strip()
+    named = {REMOTE: remote, ENDPOINT: os.environ.get(ENDPOINT, "").strip()}
+    places = named if remote or not kept.get(REMOTE) else {name: kept.get(name, "") for name in named}
+    places[REMOTE] = places[REMOTE] or str(DEFAULT)
+    return {**places, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
+
+
+def _deployments(root: Path) -> list[dict[str, Any]]:
+    found = read_yaml(root / FILE).get("deployments")
+    if not found or not all(isinstance(item, dict) and {"name", "entrypoint"} <= item.keys() for item in found):
+        raise DataError(
+            f"{root / FILE}: every deployment needs a name and an entrypoint; restore it with `git checkout`"
+        )
+    return [item for item in found if not item["entrypoint"].startswith(_POOLS)]  # not for one machine

@@ -1,0 +1,240 @@
+"""The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
+
+``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
+commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
+deletes objects, entries of the run cache and old parts of stages, never evidence, journals or checkpoints.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from prefect import flow
+from prefect.artifacts import create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.runtime import deployment, flow_run
+from pydantic import Field
+
+from evidence.dvc.stores import object_key
+from flows import storage
+from flows.guard.lock import held
+from flows.team.deployment import kept
+from flows.team.deployment.definition import require_remote
+from flows.team.deployment.mirror import Mirror
+from flows.team.deployment.nightly import CLONE, origin_of
+from flows.team.deployment.nightly import HOME as NIGHTLY
+from flows.team.notices.hooks import tell
+from flows.terminal import flow_output
+from flows.unfinished.copies import HOME as UNFINISHED
+from flows.unfinished.copies import STATE
+from ground.io import DataError
+from ground.remote import Listed, Store, open_store
+from pathfinder.core.parts import PARTS, SEAL
+
+HOME = Path(".pathfinder/garbage")
+DAYS = 14.0
+_DAY_S = 24 * 3600.0
+_WRITERS = ("nightly", "reproduce", "stage")
+_OBJECT = re.compile(r"files/md5/([0-9a-f]{2})/([0-9a-f]{30}(?:\.dir)?)")
+_ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
+_NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
+_REMOTE_PARTS = f"{UNFINISHED}/parts"
+Where = Literal["remote", "cache", "remote and cache"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A cache or a remote."""
+
+    kind: Literal["remote", "cache"]
+    name: str
+    store: Store
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """The contents of one place, and the part that nothing names and that is older than the grace period."""
+
+    place: Place
+    size: int
+    count: int
+    garbage: tuple[Listed, ...]
+
+    def as_row(self) -> dict[str, Any]:
+        """A row of the table artifact; sizes in bytes."""
+        freed = sum(item.size for item in self.garbage)
+        return {
+            "place": f"{self.place.kind} {self.place.name}",
+            "objects": self.count,
+            "bytes": self.size,
+            "garbage": len(self.garbage),
+            "garbage bytes": freed,
+        }
+
+
+def run_name() -> str:
+    """The name of a collection: where, and whether it deletes."""
+    parameters = flow_run.get_parameters()
+    return f"garbage of the {parameters.get('where')}" + ("" if parameters.get("delete") else " (dry run)")
+
+
+@flow(name="garbage", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
+def garbage(
+    where: Where = "remote and cache",
+    delete: bool = False,
+    days: Annotated[float, Field(ge=1, le=3650)] = DAYS,
+    repository: str = "",
+) -> str:
+    """Find, and on request delete, what no commit, branch, tag, workspace or published run names.
+
+    Parts of stages (docs/scale.md) can always be computed again, so every old one is garbage.
+
+    Args:
+        where: The remote, the caches of the worker's folder, or both.
+        delete: Delete what is found; otherwise the run only reports numbers and sizes.
+        days: Objects that are younger stay, because a run may still push or commit what names them.
+        repository: The repository whose references keep objects; empty for the origin of the worker's folder.
+
+    Raises ``DataError`` if a run is in progress, or if the files of a folder are unknown; then nothing is deleted.
+    """
+    root, say = Path.cwd(), flow_output("garbage")
+    if deployment.get_id():
+        require_remote()
+    with held(root), held(root / NIGHTLY):
+        if delete:
+            refuse_during_runs()
+        named = names_of(root, repository or origin_of(root))
+        before = time.time() - days * _DAY_S
+        found = [*find(list(places_of(root)), named, before), *find_parts(root, before)]
+        sweeps = [sweep for sweep in found if sweep.place.kind in where]
+        create_table_artifact(table=[sweep.as_row() for sweep in sweeps], key="garbage", description="What is unnamed")
+        if delete:
+            refuse_during_runs()
+            sweep_up(sweeps)
+            remove_empty(root)
+    lines = [describe(sweep, delete) for sweep in sweeps]
+    for line in lines:
+        say(line)
+    return "; ".join(lines)
+
+
+def refuse_during_runs() -> None:
+    """Raise ``DataError`` if a run of the pipeline is in progress on this Prefect server."""
+    flows = FlowFilter(name=FlowFilterName(any_=list(_WRITERS)))
+    states = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    with get_client(sync_client=True) as client:
+        found = client.read_flow_runs(flow_filter=flows, flow_run_filter=FlowRunFilter(state=states), limit=1)
+    if found:
+        raise DataError(f"run {found[0].name} is in progress and may use what would be deleted; repeat this later")
+
+
+def places_of(root: Path) -> Iterator[Place]:
+    """The remote that runs of this folder use, and the caches of the folder and of its nightly clone."""
+    address = storage.configure(root)
+    yield Place("remote", address, storage.opened(root, address))
+    for folder in (root, root / CLONE):
+        if (cache := folder / ".dvc/cache").is_dir():
+            yield Place("cache", cache.relative_to(root).as_posix(), open_store(str(cache)))
+
+
+def names_of(root: Path, repository: str) -> set[str]:
+    """What the commits of ``repository`` and of this folder name, and the files in the folder and its nightly clone."""
+    mirror = Mirror.update(root / HOME / "mirror.git", repository)
+    named = kept.in_history(mirror.folder) | kept.in_folder(root)
+    if (root / CLONE).is_dir():
+        named |= kept.in_folder(root / CLONE)
+    with contextlib.suppress(DataError):  # a shallow clone: the repository has its commits too
+        named |= kept.in_history(root)
+    return named
+
+
+def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
+    """Find the objects of each place that nothing names and that were written before a time, in seconds since 1970.
+
+    Published runs and entries of the run cache that are younger name objects too. An entry is garbage if it is old and
+    an object that it names is garbage.
+    """
+    listed = [[item for item in place.store.listed() if _is_ours(item.key)] for place in places]
+    entries: list[dict[str, set[str]]] = []
+    for place, items in zip(places, listed, strict=True):
+        entries.append(dict(kept.in_entries(place.store, [item.key for item in items if _ENTRY.fullmatch(item.key)])))
+        named = named | (kept.in_evidence(place.store) if place.kind == "remote" else set())
+        young = [item.key for item in items if item.modified >= before]
+        named = named.union(*(entries[-1][key] for key in young if key in entries[-1]))
+        named = named | {_md5(key) for key in young if key not in entries[-1]}
+    keys = {object_key(md5) for md5 in kept.with_files(named, [place.store for place in places])}
+    sweeps = []
+    for place, items, known in zip(places, listed, entries, strict=True):
+        old = [item for item in items if item.modified < before]
+        lost = {item.key for item in old if item.key not in known and item.key not in keys}
+        stale = {key for key, md5s in known.items() if lost.intersection(map(object_key, md5s))}
+        found = tuple(item for item in old if item.key in lost or item.key in stale)
+        sweeps.append(Sweep(place, sum(item.size for item in items), len(items), found))
+    return sweeps
+
+
+def find_parts(root: Path, before: float) -> list[Sweep]:
+    """Find the parts of stages without a file from after a time, in seconds since 1970: those of abandoned runs."""
+    address, sweeps = storage.configure(root), []
+    for place in (
+        Place("remote", f"{address}/{_REMOTE_PARTS}", storage.opened(root, address, _REMOTE_PARTS)),
+        Place("cache", PARTS.as_posix(), open_store(str(root / PARTS))),
+    ):
+        items = place.store.listed()
+        young = {_part(item.key) for item in items if item.modified >= before}
+        old = tuple(item for item in items if _part(item.key) not in young)
+        if items:
+            sweeps.append(Sweep(place, sum(item.size for item in items), len(items), old))
+    return sweeps
+
+
+def sweep_up(sweeps: list[Sweep]) -> None:
+    """Delete what was found, and first what names other objects: so nothing ever names an object that is gone."""
+    for sweep in sweeps:
+        for item in sorted(sweep.garbage, key=lambda item: not _NAMES_OTHERS.search(item.key)):
+            sweep.place.store.delete(item.key)
+
+
+def remove_empty(root: Path) -> None:
+    """Remove the folders of parts whose files were deleted."""
+    for folder in (root / PARTS).glob("*/*"):
+        with contextlib.suppress(OSError):  # it has files
+            folder.rmdir()
+
+
+def describe(sweep: Sweep, deleted: bool) -> str:
+    """One line about one place."""
+    row = sweep.as_row()
+    verb = "deleted" if deleted else "would delete"
+    return (
+        f"{row['place']}: {verb} {row['garbage']:,} of {row['objects']:,} objects, "
+        f"{row['garbage bytes'] / 2**20:,.1f} of {row['bytes'] / 2**20:,.1f} MiB"
+    )
+
+
+def _part(key: str) -> str:
+    """The stage and the folder of a part."""
+    return "/".join(key.split("/")[:2])
+
+
+def _is_ours(key: str) -> bool:
+    return bool(_OBJECT.fullmatch(key) or _ENTRY.fullmatch(key))
+
+
+def _md5(key: str) -> str:
+    found = _OBJECT.fullmatch(key)
+    return "".join(found.groups()) if found else ""

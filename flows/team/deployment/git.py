@@ -1,0 +1,39 @@
+"""Commands of git in a folder, and the cause that git names when one fails."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from ground.io import DataError
+
+
+def run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
+    """The output of a command that reads ``given``; raises ``DataError`` with the cause if it fails."""
+    done = tried(folder, *arguments, given=given)
+    if done.returncode:
+        raise DataError(f"`git {' '.join(arguments[:2])}` failed in {folder}: {cause(done)}")
+    return done.stdout
+
+
+def text(folder: Path, *arguments: str) -> str:
+    """The output of a command as text without surrounding space; raises ``DataError`` as ``run`` does."""
+    return run(folder, *arguments).decode(errors="surrogateescape").strip()
+
+
+def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    """A command that has ended, whether it failed or not."""
+    return subprocess.run(["git", "-C", str(folder), *arguments], input=given, capture_output=True, check=False)
+
+
+def cause(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The line of git's messages with the cause: that of a refused branch, otherwise the last one."""
+    lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
+    refused = [line for line in lines if line.startswith("! ")]
+    return without_user((refused or lines or [f"exit code {done.returncode}"])[-1])
+
+
+def without_user(message: str) -> str:
+    """A message whose addresses do not name a user or a token."""
+    return re.sub(r"(?<=://)[^/@\s]+@", "", message)

@@ -1,0 +1,171 @@
+"""The nightly run: it runs the head of a branch in a separate clone and pushes the results as a run branch.
+
+The working folder is never touched. With ``flows.team.deploy up`` the clone in ``.pathfinder/nightly/`` stays between
+nights, with its cache, journals and checkpoints, so an interrupted run resumes. On a team's server the worker deletes
+it with the folder of the run; then ``pull`` restores published stages, and journals and checkpoints come from the
+remote. The run branch holds ``dvc.lock``, ``params.yaml`` and ``metrics/summary.json``. A branch is only ever created,
+so no run can lose the work of another one.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import deployment, flow_run
+from prefect.states import Completed
+from pydantic import Field
+
+from evidence.dvc.history import MAIN_LOCK
+from evidence.record.environment import git
+from flows import processes
+from flows.guard.lock import held
+from flows.storage import DEFAULT, REMOTE, absolute
+from flows.team.deployment.branch import SHORT, Clone
+from flows.team.deployment.definition import require_remote
+from flows.team.deployment.parameters import Jobs, Override, Profile, Targets
+from flows.team.deployment.results import summary_files, summary_lines
+from flows.team.notices.hooks import tell
+from flows.terminal import flow_output
+from ground.io import DataError, PathfinderError, write_text
+from ground.settings import parse_yaml
+from pathfinder.core.commented_yaml import dump_commented, load_commented
+from pathfinder.core.params import PARAMS_FILE, load_params
+
+HOME = Path(".pathfinder/nightly")
+CLONE = HOME / "clone"
+
+
+class NightlyFailed(PathfinderError, RuntimeError):
+    """The pipeline did not succeed; its own flow run and logs say where."""
+
+
+def run_name() -> str:
+    """The name of a nightly run: branch, profile and targets."""
+    parameters = flow_run.get_parameters()
+    words = [f"nightly of {parameters.get('branch')}:", parameters.get("profile") or "", *parameters.get("targets", ())]
+    return " ".join(word for word in words if word).rstrip(":")
+
+
+@flow(name="nightly", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
+def nightly(
+    branch: Annotated[str, Field(min_length=1)] = "main",
+    repository: str = "",
+    targets: Targets = (),
+    profile: Profile = "",
+    overrides: Sequence[Override] = (),
+    force: bool = False,
+    pull: bool = False,
+    jobs: Jobs = 0,
+) -> State[Any]:
+    """Run a branch's head in a clone and commit dvc.lock, parameters and metrics to a new run branch.
+
+    Args:
+        branch: The branch whose head is run.
+        repository: Where to clone from and push to; empty for the origin of the worker's folder.
+        targets: Stages or outputs; empty for all that the profile names.
+        profile: The profile that replaces params.yaml; empty to keep the committed file.
+        overrides: Changes of params.yaml as KEY=VALUE, with dotted keys, as in `dvc exp run -S`.
+        force: Run stages even if they are up to date.
+        pull: Restore outputs of published runs from the remote instead of running their stages.
+        jobs: The number of concurrent stages; 0 for one per GPU or core.
+    """
+    root, say = Path.cwd(), flow_output("nightly")
+    if deployment.get_id():
+        require_remote()
+    with held(root / HOME):
+        clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
+        say(f"{branch} is at {clone.head}")
+        _change_params(clone.folder, profile, overrides)
+        _run(root, clone.folder, targets, force, pull, jobs, say)
+        changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), *summary_files(clone.folder)))
+        if not changed:
+            say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
+            return Completed(message="nothing has changed; no branch was made")
+        if known := clone.same_results(changed):
+            say(f"nothing has changed: branch {known} already holds these results")
+            return Completed(message=f"nothing has changed since {known}; no branch was made")
+        trailers = {
+            "Flow-Run": flow_run.get_id() or "",
+            "Flow-Run-Name": flow_run.get_name() or "",
+            "Base": clone.head,
+            "Remote": os.environ.get(REMOTE) or "the worker's folder",
+        }
+        name = f"runs/{datetime.now(UTC):%Y-%m-%d}-{clone.head[:SHORT]}"
+        made = clone.commit(changed, name, summary_lines(clone.folder), trailers)
+        say(f"committed {', '.join(changed)} to {made}")
+        return Completed(message=f"results are in branch {made}")
+
+
+def origin_of(root: Path) -> str:
+    """The address of the folder's origin, or the folder itself."""
+    return (git("remote", "get-url", "origin", root=root) or "").strip() or str(root)
+
+
+def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
+    from flows import profiles
+
+    if profile:
+        profiles.write(folder, profile, force=True)
+    if not overrides:
+        return
+    path = folder / PARAMS_FILE
+    content = load_commented(path)
+    for override in overrides:
+        key, separator, value = override.partition("=")
+        *parents, last = key.split(".")
+        inner: Any = content
+        for parent in parents:
+            inner = inner.get(parent) if isinstance(inner, dict) else None
+        if not separator or not isinstance(inner, dict) or last not in inner:
+            raise DataError(f"{override}: expected KEY=VALUE with a key of {PARAMS_FILE}, for example train.seed=2")
+        inner[last] = parse_yaml(value)
+    write_text(path, dump_commented(content, 4096))
+    load_params(path)
+
+
+def _run(
+    root: Path,
+    folder: Path,
+    targets: Sequence[str],
+    force: bool,
+    pull: bool,
+    jobs: int,
+    say: Callable[[str], None],
+) -> None:
+    """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
+    options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
+    # Prefect's own variables name this flow run, and the pipeline is a flow run of its own.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
+    modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
+    places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
+    mark = processes.new_mark(root / HOME)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flows.reproduce", *options, *targets],
+        cwd=folder,
+        env={**variables, **places, processes.MARK: mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        last = ""
+        for line in process.stdout or ():
+            last = line.rstrip() or last
+            say(line.rstrip())
+        if process.wait():
+            raise NightlyFailed(f"the pipeline did not succeed: {last.strip()}")
+    finally:
+        processes.end([process.pid])
+        processes.end_owned(mark)
+        process.wait()

@@ -1,0 +1,161 @@
+"""The promotion as a flow: a run branch becomes the head of its target branch, if nothing else has changed there.
+
+The target is only ever moved forward, from the commit that this flow read to the run branch's commit. If a person or
+another promotion pushes in between, the repository refuses the push, and the flow fails with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import deployment, flow_run
+from prefect.states import Completed
+from pydantic import Field
+
+from evidence.dvc.history import MAIN_LOCK, Locked, read_stages
+from evidence.dvc.pipeline import value_at
+from evidence.dvc.stores import FOLDER, object_key
+from flows import storage
+from flows.guard.lock import held
+from flows.team.deployment.definition import require_remote
+from flows.team.deployment.mirror import Mirror
+from flows.team.deployment.nightly import origin_of
+from flows.team.deployment.results import summary_files
+from flows.team.notices.hooks import tell
+from flows.terminal import flow_output
+from ground.hashing import digest_chunks
+from ground.io import DataError, PathfinderError, write_text
+from ground.remote import Store
+from pathfinder.core.params import PARAMS_FILE
+
+HOME = Path(".pathfinder/promote")
+RUNS = "runs/"
+_BENCHMARKS = "benchmarks"
+
+
+class PromotionRefused(PathfinderError, RuntimeError):
+    """A gate is closed or the target has moved; the message has every reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """A run branch at ``after`` and its target at ``before``, as they were fetched."""
+
+    git: Mirror
+    target: str
+    before: str
+    after: str
+
+
+def run_name() -> str:
+    """The name of a promotion: from where to where."""
+    parameters = flow_run.get_parameters()
+    return f"promote {parameters.get('branch') or 'the newest run'} to {parameters.get('target')}"
+
+
+@flow(name="promote", flow_run_name=run_name, persist_result=False, on_failure=[tell], on_crashed=[tell])
+def promote(
+    branch: Annotated[str, Field(pattern=r"^(runs/[\w.-]+)?$")] = "",
+    target: Annotated[str, Field(min_length=1)] = "main",
+    largest_drop: Annotated[float, Field(ge=0, le=100)] = 5.0,
+    repository: str = "",
+) -> State[Any]:
+    """Move a branch forward to a run branch if the gates pass; otherwise the run fails with the reasons.
+
+    The gates: only results differ from the target, the remote has a published run with this dvc.lock, every
+    expectation of the validation stages was met, and no benchmark falls too far.
+
+    Args:
+        branch: The run branch; empty for the newest one that follows the target's head.
+        target: The branch that is moved forward.
+        largest_drop: The points by which a benchmark of the summary may be below the target's.
+        repository: The repository with both branches; empty for the origin of the worker's folder.
+    """
+    root = Path.cwd()
+    if deployment.get_id():
+        require_remote()
+    folder = root / HOME
+    with held(folder):
+        store = storage.opened(root, storage.configure(root))
+        done = promoted(folder, repository or origin_of(root), branch, target, largest_drop, store, summary_files(root))
+    flow_output("promote")(done)
+    return Completed(message=done)
+
+
+def promoted(
+    folder: Path, repository: str, branch: str, target: str, largest_drop: float, store: Store, summaries: list[str]
+) -> str:
+    """Check the gates and push; returns what was done. Raises ``PromotionRefused`` and as git and the store do."""
+    git = Mirror.update(folder / "mirror.git", repository)
+    before = git.commit(target)
+    if not before:
+        raise DataError(f"the repository has no branch {target}; name another one in the deployment's parameters")
+    name = branch or git.newest(RUNS, before)
+    after = git.commit(name) if name else ""
+    if not after:
+        raise PromotionRefused(f"no run branch {branch or f'{RUNS}* follows the head of {target}'}; run the nightly")
+    if after == before:
+        return f"{target} is already at {name}"
+    if not git.follows(after, before):
+        raise PromotionRefused(f"{name} does not follow {target}, which is at {before[:12]} now; run the nightly again")
+    promotion = Promotion(git, target, before, after)
+    reasons = list(refusals(promotion, store, largest_drop, summaries))
+    if reasons:
+        raise PromotionRefused(f"{name} is not promoted to {target}: {'; '.join(reasons)}")
+    if refused := git.move(target, before, after):
+        raise PromotionRefused(f"{target} has moved while {name} was checked: {refused}; run the nightly again")
+    return f"{target} is at {name} ({after[:12]})"
+
+
+def refusals(promotion: Promotion, store: Store, largest_drop: float, summaries: list[str]) -> Iterator[str]:
+    """The reasons why a run branch must not become the head of its target."""
+    allowed = {MAIN_LOCK, str(PARAMS_FILE), *summaries}
+    changed = promotion.git.changed(promotion.before, promotion.after)
+    if others := [path for path in changed if path not in allowed]:
+        yield f"it changes {', '.join(others[:3])}, and a run changes only {', '.join(sorted(allowed))}"
+    lock = promotion.git.read(promotion.after, MAIN_LOCK)
+    if lock is None:
+        yield f"it has no {MAIN_LOCK}"
+        return
+    digest = digest_chunks([lock]).sha256
+    if f"{FOLDER}/locks/{digest}.lock" not in store.keys(f"{FOLDER}/locks/{digest}"):
+        yield f"{store.url} has no published run with its {MAIN_LOCK}"
+    yield from _gates(_stages(lock), store)
+    for path in summaries:
+        old, new = (_figures(promotion.git.read(commit, path)) for commit in (promotion.before, promotion.after))
+        for name, value in old.items():
+            if name in new and new[name] < value - largest_drop:
+                yield f"{path}: {name} is {new[name]:.1f}, on {promotion.target} {value:.1f}"
+
+
+def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
+    """The validation stages whose expectations were not all met, according to their metrics on the remote."""
+    for stage in stages.values():
+        for path, md5 in stage.outs.items():
+            if path.startswith("metrics/validate") and path.endswith(".json"):
+                content = store.read(object_key(md5))
+                if digest_chunks([content]).md5 != md5:
+                    raise DataError(f"{store.url}/{object_key(md5)}: was edited; it is {path}")
+                failed = json.loads(content).get("gates_failed")
+                if failed != 0:
+                    yield f"{path}: {failed} expectations were not met"
+
+
+def _stages(lock: bytes) -> dict[str, Locked]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, MAIN_LOCK)
+        write_text(path, lock.decode())
+        return read_stages(path, MAIN_LOCK)
+
+
+def _figures(summary: bytes | None) -> dict[str, float]:
+    """The scores of the benchmarks in a summary, in percent."""
+    content = value_at(json.loads(summary), _BENCHMARKS, {}) if summary else {}
+    return {name: value for name, value in content.items() if isinstance(value, (int, float))}

@@ -1,0 +1,147 @@
+"""The automations that watch the runs of a Prefect server: they end lost runs and send notices of what went wrong.
+
+They concern the runs of all deployments with the tag ``pathfinder``, which every deployment of prefect.yaml has,
+whichever clone made it. A lost run is one whose machine is gone: it cannot report its end, and would hold its slot for
+ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ActionTypes, CallWebhook, ChangeFlowRunState, SendNotification
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+
+from flows import server
+from flows.team.notices.notice import EVENT
+from flows.team.notices.target import Target
+
+TAG = "pathfinder"
+HEARTBEAT = "prefect.flow-run.heartbeat"
+LOST_AFTER_S = 3 * server.HEARTBEAT_S
+CANCELED_AFTER_S = 90
+UNSTARTED_AFTER_S = 300
+_WATCH, _NOTICES = f"{TAG} runs: ", f"{TAG} notices: "
+_GRACE_S = 10  # time for the hook of a crashed run; the least that Prefect accepts
+_ENDS = tuple(f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Cancelled", "Crashed"))
+_WAITS = tuple(f"prefect.flow-run.{name}" for name in ("Paused", "Suspended", "AwaitingRetry"))
+_KEYS = ("subject", "text", "run", "stage", "cause", "lines", "remedy")
+_LINK = "{{ flow_run|ui_url }}"
+_TAGGED = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
+_UNTOLD = {
+    "crashed": "{{ flow_run.state.message }}",
+    "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
+}
+_LOST = "no heartbeat for"
+_NOT_LOST = {"prefect.state-message": f"!{_LOST}*"}
+_REMEDIES = {
+    "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
+    "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
+}
+
+
+def watch(client: SyncPrefectClient) -> None:
+    """Create or replace the automations that give lost and canceled runs a final state."""
+    lost = _absence({HEARTBEAT}, (HEARTBEAT, *_ENDS, *_WAITS), LOST_AFTER_S)
+    crash = ChangeFlowRunState(
+        state=StateType.CRASHED, message=f"{_LOST} {LOST_AFTER_S} s: its machine or process is gone"
+    )
+    canceled = _absence({"prefect.flow-run.Cancelling"}, _ENDS, CANCELED_AFTER_S)
+    cancel = ChangeFlowRunState(
+        state=StateType.CANCELLED, message=f"no worker has confirmed the end for {CANCELED_AFTER_S} s", force=True
+    )
+    _replace(client, f"{_WATCH}lost", lost, crash)
+    _replace(client, f"{_WATCH}canceled", canceled, cancel)
+
+
+def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
+    """Create or replace the automations that tell ``target`` of failed, crashed, lost, late and stuck runs.
+
+    Nobody but the server knows of a lost run, so it sends at once. After other crashes it waits for the event of the
+    hook or the guardian, which know more.
+    """
+    told = EventTrigger(expect={EVENT}, posture=Posture.Reactive, threshold=1, within=timedelta(0))
+    lost = EventTrigger(
+        expect={"prefect.flow-run.Crashed"},
+        match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{_LOST}*"},
+        match_related=_TAGGED,
+        posture=Posture.Reactive,
+        threshold=1,
+        within=timedelta(0),
+    )
+    crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S, _NOT_LOST)
+    begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
+    waits = {f"prefect.flow-run.{name}" for name in ("Late", "Pending")}
+    unstarted = _absence(waits, begun, unstarted_s)
+    _replace(client, f"{_NOTICES}failed", told, _send(target, {key: f"{{{{ event.payload.{key} }}}}" for key in _KEYS}))
+    _replace(client, f"{_NOTICES}lost", lost, _send(target, _message("crashed")))
+    _replace(client, f"{_NOTICES}crashed", crashed, _send(target, _message("crashed")))
+    _replace(client, f"{_NOTICES}not started", unstarted, _send(target, _message("has not started")))
+
+
+def unwatch(client: SyncPrefectClient) -> None:
+    """Delete what ``watch`` made, unless deployments with the tag are left."""
+    left = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    if not client.read_deployments(deployment_filter=left, limit=1):
+        _remove(client, _WATCH)
+
+
+def silence(client: SyncPrefectClient) -> None:
+    """Delete what ``notify`` made."""
+    _remove(client, _NOTICES)
+
+
+def _message(kind: str) -> Mapping[str, str]:
+    subject = f"{{{{ flow_run.name }}}} {kind}"
+    told = {"run": "{{ flow_run.name }}", "stage": "", "cause": _UNTOLD[kind], "lines": "", "remedy": _REMEDIES[kind]}
+    return {"subject": subject, "text": f"{_UNTOLD[kind]}\nRemedy: {_REMEDIES[kind]}", **told}
+
+
+def _send(target: Target, message: Mapping[str, str]) -> ActionTypes:
+    """The action that sends a message of templates; a webhook gets JSON."""
+    if not target.is_webhook:
+        body = f"{message['text']}\n{_LINK}"
+        return SendNotification(block_document_id=target.block, subject=message["subject"], body=body)
+    fields = ", ".join(f'"{key}": {_as_json(value)}' for key, value in {**message, "link": _LINK}.items())
+    return CallWebhook(block_document_id=target.block, payload=f"{{{fields}}}")
+
+
+def _as_json(template: str) -> str:
+    """A template whose result is a JSON value, whatever characters the values have."""
+    if template.startswith("{{") and template.count("{{") == 1 and template.endswith("}}"):
+        return f"{template[:-2]}|tojson }}}}"
+    return f"{{% set value %}}{template}{{% endset %}}{{{{ value|string|tojson }}}}"
+
+
+def _absence(
+    after: set[str], expected: tuple[str, ...], seconds: float, labels: Mapping[str, str] | None = None
+) -> EventTrigger:
+    """A trigger for a run that emits none of the ``expected`` events within ``seconds`` of one of ``after``.
+
+    Only events with ``labels`` count.
+    """
+    return EventTrigger(
+        after=after,
+        expect=set(expected),
+        match={"prefect.resource.id": "prefect.flow-run.*", **(labels or {})},
+        match_related=_TAGGED,
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=seconds),
+    )
+
+
+def _replace(client: SyncPrefectClient, name: str, trigger: EventTrigger, action: ActionTypes) -> None:
+    _remove(client, name)
+    client.create_automation(AutomationCore(name=name, trigger=trigger, actions=[action]))
+
+
+def _remove(client: SyncPrefectClient, beginning: str) -> None:
+    for found in client.read_automations():
+        if found.name.startswith(beginning):
+            client.delete_automation(found.id)

@@ -1,0 +1,103 @@
+"""The message about a run that failed: the stage, its last lines, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.terminal import log_path
+
+EVENT = "pathfinder.run.failed"
+MOST_LINES = 10
+_LONGEST_LINE = 500
+_LONGEST_LABEL = 200
+_REMEDIES = (
+    (r"time limit", "find out why the stage hangs, or raise its limit in infra/resources.yaml"),
+    (r"No space left on device|Errno 28", "make room on the disk, then run again: finished stages are kept"),
+    (r"is busy, it is being blocked by", "wait for the named process or end it, then run again"),
+    (r"not pushed:|no answer from the store|connect|timed? ?out", "check that the remote answers, then run again"),
+    (r"\bAuditFailed\b", "`pathfinder lineage check --remote` explains each line; `pathfinder pull` restores a run"),
+    (
+        r"gates failed",
+        "correct the stage that wrote the file, or a wrong bound under `validate` in params.yaml",
+    ),
+    (r"\bkilled\b|exited with (-9|137)\b", "the process was killed, often for lack of memory; run again"),
+)
+_OTHERWISE = "correct the cause, then run again: stages that succeeded are not repeated"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy.
+
+    ``happened`` is "failed" or "was killed".
+    """
+
+    run: str
+    stage: str
+    cause: str
+    lines: tuple[str, ...]
+    remedy: str
+    happened: str = "failed"
+
+    @property
+    def subject(self) -> str:
+        """One line."""
+        return f"{self.stage} {self.happened} in {self.run}" if self.stage else f"{self.run} {self.happened}"
+
+    @property
+    def text(self) -> str:
+        """The whole message without the link, which the server adds."""
+        return "\n".join([self.cause, *(f"    {line}" for line in self.lines), f"Remedy: {self.remedy}"])
+
+    def as_payload(self) -> dict[str, Any]:
+        """A JSON value, with the message ready to be sent."""
+        return {**asdict(self), "lines": list(self.lines), "subject": self.subject, "text": self.text}
+
+
+def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
+    """The notice of a run that ended with ``error``; that of a ``StagesFailed`` names the stages and their reasons.
+
+    ``message`` is that of the run's final state, and ``lines`` are the last ones of the run's log.
+    """
+    failures: dict[str, str] = getattr(error, "failures", {})
+    stage = next(iter(failures), "")
+    cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
+    printed = _tail(Path.cwd() / log_path(stage)) if stage else ()
+    return Notice(run, ", ".join(failures), cause, _shown(printed or lines), remedy(f"{type(error).__name__}: {cause}"))
+
+
+def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines: Sequence[str]) -> Notice:
+    """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` are those of the run."""
+    printed = _tail(root / log_path(stages[0])) if stages else ()
+    return Notice(run, ", ".join(stages), cause, _shown(printed or lines), remedy("killed"), "was killed")
+
+
+def labels(flow_run: str, name: str, cause: str) -> dict[str, str]:
+    """The labels of the event about a run, which the automations compare (flows/team/notices/automations.py)."""
+    resource = {"prefect.resource.id": f"prefect.flow-run.{flow_run}", "prefect.resource.name": name}
+    return {**resource, "prefect.state-message": cause[:_LONGEST_LABEL]}
+
+
+def tags(names: Iterable[str]) -> list[dict[str, str]]:
+    """The tags of a run as its event names them."""
+    return [{"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{name}"} for name in sorted(names)]
+
+
+def remedy(text: str) -> str:
+    """What to do about a failure, in one line."""
+    return next((advice for pattern, advice in _REMEDIES if re.search(pattern, text)), _OTHERWISE)
+
+
+def _shown(lines: Sequence[str]) -> tuple[str, ...]:
+    return tuple(line[:_LONGEST_LINE] for line in lines[-MOST_LINES:])
+
+
+def _tail(path: Path) -> Sequence[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-MOST_LINES:]
+    except OSError:
+        return ()

@@ -1,0 +1,267 @@
+"""The stages of one run that other machines execute: started as deployments, watched, and restored at their end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterKey,
+    FlowRunFilter,
+    FlowRunFilterId,
+    LogFilter,
+    LogFilterFlowRunId,
+    LogFilterTimestamp,
+)
+from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.sorting import LogSort
+from prefect.deployments import run_deployment
+from prefect.exceptions import ObjectNotFound
+from prefect.runtime import flow_run
+from prefect.settings import PREFECT_UI_URL
+from prefect.states import Cancelled as CancelledState
+from prefect.states import Cancelling, Pending
+
+from flows import storage
+from flows.committed import drop, drop_absent
+from flows.dvc import Cancelled, Dvc, OnLine, State
+from flows.graph import Graph
+from flows.team.pools.code import changed_params, committed
+from flows.team.pools.inputs import needed
+from flows.team.pools.made import KEY, Made, compare, receive
+from flows.team.pools.retries import WorkerLost
+from flows.team.pools.table import FILE, Needs
+from flows.transfer import dvc_lock
+from ground.io import DataError, TransientError
+from ground.text import printable
+
+FLOW = "stage"
+_POLL_S = 1.0
+_LOGS = 200
+_LOGGER = "prefect.flow_runs"
+"""The logger of a flow; Prefect's workers and pull steps have others."""
+_WAITING = (StateType.SCHEDULED, StateType.PENDING)
+
+
+class Away:
+    """The stages of a run with a pool of their own."""
+
+    def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
+        self.dvc, self.root, self.graph, self.needs, self.address = dvc, dvc.root, graph, needs, address
+        self.pushed: set[str] = set()
+        """The stages whose outs are on the remote, sent by their workers or for stages that read them."""
+        self._commit = ""
+        self._pools: dict[str, str] = {}
+        self._running: set[UUID] = set()
+        self._stopping = threading.Event()
+
+    def check(self, stages: Collection[str]) -> None:
+        """Check what workers need, before any stage starts; the deployment of each pool must exist.
+
+        Raises ``DataError`` if code is not committed and pushed, results stay in this folder, or a pool has no
+        deployment.
+        """
+        names = [name for name in self.graph.ordered() if name in stages and not self.needs[name].is_here]
+        if not names:
+            return
+        if "://" not in self.address and not Path(self.address).is_absolute():
+            raise DataError(
+                f"{names[0]} runs in pool {self.needs[names[0]].pool}, but results stay in this folder; set "
+                f"{storage.REMOTE} to a place that all machines reach, or `pool: here` in {FILE}"
+            )
+        self._commit = committed(self.root, self.graph, names)
+        with get_client(sync_client=True) as client:
+            for pool in sorted({self.needs[name].pool for name in names}):
+                try:
+                    found = client.read_deployment_by_name(f"{FLOW}/{pool}")
+                except ObjectNotFound as error:
+                    raise DataError(
+                        f"pool {pool}: the server has no deployment {FLOW}/{pool}; deploy it with `prefect --no-prompt "
+                        f"deploy --all`, or set `pool: here` in {FILE}"
+                    ) from error
+                self._pools[pool] = found.work_pool_name or pool
+
+    def run(self, name: str, force: bool, on_line: OnLine) -> State:
+        """Have a stage run by its pool, and restore what it made; a result that the cache has is restored at once.
+
+        Raises ``WorkerLost``, ``TransientError``, or ``DataError`` with the worker's message, and ``Cancelled``.
+        """
+        if (state := self._prepare(name, force)) is not None:
+            return state
+        made = self._made(name, self._follow(name, self._start(name, force), on_line))
+        receive(self.root, name, made, self.address)
+        with dvc_lock(self.root):
+            drop(self.root, {name})
+        if self.dvc.restore(name) is None:
+            raise DataError(
+                f"{name}: the worker's result is not that of the inputs here; run it with `pool: here` in {FILE} "
+                "and compare the two records"
+            )
+        compare(self.root, name, made)
+        self.pushed.add(name)
+        return made.state
+
+    def run_parts(self, name: str, force: bool, on_line: OnLine) -> State | None:
+        """Have the parts of a stage computed by its pool, at once; the stage itself does what they leave undone.
+
+        Returns the state if the cache has the result, so that no part is needed; otherwise ``None``. Raises
+        ``Cancelled``.
+        """
+        if (state := self._prepare(name, force)) is not None:
+            return state
+        count = self.needs[name].parts
+        with ThreadPoolExecutor(count) as threads:
+            runs = [self._start(name, force, f"{number}/{count}") for number in range(1, count + 1)]
+            # A new thread has none of Prefect's settings, such as the address of the server.
+            ends = [threads.submit(copy_context().run, self._follow, name, run, on_line) for run in runs]
+        for number, end in enumerate(ends, 1):
+            try:
+                state_of_run = end.result().state or Pending()
+                said = "" if state_of_run.is_completed() else str(state_of_run.message or state_of_run.name)
+            except WorkerLost as error:
+                said = str(error)
+            if said:
+                on_line(f"part {number}/{count} is missing, so the stage does its work: {printable(said)}")
+        return None
+
+    def stop(self) -> None:
+        """Cancel the runs of workers that this run waits for."""
+        self._stopping.set()
+        # Without the server, there is nothing to cancel there.
+        with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
+            for run in sorted(self._running):
+                _cancel(client, run, "the run that waits for it was ended")
+
+    def _prepare(self, name: str, force: bool) -> State | None:
+        """Restore the stage if the cache has its result, otherwise send what workers read."""
+        if not force:
+            with dvc_lock(self.root):
+                drop_absent(self.root, {name})
+            if (state := self.dvc.restore(name)) is not None:
+                return state
+        if mine := sorted(self.graph.upstream[name] - self.pushed):
+            self.dvc.push(*mine)
+            self.pushed.update(mine)
+        return None
+
+    def _start(self, name: str, force: bool, part: str = "") -> FlowRun:
+        with dvc_lock(self.root):
+            inputs = needed(self.root, self.graph, name)
+        parameters = {
+            "name": name,
+            "commit": self._commit,
+            "params": changed_params(self.root),
+            "inputs": inputs,
+            "force": force,
+            "remote": self.address,
+            "parent": flow_run.get_id() or "",
+            "part": part,
+        }
+        need = self.needs[name]
+        started: Any = run_deployment(
+            f"{FLOW}/{need.pool}", parameters=parameters, timeout=0, job_variables=need.job_variables or None
+        )
+        return FlowRun.model_validate(started, from_attributes=True)
+
+    def _follow(self, name: str, run: FlowRun, on_line: OnLine) -> FlowRun:
+        """Wait for the end of a worker's run and pass its log lines on."""
+        need = self.needs[name]
+        on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
+        self._running.add(run.id)
+        lines, since = _Lines(run.id, on_line), time.monotonic()
+        try:
+            with get_client(sync_client=True) as client:
+                while True:
+                    run = client.read_flow_run(run.id)
+                    lines.forward(client)
+                    if run.state is not None and run.state.is_final():
+                        break
+                    if run.state is None or run.state.type not in _WAITING or self._has_worker(client, need.pool):
+                        since = time.monotonic()
+                    elif time.monotonic() - since > need.wait_s:
+                        _cancel(client, run.id, "no worker took it")
+                        pool = self._pools[need.pool]
+                        raise WorkerLost(
+                            f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
+                            f"worker start --pool {pool}`"
+                        )
+                    if self._stopping.wait(_POLL_S):
+                        raise Cancelled("the run is ending")
+                if run.state.type is not StateType.COMPLETED:
+                    time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
+                lines.forward(client)
+        finally:
+            self._running.discard(run.id)
+        return run
+
+    def _has_worker(self, client: SyncPrefectClient, pool: str) -> bool:
+        workers = client.read_workers_for_work_pool(self._pools[pool])
+        return any(worker.status == WorkerStatus.ONLINE for worker in workers)
+
+    def _made(self, name: str, run: FlowRun) -> Made:
+        """What a run of a worker handed back; raises the error of one that did not complete."""
+        state, pool = run.state or Pending(), self.needs[name].pool
+        message = printable(" ".join((state.message or state.name or "").split()))
+        said = f"{name} in pool {pool}: {message} ({_link(run)})"
+        if state.type is StateType.CRASHED:
+            raise WorkerLost(said)
+        if state.type is StateType.CANCELLED:
+            raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
+        if state.type is not StateType.COMPLETED:
+            raise {"Transient": TransientError, "Lost": WorkerLost}.get(state.name or "", DataError)(said)
+        with get_client(sync_client=True) as client:
+            found = client.read_artifacts(
+                flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
+                artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[KEY])),
+            )
+        if not found:
+            raise DataError(f"{name} in pool {pool}: the run completed without a result ({_link(run)})")
+        return Made.from_rows(found[-1].data)
+
+
+class _Lines:
+    """The log lines of a run of a worker, each passed on once."""
+
+    def __init__(self, run: UUID, on_line: OnLine) -> None:
+        self._run, self._on_line = run, on_line
+        self._seen: set[UUID] = set()
+        self._last: Any = None
+
+    def forward(self, client: SyncPrefectClient) -> None:
+        """Pass on the lines that are new."""
+        wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[self._run]))
+        if self._last is not None:
+            wanted.timestamp = LogFilterTimestamp(after_=self._last)
+        for offset in range(0, 1 << 30, _LOGS):
+            found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
+            for line in found:
+                if line.id not in self._seen and line.name == _LOGGER:
+                    self._seen.add(line.id)
+                    self._on_line(printable(line.message))
+            if len(found) < _LOGS:
+                break
+        if found:
+            self._last = found[-1].timestamp
+
+
+def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:
+    found = client.read_flow_run(run)
+    if found.state is not None and not found.state.is_final():
+        waits = found.state.type is StateType.SCHEDULED
+        with contextlib.suppress(ObjectNotFound):
+            client.set_flow_run_state(run, (CancelledState if waits else Cancelling)(message=reason), force=waits)
+
+
+def _link(run: FlowRun) -> str:
+    base = PREFECT_UI_URL.value()
+    return f"{str(base).rstrip('/')}/runs/flow-run/{run.id}" if base else f"run {run.name}"

@@ -1,0 +1,64 @@
+"""The code and the parameters of a stage on another machine: a commit that everyone can fetch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from evidence.dvc.history import overlap
+from evidence.dvc.pipeline import MAIN
+from evidence.record.environment import git
+from flows.graph import Graph
+from flows.team.pools.table import FILE
+from ground.io import DataError
+from pathfinder.core.params import PARAMS_FILE
+
+_NAMED = 3
+
+
+def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
+    """The commit with which other machines can run ``stages``; a changed params.yaml goes to them as a parameter.
+
+    Raises ``DataError`` if a file that they read has changes which are not committed, or git's origin lacks the commit.
+    """
+    head = (git("rev-parse", "HEAD", root=root) or "").strip()
+    if not head:
+        raise DataError(f"{root}: no git commit; stages on other machines need committed code")
+    read = {MAIN.as_posix(), FILE.as_posix(), *(dep for name in stages for dep in graph.stages[name].deps)}
+    outs = {out for stage in graph.stages.values() for out in stage.all_outs}
+    changed = [
+        path
+        for path in _changed(root)
+        if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
+    ]
+    if changed:
+        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
+        raise DataError(
+            f"{', '.join(changed[:_NAMED])}{more}: not committed; stages on other machines run committed code: commit "
+            f"and push, or set `pool: here` in {FILE}"
+        )
+    if not _is_pushed(root, head):
+        raise DataError(f"commit {head[:12]} is not on git's origin, where workers get their code; push it")
+    return head
+
+
+def changed_params(root: Path) -> str:
+    """The text of params.yaml if it is not that of the commit, otherwise nothing."""
+    text = (root / PARAMS_FILE).read_text(encoding="utf-8") if (root / PARAMS_FILE).exists() else ""
+    return "" if text == git("show", f"HEAD:./{PARAMS_FILE}", root=root) else text
+
+
+def _is_in(path: str, paths: Iterable[str]) -> bool:
+    return any(overlap(path, other) for other in paths)
+
+
+def _changed(root: Path) -> list[str]:
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", root=root) or ""
+    return sorted(entry[3:] for entry in status.split("\0") if entry)
+
+
+def _is_pushed(root: Path, commit: str) -> bool:
+    if commit in (git("ls-remote", "origin", root=root) or ""):
+        return True
+    git("fetch", "-q", "origin", root=root)
+    return bool((git("branch", "-r", "--contains", commit, root=root) or "").strip())

@@ -1,0 +1,78 @@
+"""The inputs of one stage, brought from the remote to a clone that has never run the stages before it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from evidence.dvc.history import MAIN_LOCK, overlap, read_pointer
+from evidence.dvc.pipeline import read_pipeline
+from evidence.dvc.stores import cache_of, object_file
+from evidence.remote.guard import fetch_outs, fetch_pointer
+from flows.committed import drop
+from flows.dvc import Dvc
+from flows.graph import Graph
+from ground.io import DataError, atomic_file, write_text
+from ground.settings import read_yaml
+
+Outs = list[dict[str, Any]]
+"""Outs as dvc.lock has them: path, md5, size."""
+
+
+def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
+    """The outs that a stage reads, by the stage that made them, as dvc.lock has them now."""
+    deps, locked = graph.stages[name].deps, _locked(root)
+    found = {other: _read(locked[other]["outs"], deps) for other in sorted(graph.upstream[name]) if other in locked}
+    return {other: outs for other, outs in found.items() if outs}
+
+
+def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
+    """Put the inputs of a stage into the folder; returns the number of objects of outs.
+
+    The folder forgets its own result of the stage: DVC takes it from the run cache, or runs the stage. Raises
+    ``DataError`` if dvc.yaml has no such stage, or the remote lacks an object or has it with other bytes.
+    """
+    root, stages = dvc.root, read_pipeline(dvc.root)
+    if name not in stages:
+        raise DataError(f"{name}: no stage of dvc.yaml at this commit")
+    known = {other: stages[other].all_outs if other in stages else () for other in inputs}
+    if others := [
+        str(out["path"]) for other, found in inputs.items() for out in found if out["path"] not in known[other]
+    ]:
+        raise DataError(f"{name}: the inputs name {others[0]!r}, which is no output of dvc.yaml at this commit")
+    deps = stages[name].deps
+    pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file() and _is_read(root, path, deps)]
+    for pointer in pointers:
+        fetch_pointer(root, pointer.name)
+    entries = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items()}
+    drop(root, {name, *entries})
+    merged = {"schema": "2.0", "stages": {**_locked(root), **entries}}
+    write_text(root / MAIN_LOCK, yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
+    outs = {str(out["path"]): str(out["md5"]) for found in inputs.values() for out in found}
+    count = fetch_outs(root, outs, deps) if outs else 0
+    folders = [out for out, md5 in outs.items() if md5.endswith(".dir")]
+    # Of a folder only the part that the stage reads.
+    parts = [dep if dep.startswith(f"{out}/") else out for out in folders for dep in deps if overlap(out, dep)]
+    targets = sorted({*parts, *(pointer.name for pointer in pointers)})
+    if targets:
+        dvc.checkout(*targets, force=True)
+    for path in outs.keys() - folders:  # DVC does not check out files that git has
+        with atomic_file(root / path) as temporary:
+            shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
+    return count
+
+
+def _locked(root: Path) -> dict[str, Any]:
+    return (read_yaml(root / MAIN_LOCK).get("stages") or {}) if (root / MAIN_LOCK).exists() else {}
+
+
+def _read(outs: Iterable[Mapping[str, Any]], deps: Iterable[str]) -> Outs:
+    return [dict(out) for out in outs if any(overlap(str(out["path"]), dep) for dep in deps)]
+
+
+def _is_read(root: Path, pointer: Path, deps: Iterable[str]) -> bool:
+    return any(overlap(out, dep) for out in read_pointer(root, pointer).outs for dep in deps)

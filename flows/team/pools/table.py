@@ -1,0 +1,127 @@
+"""``infra/resources.yaml``: where each stage runs, what it needs, and how often it is tried again."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from ground.io import DataError
+from ground.settings import Section, read_settings, read_yaml
+from pathfinder.core.params import PARAMS_FILE
+
+FILE = Path("infra/resources.yaml")
+HERE = "here"
+"""The pool of stages that run in the folder of the flow."""
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots")
+_TIMES = ("time", "wait")
+Count = Annotated[int, Field(ge=0)]
+
+
+class Retries(Section):
+    """How often a stage is tried again: after a ``transient`` error, a ``lost`` worker, and any other ``error``."""
+
+    transient: Count = 3
+    lost: Count = 1
+    error: Count = 0
+
+
+class Line(Section):
+    """One line of the file: the stages that it matches, and what it states about them."""
+
+    stage: str
+    profile: str = "*"
+    pool: str | None = None
+    parts: Annotated[int, Field(ge=1)] | None = None
+    gpus: Count | None = None
+    memory: str | None = None
+    time: str | None = None
+    wait: str | None = None
+    retries: Retries | None = None
+    slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
+
+    def matches(self, stage: str, profile: str) -> bool:
+        """Whether the line is about this stage of this profile."""
+        return fnmatchcase(profile, self.profile) and fnmatchcase(stage, self.stage)
+
+
+class Resources(Section):
+    """The whole file: the lines, and the number of slots of each name on the Prefect server."""
+
+    stages: list[Line]
+    slots: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The needs of one stage: pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
+
+    With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
+    ``wait_s`` is how long it waits for a pool that has no worker.
+    """
+
+    pool: str = HERE
+    parts: int = 1
+    gpus: int = 0
+    memory: str = ""
+    time_s: float | None = None
+    wait_s: float = 600.0
+    retries: Retries = field(default_factory=Retries)
+    slots: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the stage runs in the folder of the flow."""
+        return self.pool == HERE
+
+    @property
+    def job_variables(self) -> dict[str, Any]:
+        """The variables with which the pool chooses a machine for the stage."""
+        return {name: value for name, value in (("gpus", self.gpus), ("memory", self.memory)) if value}
+
+
+def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
+    """The needs of each stage; each value is that of the first line that matches the stage and has the value.
+
+    Raises ``DataError`` if the file is not valid. Without the file, every stage runs here.
+    """
+    if not (root / FILE).exists():
+        return {name: Needs() for name in stages}
+    lines = read_settings(Resources, root / FILE).stages
+    for line in lines:
+        for column in _TIMES:
+            _seconds(line, column)
+    profile = str(read_yaml(root / PARAMS_FILE).get("profile", "")) if (root / PARAMS_FILE).exists() else ""
+    return {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
+
+
+def slots(root: Path) -> dict[str, int]:
+    """The number of slots of each name that the file asks for; raises ``DataError`` if it is not valid."""
+    return dict(read_settings(Resources, root / FILE).slots) if (root / FILE).exists() else {}
+
+
+def _merged(lines: list[Line]) -> Needs:
+    found: dict[str, Any] = {}
+    for column in _COLUMNS:
+        line = next((line for line in lines if getattr(line, column) is not None), None)
+        if line is not None:
+            is_time = column in _TIMES
+            found[f"{column}_s" if is_time else column] = _seconds(line, column) if is_time else getattr(line, column)
+    return Needs(**found)
+
+
+def _seconds(line: Line, column: str) -> float | None:
+    """A time in seconds; raises ``DataError`` if it is not a number with a unit."""
+    text = getattr(line, column)
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if found is None or float(found[1]) == 0:
+        raise DataError(f"{FILE}: {line.stage}: {column} is {text!r:.80}; expected for example 30m, 6h or 2d")
+    return float(found[1]) * _UNITS_S[found[2]]

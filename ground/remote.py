@@ -1,0 +1,365 @@
+"""Object stores (``s3://bucket/prefix`` or a local folder), and a log of manifests that several runs may extend.
+
+``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS. Credentials come from the usual ``AWS_*``
+variables and are never written. DVC transfers the artefacts; this module transfers source files and small manifests.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ground.io import DataError, TransientError, atomic_file, exclusive_file, parse_json, write_bytes
+from ground.settings import require_certificate
+
+ENDPOINT = "PATHFINDER_S3_ENDPOINT"
+_COMMIT_ATTEMPTS = 20
+_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx
+_SKEWED = "RequestTimeTooSkewed"
+_answered: set[str] = set()
+"""Addresses of servers that have answered this process."""
+_EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
+_MD5 = re.compile(r"[0-9a-f]{32}")
+_CHUNK = 1 << 20
+_PROBE_S = 3600.0
+"""Age in seconds of what a killed writer left of its race: no race takes so long."""
+READERS = 16
+"""Objects that are read at the same time."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What a store's listing says about one object: its key and bytes.
+
+    ``md5`` is the server's entity tag if it is one, otherwise empty: objects uploaded in parts have another tag.
+    ``stamp`` changes when the object is written again; ``modified`` is the time of that in seconds since 1970.
+    """
+
+    key: str
+    size: int
+    md5: str
+    stamp: str
+    modified: float
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of a store's log: its number from 1, and the manifest's sha256.
+
+    ``exclusive`` is False if the store cannot create objects exclusively, so that a simultaneous writer could overwrite
+    the entry.
+    """
+
+    number: int
+    manifest: str
+    exclusive: bool
+
+
+class _FolderStore:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.url = folder.absolute().as_uri()
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return [found.key for found in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
+        below = self.folder / prefix.rpartition("/")[0]
+        files = sorted(path for path in below.rglob("*") if path.is_file() and path.suffix != ".part")
+        named = ((path.relative_to(self.folder).as_posix(), path.stat()) for path in files)
+        found = [
+            Listed(
+                key,
+                state.st_size,
+                "",
+                f"{state.st_mtime_ns}-{state.st_ctime_ns}-{state.st_ino}",
+                max(state.st_mtime, state.st_ctime),
+            )
+            for key, state in named
+            if key.startswith(prefix)
+        ]
+        return sorted(found, key=lambda item: item.key)
+
+    def read(self, key: str) -> bytes:
+        return self._existing(key).read_bytes()
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        with self._existing(key).open("rb") as handle:
+            while chunk := handle.read(_CHUNK):
+                yield chunk
+
+    def fetch(self, key: str, path: Path) -> None:
+        with atomic_file(path) as temporary:
+            shutil.copyfile(self._existing(key), temporary)
+
+    def put(self, key: str, content: bytes) -> None:
+        write_bytes(self._path(key), content)
+
+    def create(self, key: str, content: bytes) -> bool:
+        try:
+            with exclusive_file(self._path(key)) as temporary:
+                temporary.write_bytes(content)
+        except FileExistsError:
+            return False
+        return True
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def sweep(self, prefix: str, before: float) -> None:
+        for path in (self.folder / prefix).rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and path.stat().st_mtime < before:
+                    path.unlink()
+
+    def _path(self, key: str) -> Path:
+        if Path(key).is_absolute() or ".." in Path(key).parts:
+            raise DataError(f"{key!r}: leaves {self.url}; keys are relative paths without `..`")
+        return self.folder / key
+
+    def _existing(self, key: str) -> Path:
+        path = self._path(key)
+        if not path.is_file():
+            raise DataError(f"{self.url}/{key}: no such file")
+        return path
+
+
+class _S3Store:
+    def __init__(self, bucket: str, prefix: str, endpoint: str) -> None:
+        import boto3
+        import botocore.session
+        from botocore.config import Config
+
+        self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
+        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
+        endpoint = os.environ.get(ENDPOINT) or endpoint
+        style = {"addressing_style": "path" if endpoint else "auto"}
+        # the mode "standard" makes three attempts; AWS_MAX_ATTEMPTS changes that
+        config = Config(
+            retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
+        )
+        # A server may take long for a large object, but not for the first word that it says to a process.
+        first = config.merge(
+            Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=6)
+        )
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+        shared = botocore.session.get_session()
+        shared.register_component("data_loader", _descriptions())
+        session = boto3.session.Session(botocore_session=shared)
+        client = partial(session.client, "s3", endpoint_url=endpoint or None, region_name=region)
+        self._client: Any = client(config=config)
+        self._first = partial(client, config=first)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        return [found.key for found in self.listed(prefix)]
+
+    def listed(self, prefix: str = "") -> list[Listed]:
+        pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=self.prefix + prefix)
+        items = self._do("", lambda: [item for page in pages for item in page.get("Contents", [])])
+        found = [
+            Listed(
+                str(item["Key"])[len(self.prefix) :],
+                int(item["Size"]),
+                tag if _MD5.fullmatch(tag := str(item.get("ETag", "")).strip('"')) else "",
+                f"{item.get('ETag')} {item.get('LastModified')}",
+                item["LastModified"].timestamp(),
+            )
+            for item in items
+        ]
+        # consoles create empty objects for folders
+        return sorted((item for item in found if not item.key.endswith("/")), key=lambda item: item.key)
+
+    def read(self, key: str) -> bytes:
+        return self._do(key, lambda: bytes(self._client.get_object(**self._at(key))["Body"].read()))
+
+    def chunks(self, key: str) -> Iterator[bytes]:
+        body = self._do(key, lambda: self._client.get_object(**self._at(key))["Body"])
+        with contextlib.closing(body):
+            while chunk := self._do(key, lambda: bytes(body.read(_CHUNK))):
+                yield chunk
+
+    def fetch(self, key: str, path: Path) -> None:
+        with atomic_file(path) as temporary:
+            self._do(key, lambda: self._client.download_file(self.bucket, self.prefix + key, str(temporary)))
+
+    def put(self, key: str, content: bytes) -> None:
+        self._do(key, lambda: self._client.put_object(Body=content, **self._at(key)))
+
+    def create(self, key: str, content: bytes) -> bool:
+        from botocore.exceptions import ClientError
+
+        def put() -> bool:
+            try:
+                self._client.put_object(Body=content, IfNoneMatch="*", **self._at(key))
+            except ClientError as error:
+                if error.response["Error"]["Code"] in _EXISTS_CODES:
+                    return False
+                raise
+            return True
+
+        return self._do(key, put)
+
+    def delete(self, key: str) -> None:
+        self._do(key, lambda: self._client.delete_object(**self._at(key)))
+
+    def sweep(self, prefix: str, before: float) -> None:
+        for found in self.listed(prefix):
+            if found.modified < before:
+                self.delete(found.key)
+
+    def _at(self, key: str) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.prefix + key}
+
+    def _do(self, key: str, action: Callable[[], T]) -> T:
+        """Run one call; raises ``TransientError`` for a failure that a retry may solve, ``DataError`` for others."""
+        from boto3.exceptions import Boto3Error
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+        )
+
+        where = f"{self.url}/{key}".rstrip("/")
+        try:
+            self._require_answer()
+            return action()
+        except (ConnectionError, HTTPClientError, IncompleteReadError, Boto3Error) as error:
+            require_certificate(error, where, "AWS_CA_BUNDLE")
+            raise TransientError(
+                f"{where}: no answer from the store ({error}); check {ENDPOINT}, the network and the server, then run "
+                "the command again"
+            ) from error
+        except (ClientError, BotoCoreError) as error:
+            response = getattr(error, "response", {})
+            code = response.get("Error", {}).get("Code")
+            if code == _SKEWED:
+                raise TransientError(
+                    f"{where}: the clocks of the store and of this machine differ too much ({error}); set both by NTP "
+                    "(`timedatectl set-ntp true`); `make doctor` measures the difference"
+                ) from error
+            if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+                raise TransientError(f"{where}: the store cannot answer now ({error})") from error
+            raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
+
+    def _require_answer(self) -> None:
+        """Ask the server once per process, with little patience: one that accepts and stalls is no server."""
+        from botocore.exceptions import ClientError
+
+        if (address := self._client.meta.endpoint_url) not in _answered:
+            with contextlib.suppress(ClientError):  # a refusal is an answer
+                self._first().head_bucket(Bucket=self.bucket)
+            _answered.add(address)
+
+
+@cache
+def _descriptions() -> Any:
+    """The descriptions of services, which take longer to read than a listing; every client of a process shares them."""
+    from botocore.loaders import create_loader
+
+    return create_loader()
+
+
+Store = _FolderStore | _S3Store
+"""A flat space of objects with relative POSIX paths as keys.
+
+``keys`` and ``listed`` name the objects whose key begins with a prefix, sorted. ``read``, ``chunks`` (pieces of at most
+1 MiB) and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
+object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object. ``sweep``
+deletes what is below a folder and was written before a time, in seconds since 1970, leftovers of killed writers too.
+"""
+
+
+def open_store(url: str, endpoint: str = "") -> Store:
+    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others.
+
+    ``endpoint`` is the S3 server where ``PATHFINDER_S3_ENDPOINT`` names none; empty for AWS.
+    """
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme == "file":
+        return _FolderStore(Path(rest if separator else url))
+    if scheme == "s3" and rest.strip("/"):
+        bucket, _, prefix = rest.partition("/")
+        return _S3Store(bucket, prefix.strip("/"), endpoint)
+    raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
+
+
+def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:
+    """Let ``writers`` create the same key at once, ``rounds`` times: True if exactly one succeeds in every round.
+
+    Some servers accept ``If-None-Match`` but ignore it, or let several writers succeed. Only a race reveals that.
+    """
+    store.sweep("probe/", time.time() - _PROBE_S)
+    with ThreadPoolExecutor(writers) as pool:
+        for _ in range(rounds):
+            key = f"probe/{uuid.uuid4().hex}"
+            try:
+                wins = list(pool.map(lambda number, key=key: store.create(key, b"%d" % number), range(writers)))
+            finally:
+                store.delete(key)
+            if sum(wins) != 1:
+                return False
+    return True
+
+
+def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[str, bytes]] | None = None) -> Commit:
+    """Store ``manifest`` under its sha256 and append it to the store's log, unless it is the newest entry already.
+
+    ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry. A store that
+    ``creates_exclusively`` serialises the writers; in another one the entry is read back, to notice a simultaneous
+    writer. ``sign`` gives the key and the content of the signature of an entry's bytes, which is in the store before
+    the entry: a writer that is killed leaves none without it. Raises ``TransientError`` if other writers keep coming
+    first.
+    """
+    content = _canonical(manifest)
+    digest = hashlib.sha256(content).hexdigest()
+    store.put(f"manifests/{digest}.json", content)
+    exclusive = creates_exclusively(store)
+    for _ in range(_COMMIT_ATTEMPTS):
+        number, newest, before = newest_entry(store)
+        if newest == digest:
+            if sign is not None:
+                store.put(*sign(before))  # it may have been lost
+            return Commit(number, digest, exclusive)
+        previous = hashlib.sha256(before).hexdigest() if before else None
+        entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})
+        key = f"log/{number + 1:08d}.json"
+        if sign is not None:
+            store.put(*sign(entry))
+        if store.create(key, entry) and store.read(key) == entry:
+            return Commit(number + 1, digest, exclusive)
+    raise TransientError(f"{store.url}: {_COMMIT_ATTEMPTS} other writers came first; run the same command again")
+
+
+def newest_entry(store: Store) -> tuple[int, str, bytes]:
+    """Number, manifest and bytes of the newest entry of a store's log; 0 and nothing if it has none.
+
+    Raises ``DataError`` if the newest object of the log is no entry.
+    """
+    if not (keys := store.keys("log/")):
+        return 0, "", b""
+    content = store.read(keys[-1])
+    name = f"{store.url}/{keys[-1]}"
+    entry, stem = parse_json(content, name), Path(keys[-1]).stem
+    manifest = entry.get("manifest") if isinstance(entry, dict) else None
+    if not (stem.isdecimal() and isinstance(manifest, str)):
+        raise DataError(f"{name}: no entry of the log; remove the object, or restore it from a copy of the remote")
+    return int(stem), manifest, content
+
+
+def _canonical(value: Any) -> bytes:
+    return (json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n").encode()

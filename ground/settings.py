@@ -1,0 +1,145 @@
+"""Settings: one reader of YAML mappings, one check that names every wrong key, and checks of servers' addresses."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ground.io import DataError
+from ground.text import dotted, printable
+
+RESTORE = "restore it with `git checkout`"
+TRUST = "set {} to the certificate of its authority"
+"""What to do about a certificate that is not trusted, with the variable that the client reads."""
+
+
+class Section(BaseModel):
+    """A strict, frozen part of a settings file: unknown, missing and ill-typed keys, NaN and infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+Settings = TypeVar("Settings", bound=Section)
+
+
+_CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
+_MOST_MERGED = 10_000
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node; raises ``ConstructorError`` for a key that occurs twice."""
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key.value!r}", key.start_mark)
+            seen.add(key.value)
+        found: dict[Any, Any] = super().construct_mapping(node, deep)
+        return found
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Replace `<<` by the keys that it merges; raises ``ConstructorError`` if merges of merges give too many."""
+        own = len(node.value)
+        super().flatten_mapping(node)
+        if len(node.value) > own + _MOST_MERGED:
+            raise yaml.constructor.ConstructorError(None, None, "too many keys merged by `<<`", node.start_mark)
+
+
+# YAML 1.1, which PyYAML reads, takes 1e-5 for a string. DVC reads and writes YAML 1.2, where it is a number.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """The value of a YAML text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
+    loader = _Loader(text)
+    try:
+        return loader.get_single_data()
+    finally:
+        loader.dispose()
+
+
+def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:
+    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one.
+
+    A key that occurs twice is an error too: readers differ in which of the two values they take.
+    """
+    text = ""
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = parse(text)
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; run this in the project's root folder, or {remedy}") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; {remedy}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        if marker := _CONFLICT.search(text):
+            line = text.count("\n", 0, marker.start()) + 1
+            raise DataError(
+                f"{path}: a merge left conflict markers (line {line}); take one side with `git checkout --ours` or "
+                f"`--theirs`, or {remedy}"
+            ) from error
+        raise DataError(f"{path}: not valid YAML ({printable(' '.join(str(error).split()))}); {remedy}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: expected a mapping; {remedy}")
+    return content
+
+
+def read_settings(model: type[Settings], path: Path, remedy: str = RESTORE) -> Settings:
+    """Read ``path`` and check it; raises ``DataError`` with the dotted name of every wrong key."""
+    return check_settings(model, read_yaml(path, remedy), path, remedy)
+
+
+def check_settings(model: type[Settings], content: dict[str, Any], path: Path, remedy: str = RESTORE) -> Settings:
+    """Check the mapping of the file ``path``; raises ``DataError`` with the dotted name of every wrong key."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        problems = "\n".join(f"  {dotted(item['loc']) or '(the whole file)'}: {item['msg']}" for item in error.errors())
+        raise DataError(f"{path}: wrong parameters:\n{problems}\nCorrect these keys, or {remedy}.") from error
+
+
+def require_address(text: str, remedy: str) -> None:
+    """Raise ``DataError``, which ends in ``remedy``, unless ``text`` is an http or https address without a password.
+
+    Errors, logs and records name addresses, so a password in one would be stored with them.
+    """
+    shown = printable(text.rpartition("@")[2])
+    try:
+        address = urlsplit(text)
+        is_one = address.scheme in ("http", "https") and address.hostname and (address.port or 1)
+    except ValueError:  # a bracket without its pair, or a port that is none
+        is_one = False
+    if not is_one or any(map(str.isspace, text)):
+        raise DataError(f"{shown}: not a server's address; {remedy}")
+    if "@" in address.netloc:
+        raise DataError(f"{shown}: an address must not name a user or a password; {remedy}")
+
+
+def require_certificate(error: BaseException, where: str, variable: str = "SSL_CERT_FILE") -> None:
+    """Raise ``DataError`` if ``error`` ended a connection because of the certificate of the server ``where``.
+
+    No further attempt helps then. ``variable`` names the file with the authorities that the client trusts.
+    """
+    if fault := certificate_fault(error):
+        raise DataError(f"{where}: {fault}; {TRUST.format(variable)}") from error
+
+
+def certificate_fault(error: BaseException) -> str:
+    """What is wrong with the server's certificate if that caused ``error``, which clients wrap; otherwise empty."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    if cause is None:
+        return ""
+    return f"the server's certificate is not trusted ({cause.verify_message})"

@@ -1,0 +1,107 @@
+"""The one way in which a verb prints its result: a JSON value, as JSON or as text that is safe on any terminal.
+
+docs/json.md lists the keys of each verb.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from ground.text import has_colour, printable
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/json.md).")]
+"""The option ``--json`` of every verb: annotate a parameter ``as_json`` with it."""
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/json.md).")]
+"""The same for a verb that prints rows as they are made."""
+_DIGEST, _SHORT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}"), 12  # a commit or a sha256
+_TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+
+
+def show(value: Any, as_json: bool, lines: Iterable[str] | None = None) -> None:
+    """Print a JSON value on standard output: as JSON, or as ``lines`` if there are any, or else as indented text.
+
+    ``lines`` is not read for JSON, in which a number that is not finite is null. Colours appear only on a terminal.
+    """
+    if as_json:
+        text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
+    elif lines is not None:
+        text = "".join(f"{printable(line)}\n" for line in lines)
+    else:
+        text = as_text(value, has_colour(sys.stdout))
+    sys.stdout.write(text)
+
+
+def show_row(row: Any) -> None:
+    """Print one row of JSON Lines on standard output, at once; a number that is not finite is null."""
+    sys.stdout.write(json.dumps(_finite(row), allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def as_text(value: Any, colour: bool = False) -> str:
+    """Each part of a JSON value under its title. Texts of several lines are quoted behind a bar."""
+    return "\n".join(_lines(value, "", colour)) + "\n"
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Iterator[str]:
+    """Rows as aligned lines below their headings, the keys of the first row or ``columns``; digests are shortened."""
+    if not rows:
+        return
+    names = list(columns or rows[0])
+    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
+    for line in cells:
+        parts = (c.rjust(w) if is_right else c.ljust(w) for c, w, is_right in zip(line, widths, right, strict=True))
+        yield "  ".join(parts).rstrip()
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun, for example "1 record" or "2,000 records"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = f"{value:,}" if isinstance(value, int) else "–" if value in (None, "") else str(value)
+    return text[:_SHORT] if _DIGEST.fullmatch(text) else text
+
+
+def _lines(value: Any, indent: str, colour: bool) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            name = printable(str(key))
+            name = f"{_DIM if indent else _TITLE}{name}{_PLAIN}" if colour else name
+            yield from _entry(f"{name}:", inner, indent, "  ", colour)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value, start=1):
+            yield from _entry(f"{number}.", inner, indent, "   ", colour)
+    else:
+        yield from (f"{indent}| {line}" for line in printable(str(value)).split("\n"))
+
+
+def _entry(head: str, value: Any, indent: str, step: str, colour: bool) -> Iterator[str]:
+    """A value on the line of its head if it is short, else below it."""
+    text = "none" if value is None or value in ({}, []) else str(value)
+    if "\n" in text or (isinstance(value, (Mapping, list)) and value):
+        yield f"{indent}{head}"
+        yield from _lines(value, indent + step, colour)
+    else:
+        yield f"{indent}{head} {printable(text)}"

@@ -1,0 +1,119 @@
+"""Text on a terminal: text from outside made safe, errors in one line, and whether to use colour."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from ground.io import PathfinderError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+_FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
+_MEMORY = "free memory, or raise the limit (`ulimit -v`, or that of the job or container), then run the command again"
+_REMEDIES = {
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
+    errno.EFBIG: _FREE,
+    errno.EINTR: "run the command again",
+    errno.EIO: "check the disk (`dmesg`), then run the command again",
+    errno.EROFS: "use a folder that can be written",
+    errno.EACCES: "correct its permissions",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.EMFILE: "allow more open files (`ulimit -n`)",
+    errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
+    errno.ENOMEM: _MEMORY,
+}
+"""What to do after an error of the operating system whose cause is the machine, never the code."""
+_NO_MEMORY = re.compile(
+    r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
+)
+"""How libraries say that memory is short, whatever the type of their error."""
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
+def printable(text: str) -> str:
+    """``text`` with every control character and invisible character, except newlines, written as an escape."""
+    return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def dotted(location: Sequence[int | str]) -> str:
+    """The place of a value in a file, for a message: its keys joined by dots, in at most 80 characters.
+
+    Rows of a list are counted from 1. The place of the whole file is empty.
+    """
+    first, *others = location or ("",)
+    named = f"row {first + 1}" if isinstance(first, int) else first
+    return printable(".".join(map(str, (named, *others))))[:80]
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """``did you mean NAME? `` for the known name that is most similar to ``name``; empty if none is similar."""
+    import difflib  # for a message only: commands start without it
+
+    near = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first wrong key of a document and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{dotted(first['loc']) or 'the whole file'}: {first['msg']}"
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Whether to write colour codes to ``stream``: only to a terminal, and not if ``NO_COLOR`` is set."""
+    return stream.isatty() and "NO_COLOR" not in os.environ
+
+
+def plain_message(error: object) -> str | None:
+    """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
+
+    The message of an error of the disk, of permissions, of memory or of limits names the file and the remedy.
+    """
+    if isinstance(error, PathfinderError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno in _REMEDIES:
+        file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
+        return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
+    return f"there is not enough memory; {_MEMORY}" if lacks_memory(error) else None
+
+
+def lacks_memory(error: object) -> bool:
+    """Whether an error says that memory is short."""
+    is_library = isinstance(error, RuntimeError | ImportError)
+    return isinstance(error, MemoryError) or (is_library and _NO_MEMORY.search(str(error)) is not None)
+
+
+def remedy_in(message: str) -> str | None:
+    """What to do after an error of the operating system that another program printed; ``None`` for other messages."""
+    found = _ERRNO.search(message)
+    return _REMEDIES.get(int(found[1])) if found else None
+
+
+@contextmanager
+def errors_without_traceback() -> Iterator[None]:
+    """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
+
+    The status is that of a ``PathfinderError``, and 1 for an error of the machine.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (plain := plain_message(error)) is None:
+            raise
+        message = f"error: {printable(plain)}"
+        print(f"\x1b[31m{message}\x1b[0m" if has_colour(sys.stderr) else message, file=sys.stderr)
+        raise SystemExit(error.exit_status if isinstance(error, PathfinderError) else 1) from error
+
+
+def _is_visible(character: str) -> bool:
+    return character == "\n" or character.isprintable() or unicodedata.category(character) == "Zs"

@@ -1,0 +1,138 @@
+"""Parts of a stage's work that any machine computes and the stage merges into the bytes of one process.
+
+``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
+``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest is that of everything that determines the result: inputs,
+parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what they lack, and
+then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/scale.md shows the use.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evidence.record.identity import code_digest
+from evidence.record.record import note
+from ground.io import DataError, atomic_folder, digest_of, read_json, sha256_file, write_json
+
+PARTS = Path(".pathfinder/parts")
+SEAL = "part.json"
+"""The file of a part that names its inputs and the sha256 of its other files."""
+_PART = re.compile(r"([1-9][0-9]{0,4})(?:/|-of-)([1-9][0-9]{0,4})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Part:
+    """Part ``number``, from 1, of ``count``. Items are numbered; each belongs to exactly one part."""
+
+    count: int
+    number: int
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Read ``2/3`` or ``2-of-3``; raises ``DataError`` for another text."""
+        match = _PART.fullmatch(text)
+        if match is None or int(match[1]) > int(match[2]):
+            raise DataError(f"--part {text}: expected NUMBER/COUNT, for example 2/3")
+        return cls(int(match[2]), int(match[1]))
+
+    def __str__(self) -> str:
+        return f"{self.number}-of-{self.count}"
+
+    def has(self, item: int) -> bool:
+        """Whether an item belongs to this part."""
+        return item % self.count == self.number - 1
+
+
+class Parts:
+    """The parts of one stage for the inputs that ``identity`` describes, a JSON value that is computed when needed."""
+
+    def __init__(self, stage: str, identity: Callable[[], dict[str, Any]]) -> None:
+        self.stage, self._describe = stage, identity
+        self._identity: dict[str, Any] | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that determines the content of a part except for its number."""
+        if self._identity is None:
+            self._identity = {"stage": self.stage, "inputs": self._describe(), "code": code_digest(self.stage)}
+        return self._identity
+
+    def folder(self, part: Part) -> Path:
+        """The folder of a part with this identity."""
+        return PARTS / self.stage / f"{digest_of(self.identity)[:32]}-{part}"
+
+    @contextmanager
+    def writing(self, part: Part) -> Iterator[Path]:
+        """Yield the folder for the files of a part; it appears, sealed, if the block succeeds."""
+        with atomic_folder(self.folder(part)) as folder:
+            yield folder
+            write_json(folder / SEAL, {"part": str(part), "identity": self.identity, "files": _digests(folder)})
+
+    def collect(self) -> dict[Part, Path]:
+        """The folders of the sound parts: of those with an equal count, which cover the most. They enter the record.
+
+        A part that is damaged or has other inputs is not used; a line on standard error says why.
+        """
+        sound: dict[int, dict[Part, Path]] = {}
+        for part, path in self._stored():
+            if problem := self._problem(path, part):
+                print(f"{path}: not used: {problem}; its work is done again", file=sys.stderr, flush=True)
+            else:
+                sound.setdefault(part.count, {})[part] = path
+        if others := self._of_other_identity():
+            print(f"{self.stage}: parts of other inputs or code, not used: {others}", file=sys.stderr, flush=True)
+        if not sound:
+            return {}
+        count = max(sound, key=lambda count: (len(sound[count]) / count, -count))
+        found = dict(sorted(sound[count].items()))
+        note("parts", {str(part): sha256_file(path / SEAL) for part, path in found.items()})
+        print(f"{self.stage}: uses {len(found)} of {count} parts in {PARTS / self.stage}", file=sys.stderr, flush=True)
+        return found
+
+    def clear(self) -> None:
+        """Delete the parts with this identity: the outputs of the stage replace them."""
+        for _, path in self._stored():
+            shutil.rmtree(path)
+
+    def _of_other_identity(self) -> int:
+        """The number of stored parts with another identity."""
+        every = [path.name for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
+        start = self._start() if every else ""  # without parts, no digest is computed
+        return sum(not name.startswith(start) for name in every)
+
+    def _start(self) -> str:
+        """The beginning of the names of the parts with this identity."""
+        return self.folder(Part(1, 1)).name.removesuffix("1-of-1")
+
+    def _stored(self) -> list[tuple[Part, Path]]:
+        """The folders that have the names of parts with this identity."""
+        if not (PARTS / self.stage).is_dir():  # then no digest is computed
+            return []
+        start = self._start()
+        names = ((path.name.removeprefix(start), path) for path in (PARTS / self.stage).glob(f"{start}*"))
+        return sorted((Part.parse(name), path) for name, path in names if _PART.fullmatch(name) and path.is_dir())
+
+    def _problem(self, path: Path, part: Part) -> str | None:
+        """Why a part cannot be used."""
+        try:
+            seal = read_json(path / SEAL)
+        except (DataError, OSError) as error:
+            return f"{SEAL} cannot be read ({error})"
+        if not isinstance(seal, dict) or seal.get("part") != str(part):
+            return f"{SEAL} names another part"
+        if seal.get("identity") != self.identity:
+            return "it was made from other inputs or by other code"
+        return None if seal.get("files") == _digests(path) else f"its files do not have the digests in {SEAL}"
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """The sha256 of every file but the seal."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / SEAL)
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}

@@ -1,0 +1,156 @@
+"""Faults that lost or changed results without a word."""
+
+from __future__ import annotations
+
+from tests.campaigns.faults.planting import Fault
+
+GRADE = "tests/benchmarks/test_grade_files.py::test_unknown_ids_are_refused_and_subsets_without_a_row_are_noted"
+READERS = "tests/benchmarks/test_readers.py"
+CLI, IO, PARSING = "tests/test_cli.py", "tests/ground/test_io.py", "tests/judge/test_parsing.py"
+SHAPE = f"{PARSING}::test_every_shape_is_read_right_or_refused_by_name"
+SILENT = (
+    Fault(
+        "ids",
+        "grade prints F1 0.0 when no id is known",
+        "pathfinder/benchmarks/grade.py",
+        "    if not known & found.keys():",
+        "    if False:",
+        GRADE,
+    ),
+    Fault(
+        "subset-missing",
+        "a missing subset of ProcessBench is averaged away",
+        "pathfinder/benchmarks/readers.py",
+        '"missing_subset": len(SUBSETS) - len(paths)',
+        '"missing_subset": 0',
+        f"{READERS}::test_a_missing_subset_is_counted_and_an_empty_one_refused",
+    ),
+    Fault(
+        "subset-empty",
+        "an empty subset of ProcessBench is averaged away",
+        "pathfinder/benchmarks/readers.py",
+        "        if not rows:\n",
+        "        if False:\n",
+        f"{READERS}::test_a_missing_subset_is_counted_and_an_empty_one_refused",
+    ),
+    Fault(
+        "subset-ungraded",
+        "grade does not say which subsets its mean leaves out",
+        "pathfinder/benchmarks/grade.py",
+        "sorted({*SUBSETS} - {item.subset for item in items})",
+        "[]",
+        GRADE,
+    ),
+    Fault(
+        "too-long",
+        "one over-long solution ends a whole run of score",
+        "pathfinder/prm/tree_reader.py",
+        "if slots[-1] <= self._longest else None",
+        "if True else None",
+        f"{CLI}::test_a_problem_over_the_model_s_context_is_a_row_that_says_so",
+    ),
+    Fault(
+        "rows-late",
+        "rows are printed only after all solutions are scored",
+        "pathfinder/prm/score_lines.py",
+        "(solutions[start : start + PRINTED] for start in range(0, len(solutions), PRINTED))",
+        "iter([solutions])",
+        f"{CLI}::test_rows_are_printed_while_later_ones_are_scored",
+    ),
+    Fault(
+        "too-long-benchmark",
+        "an over-long solution is not counted by the benchmark stages",
+        "pathfinder/prm/on_processbench.py",
+        "scores.count([])",
+        "0",
+        "tests/stages/test_spread.py::test_models_with_few_positions_end_paths_and_solutions_but_no_stage",
+    ),
+    Fault(
+        "labels",
+        "a tokenizer without a label token is scored",
+        "pathfinder/prm/readings.py",
+        "    refuse_without_labels(tokenizer, folder)\n",
+        "",
+        f"{CLI}::test_a_broken_model_folder_is_one_line[label]",
+    ),
+    Fault(
+        "folder-gap",
+        "a reader finds no folder while it is replaced",
+        "ground/io.py",
+        "        elif not _renamed(temporary, path, _RENAME_EXCHANGE):",
+        "        else:",
+        f"{IO}::test_a_folder_is_replaced_in_one_step",
+    ),
+    Fault(
+        "leftovers",
+        "what a killed writer left stays for ever",
+        "ground/io.py",
+        "    _sweep(path)\n",
+        "",
+        f"{IO}::test_what_a_killed_writer_leaves_is_removed_by_the_next_one",
+    ),
+    Fault(
+        "quarantine-rows",
+        "the rows of a refused table are lost",
+        "pathfinder/core/tables.py",
+        "            if kept is not None:",
+        "            if False:",
+        "tests/core/test_tables.py::test_the_rows_of_a_refused_table_can_be_kept",
+    ),
+    Fault(
+        "quarantine",
+        "the quarantine list is lost when its share exceeds the limit",
+        "stages/prepare.py",
+        'KEPT if name == "quarantine" else None',
+        "None",
+        "tests/stages/test_prepare.py::test_too_many_bad_lines_fail_the_stage_and_leave_no_outs",
+    ),
+    Fault(
+        "answer-quoted",
+        "a block that the judge quotes replaces its own",
+        "pathfinder/judge/parsing.py",
+        "    if _is_quoted(visible, mentions[at].start()):\n",
+        "    if False:\n",
+        SHAPE,
+    ),
+    Fault(
+        "answer-corrected",
+        "a sentence that corrects a score is not read",
+        "pathfinder/judge/parsing.py",
+        "_STATED.finditer(visible, block[-1].end())",
+        "()",
+        SHAPE,
+    ),
+    Fault(
+        "answer-line",
+        "“1, no wait, 0” is read as 1",
+        "pathfinder/judge/parsing.py",
+        "_CORRECTED.finditer(line)",
+        "()",
+        SHAPE,
+    ),
+    Fault(
+        "answer-list",
+        "the number of a list is read as a score",
+        "pathfinder/judge/parsing.py",
+        "_NUMBERED.match(visible, mention.end())",
+        "False",
+        SHAPE,
+    ),
+    Fault(
+        "answer-sum",
+        "“1 + 0”, “0 → 1” and “1 out of 5” are read as their first digit",
+        "pathfinder/judge/parsing.py",
+        "(?:[+×÷=→⇒]|[-=]>)[ \\t]*\\d|(?:out\\s+)?of\\s*(?!1\\b)\\d)",
+        "(?!))",
+        SHAPE,
+    ),
+    Fault(
+        "answer-reasoning",
+        "a draft in a section of reasoning is read",
+        "pathfinder/judge/parsing.py",
+        "think(?:ing)?|thought|reasoning|",
+        "think(?:ing)?|",
+        f"{PARSING}::test_a_draft_in_a_section_of_any_name_is_not_read",
+    ),
+)

@@ -1,0 +1,235 @@
+"""Every other format against its own public validator, and what must hold of all of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from huggingface_hub import DatasetCard, ModelCard
+from openlineage.client import event_v2, facet_v2
+from openlineage.client.serde import Serde
+from prov.model import ProvDocument
+from typer.testing import CliRunner
+
+from evidence.__main__ import app
+from evidence.formats import Format
+from evidence.formats.bom import bom
+from evidence.formats.crate import crate
+from evidence.formats.descriptions import card, croissant
+from evidence.formats.export import exported
+from evidence.formats.lineage import Lineage, read_lineage
+from evidence.formats.openlineage import events
+from evidence.formats.prov import prov
+from ground.io import DataError
+from tests.support.miniature import run_in
+
+TARGETS: dict[Format, str | None] = dict.fromkeys(get_args(Format)) | {"card": "models/full"}
+FACETS: dict[str, Any] = {
+    "datasetType": facet_v2.dataset_type_dataset.DatasetTypeDatasetFacet,
+    "version": facet_v2.dataset_version_dataset.DatasetVersionDatasetFacet,
+    "environmentVariables": facet_v2.environment_variables_run.EnvironmentVariablesRunFacet,
+    "executionParameters": facet_v2.execution_parameters_run.ExecutionParametersRunFacet,
+    "inputStatistics": facet_v2.input_statistics_input_dataset.InputStatisticsInputDatasetFacet,
+    "jobType": facet_v2.job_type_job.JobTypeJobFacet,
+    "outputStatistics": facet_v2.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet,
+    "parent": facet_v2.parent_run.ParentRunFacet,
+    "processing_engine": facet_v2.processing_engine_run.ProcessingEngineRunFacet,
+    "sourceCode": facet_v2.source_code_job.SourceCodeJobFacet,
+}
+
+
+@pytest.mark.parametrize("form", TARGETS)
+def test_the_same_records_give_the_same_bytes_in_any_folder(form: Format, study: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(study, tmp_path / "elsewhere"))
+    texts = {exported(read_lineage(root, TARGETS[form]), form) for root in (study, study, moved)}
+    assert len(texts) == 1
+    assert not any(str(root) in text for root in (study, moved) for text in texts)
+
+
+def test_another_record_gives_other_bytes(study: Path, tmp_path: Path) -> None:
+    changed = Path(shutil.copytree(study, tmp_path / "changed"))
+    assert run_in(changed, "-m", "stages.train", "full").returncode == 0  # the same outs, made at another time
+    for form, target in TARGETS.items():
+        if form != "croissant":  # train@full has no part in it
+            assert exported(read_lineage(study, target), form) != exported(read_lineage(changed, target), form)
+
+
+def rebuilt(event: dict[str, Any]) -> event_v2.RunEvent:
+    """The event as objects of the public library, which check it."""
+
+    def facets(values: dict[str, Any]) -> dict[str, Any]:
+        known = {name: value for name, value in values.items() if name in FACETS}
+        kept = {n: {k: v for k, v in value.items() if k[0] != "_"} for n, value in known.items()}
+        return {n: FACETS[n](producer=known[n]["_producer"], **value) for n, value in kept.items()}
+
+    def data(values: dict[str, Any], kind: Any, own: str) -> Any:
+        extra = {own: facets(values[own])}
+        return kind(namespace=values["namespace"], name=values["name"], facets=facets(values["facets"]), **extra)
+
+    job = event["job"]
+    return event_v2.RunEvent(
+        eventType=event_v2.RunState[event["eventType"]],
+        eventTime=event["eventTime"],
+        producer=event["producer"],
+        run=event_v2.Run(runId=event["run"]["runId"], facets=facets(event["run"]["facets"])),
+        job=event_v2.Job(namespace=job["namespace"], name=job["name"], facets=facets(job["facets"])),
+        inputs=[data(each, event_v2.InputDataset, "inputFacets") for each in event["inputs"]],
+        outputs=[data(each, event_v2.OutputDataset, "outputFacets") for each in event["outputs"]],
+    )
+
+
+def test_the_public_library_writes_the_same_openlineage_events(lineage: Lineage) -> None:
+    found = list(events(lineage))
+    assert [event["eventTime"] for event in found] == sorted(event["eventTime"] for event in found)
+    assert len(found) == 2 * len(lineage.runs)
+    for event in found:
+        own = event["run"]["facets"].pop("pathfinder_record")
+        run = next(run for run in lineage.runs if run.name == event["job"]["name"])
+        assert own["sha256"] == run.record.digest
+        assert json.loads(Serde.to_json(rebuilt(event))) == event
+
+
+def test_the_strict_validator_accepts_the_bill_of_materials(study: Path, lineage: Lineage) -> None:
+    content = bom(lineage)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(exported(lineage, "cyclonedx")) is None
+    parts = {each["bom-ref"]: each for each in content["components"]}
+    inner = {file["bom-ref"]: file for each in parts.values() for file in each.get("components", ())}
+    assert all(set(each["dependsOn"]) <= parts.keys() | {"project"} for each in content["dependencies"])
+    model = parts["artefact:models/full"]
+    assert model["type"] == "machine-learning-model"
+    assert [each["ref"] for each in model["modelCard"]["modelParameters"]["datasets"]] == [
+        "artefact:artifacts/raw/corpus"
+    ]
+    assert parts["artefact:artifacts/raw/corpus"]["licenses"] == [{"license": {"name": "Apache-2.0"}}]
+    weights = hashlib.sha256((study / "models/full/weights.txt").read_bytes()).hexdigest()
+    assert {"alg": "SHA-256", "content": weights} in inner["artefact:models/full/weights.txt#file"]["hashes"]
+    package = next(each for each in parts.values() if each["name"] == "pydantic")
+    assert package["purl"] == f"pkg:pypi/pydantic@{package['version']}"
+    assert package["licenses"] == [{"expression": "MIT"}]
+
+
+def test_hashes_of_packages_are_those_of_the_lock(study: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(study, tmp_path / "copy"))
+    lock = copy / "infra/locks/cpu.lock"
+    digests = ["a" * 64, "b" * 64]
+    pin = lock.read_text(encoding="utf-8").partition(" ")[0]
+    lock.write_text(f"{pin} \\\n    --hash=sha256:{digests[0]} \\\n    --hash=sha256:{digests[1]}\n", encoding="utf-8")
+    package = next(each for each in bom(read_lineage(copy))["components"] if each["name"] == "pydantic")
+    assert [each["content"] for each in package["externalReferences"][0]["hashes"]] == digests
+
+
+def test_the_prov_library_reads_the_document_and_it_leads_to_the_source(lineage: Lineage) -> None:
+    text = exported(lineage, "prov")
+    document = ProvDocument.deserialize(content=text, format="json")
+    again = ProvDocument.deserialize(content=document.serialize(format="json"), format="json")
+    assert document == again
+    assert "wasGeneratedBy(" in document.get_provn()
+    content = prov(lineage)
+    assert len(list(document.get_records())) == sum(len(part) for name, part in content.items() if name != "prefix")
+    made = {each["prov:entity"]: each["prov:activity"] for each in content["wasGeneratedBy"].values()}
+    used: dict[str, set[str]] = {}
+    for each in content["used"].values():
+        used.setdefault(each["prov:activity"], set()).add(each["prov:entity"])
+    whole = {each["prov:entity"]: each["prov:collection"] for each in content["hadMember"].values()}
+    corpus = next(name for name in used[made["pf:file/models/full"]] if name == "pf:file/artifacts/raw/corpus")
+    assert "pf:file/data" in used[made[whole[corpus]]]
+
+
+def test_mlcroissant_accepts_the_description_with_its_provenance(study: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(study, tmp_path / "copy"))
+    history = read_lineage(copy)
+    (copy / "croissant.json").write_text(exported(history, "croissant"), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("mlcroissant")), "validate", "--jsonld", "croissant.json"]
+    done = subprocess.run(command, cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    content = croissant(history)
+    run = next(run for run in history.runs if run.name == "export")
+    assert content["@context"]["prov"] == "http://www.w3.org/ns/prov#"
+    assert content["prov:hadPrimarySource"]["@id"] == f"urn:sha256:{run.record.digest}"
+    assert [each["prov:label"] for each in content["prov:wasDerivedFrom"]] == ["corpus, Apache-2.0"]
+    assert all((copy / each["contentUrl"]).is_file() for each in content["distribution"])
+
+
+@pytest.mark.parametrize(
+    ("target", "kind"), [("models/full", ModelCard), ("artifacts/export/trl", DatasetCard)], ids=["model", "data"]
+)
+def test_the_hub_reads_the_cards_and_they_name_the_record(target: str, kind: Any, study: Path) -> None:
+    history = read_lineage(study, target)
+    read = kind(card(history))
+    run = next(run for run in history.runs if any(target.startswith(out) for out in run.outputs))
+    assert run.record.digest in read.text
+    assert history.digest in read.text
+    assert read.data.to_dict()["license"] in ("apache-2.0", "other")
+    file = "models/full/weights.txt" if kind is ModelCard else "artifacts/export/trl/train.parquet"
+    assert hashlib.sha256((study / file).read_bytes()).hexdigest() in read.text
+
+
+def test_a_target_limits_the_history(study: Path) -> None:
+    history = read_lineage(study, "models/full")
+    assert [run.name for run in history.runs] == ["download", "train@full"]
+    assert [stage.name for stage in history.unrecorded] == ["data.dvc"]
+    assert not any("plain" in each["@id"] for each in crate(history)["@graph"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format", "card"], "no target: no recorded stage made it; name an out"),
+        (["--format", "card", "reports/tables.json"], "reports/tables.json/README.md); name a model"),
+        (["--format", "card", "models/plain"], "has no card (reports/cards/plain.md); run the stage report"),
+        (["--format", "croissant", "models/full"], "croissant.json: no recorded stage made it"),
+        (["--format", "prov", "nowhere"], "nowhere: not an output in dvc.lock"),
+    ],
+)
+def test_what_cannot_be_exported_is_named(
+    arguments: list[str], message: str, study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(study)
+    done = CliRunner().invoke(app, ["export", *arguments])
+    assert isinstance(done.exception, DataError)
+    assert message in str(done.exception)
+
+
+def test_a_project_without_records_is_told_what_to_do(study: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(study, tmp_path / "copy"))
+    shutil.rmtree(copy / ".pathfinder/lineage")
+    with pytest.raises(DataError, match="no stage behind it has a record"):
+        read_lineage(copy)
+
+
+@pytest.mark.parametrize("place", ["a folder", "a copy of another machine"])
+def test_a_restored_clone_uses_the_records_of_its_remote(place: str, study: Path, tmp_path: Path) -> None:
+    clone = Path(shutil.copytree(study, tmp_path / "clone"))
+    address, folder = "../remote", clone / "remote"
+    if place != "a folder":
+        address, folder = "s3://bucket/runs", clone / ".pathfinder/evidence/storage"
+    (clone / ".dvc/config").write_text(f"['remote \"storage\"']\n    url = {address}\n", encoding="utf-8")
+    (folder / "pathfinder").mkdir(parents=True)
+    (clone / ".pathfinder/lineage").rename(folder / "pathfinder/records")
+    history = read_lineage(clone)
+    there = read_lineage(study)
+    assert [run.record.digest for run in history.runs] == [run.record.digest for run in there.runs]
+    assert exported(history, "prov") == exported(there, "prov")
+    assert all((clone / run.file.path).is_file() for run in history.runs)
+
+
+def test_the_verb_writes_a_file_and_reads_other_revisions(
+    study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(study)
+    file = tmp_path / "prov.json"
+    here = CliRunner().invoke(app, ["export", "--format", "prov", "models/full"])
+    there = CliRunner().invoke(
+        app, ["export", "--format", "prov", "models/full", "--at", "HEAD", "--output", str(file)]
+    )
+    assert (here.exit_code, there.exit_code) == (0, 0)
+    whole, at_head = json.loads(here.stdout), json.loads(file.read_text(encoding="utf-8"))
+    assert at_head["activity"] == whole["activity"]

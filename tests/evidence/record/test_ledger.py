@@ -1,0 +1,66 @@
+"""The ledger of records: a chain that shows every edit."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from evidence.record.ledger import LEDGER, RECORDS, enter, read_ledger
+from ground.io import DataError
+
+DIGESTS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(12)]
+
+
+def test_entries_keep_their_order_and_name_the_line_before_them(tmp_path: Path) -> None:
+    assert read_ledger(tmp_path) is None
+    for digest in DIGESTS:
+        enter("train@full", digest, root=tmp_path)
+    lines = (tmp_path / LEDGER).read_bytes().splitlines(keepends=True)
+    entries = read_ledger(tmp_path)
+    assert entries is not None
+    assert [entry.record for entry in entries] == DIGESTS
+    assert [entry.previous for entry in entries[1:]] == [hashlib.sha256(line).hexdigest() for line in lines[:-1]]
+
+
+def test_stages_that_end_at_the_same_time_make_one_chain(tmp_path: Path) -> None:
+    with ProcessPoolExecutor(4) as pool:
+        list(pool.map(partial(enter, "train@full", root=tmp_path), DIGESTS))
+    assert {entry.record for entry in read_ledger(tmp_path) or ()} == set(DIGESTS)
+
+
+def test_a_new_ledger_begins_with_the_records_of_versions_without_one(tmp_path: Path) -> None:
+    folder = tmp_path / RECORDS / "download"
+    folder.mkdir(parents=True)
+    for digest, text in zip(DIGESTS[:4:2], ("{}", '{"schema": 3}'), strict=True):
+        (folder / f"{digest}.json").write_text(text)
+    enter("train@full", DIGESTS[1], root=tmp_path)
+    entries = read_ledger(tmp_path)
+    assert [(entry.stage, entry.record) for entry in entries or ()] == [
+        ("download", DIGESTS[0]),
+        ("train@full", DIGESTS[1]),
+    ]
+
+
+def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
+    for digest in DIGESTS[:2]:
+        enter("train@full", digest, root=tmp_path)
+    os.truncate(tmp_path / LEDGER, (tmp_path / LEDGER).stat().st_size - 9)
+    enter("train@full", DIGESTS[2], root=tmp_path)
+    assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:3:2]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"), [("{}\n", r"jsonl:2: number: Field required"), ("", "jsonl:2: the chain")]
+)
+def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
+    for digest in DIGESTS[:3]:
+        enter("train@full", digest, root=tmp_path)
+    lines = (tmp_path / LEDGER).read_text().splitlines(keepends=True)
+    (tmp_path / LEDGER).write_text("".join([lines[0], line, lines[2]]))
+    with pytest.raises(DataError, match=message):
+        read_ledger(tmp_path)

@@ -1,0 +1,250 @@
+"""How differences are reported: levels, causes, consumers, exit statuses. ``test_tampering`` plants the differences."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from evidence.__main__ import app
+from evidence.audit.check import check
+from evidence.audit.findings import Finding, listed, merged
+from evidence.dvc.history import read_records
+from evidence.record.ledger import LEDGER, enter
+from evidence.record.signing import KEY_FILE, TRUSTED, own_key, public_pem
+from ground.hashing import digest_path
+from ground.io import DataError
+from tests.support.miniature import dvc
+
+
+def errors(project: Path, path: str | None = None) -> list[str]:
+    return [str(finding) for finding in check(path, project).errors]
+
+
+def command(project: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> Result:
+    monkeypatch.chdir(project)
+    return CliRunner().invoke(app, ["check", *words])
+
+
+def rewritten(project: Path, stage: str, **changes: object) -> None:
+    """A second, proper record of a stage with other contents."""
+    (record,) = read_records(project, stage)
+    text = json.dumps(record.content | changes)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    record.path.with_name(f"{digest}.json").write_text(text)
+    enter(stage, digest, root=project)
+
+
+def test_a_sound_run_ends_with_what_was_read(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = command(made, monkeypatch)
+    assert result.exit_code == 0
+    (line,) = result.output.splitlines()
+    assert line.startswith("3 of 3 stages attested by 1 key; workspace, cache read; commit ")
+
+
+def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "models/full/weights.txt").write_text("better weights")
+    result = command(project, monkeypatch)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-1].startswith("1 difference; 3 of 3 stages attested by 1 key; ")
+    assert command(project, monkeypatch, "models/plain").exit_code == 0
+    (project / "dvc.lock").unlink()
+    result = command(project, monkeypatch)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        "error: could not check: dvc.lock: no such file; change to the project's folder or, if no stage has run, "
+        "run the pipeline with `pathfinder run`",
+    ]
+
+
+@pytest.mark.parametrize("words", [["models/full"], ["--strict"], ["--key", "a.pem"], ["--remote"], ["--full"]])
+def test_a_check_of_all_commits_refuses_what_it_does_not_do(
+    project: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    result = command(project, monkeypatch, "--all-commits", *words)
+    assert result.exit_code == 2
+    assert "takes no path and no option but --json" in " ".join(result.stderr.split())
+
+
+def test_one_cause_is_one_finding_with_its_consumers(project: Path) -> None:
+    (project / "ground/io.py").write_text("")
+    (found,) = errors(project)
+    assert found.startswith("error: ground/io.py: md5 is d41d8cd98f00b204e9800998ecf8427e, the listing of ")
+    assert found.endswith("(download, train@full, train@plain)")
+    assert listed("abcdef") == "a, b and 4 more"
+
+
+def test_of_several_findings_for_a_cause_the_most_telling_is_kept() -> None:
+    note = Finding("x", "differs", "note", ("a",), "bytes")
+    weak, strong = (
+        Finding("x", "differs", stages=("b",), cause="bytes"),
+        Finding("x", "forged", "error", (), "bytes", 0),
+    )
+    (found,) = merged([note, weak, strong, weak])
+    assert (found.message, found.level, found.stages) == ("forged", "error", ("a", "b"))
+
+
+def test_without_a_listing_the_room_is_named(project: Path) -> None:
+    (project / "pathfinder/mixing/mix.py").write_text("")
+    assert errors(project, "models/full")[0].startswith("error: pathfinder/mixing/mix.py: md5 is")
+    for file in (project / ".pathfinder/lineage").rglob("*.json*"):
+        file.unlink()
+    (found,) = errors(project, "models/full")
+    assert found.startswith("error: pathfinder/mixing: md5 is")
+
+
+def test_a_missing_file_and_a_new_file_of_a_room_are_named(project: Path) -> None:
+    (project / "pathfinder/mixing/mix.py").rename(project / "pathfinder/mixing/blend.py")
+    new, old = errors(project, "models/full")
+    assert new.startswith("error: pathfinder/mixing/blend.py: md5 is")
+    assert "does not list it" in new
+    assert old.startswith("error: pathfinder/mixing/mix.py: is missing; dvc.lock and the record of the run list it")
+
+
+def test_a_changed_file_is_named_with_its_remedy(project: Path) -> None:
+    (project / "models/full/weights.txt").write_text("better weights")
+    (project / "ground/io.py").write_text("")
+    code, weights = sorted(errors(project, "models/full"), key=lambda line: "weights" in line)
+    assert "; restore it from git, or run the pipeline again (" in code
+    assert "; to restore it, delete it and run `dvc checkout models/full` (" in weights
+    shutil.rmtree(project / "models/full")
+    dvc(project, "checkout", "-q", "models/full")
+    assert len(errors(project, "models/full")) == 1
+
+
+def test_a_clone_without_outs_has_one_line_for_all_of_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [path for name in ("models", "metrics", "artifacts") for path in (project / name).rglob("*.*")]
+    for name in ("models", "metrics", "artifacts"):
+        shutil.rmtree(project / name)
+    result = command(project, monkeypatch)
+    assert result.exit_code == 1
+    missing, *others = result.output.splitlines()
+    assert files
+    assert missing.startswith("error: ")
+    assert missing.endswith(
+        " more are missing; restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
+    )
+    assert not [line for line in others if "missing" in line]
+
+
+def test_only_the_ancestors_of_the_path_are_checked(project: Path) -> None:
+    (project / "models/plain/weights.txt").write_text("worse weights")
+    assert errors(project, "models/full") == []
+    assert errors(project, "models/plain")
+
+
+def test_a_stage_that_the_lock_lacks_can_be_asked_for(project: Path) -> None:
+    (project / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    (found,) = errors(project, "models/full")
+    assert found == (
+        "error: dvc.lock: lacks stages that dvc.yaml defines: they never ran, or were removed from it "
+        "(download, train@full)"
+    )
+
+
+def test_a_damaged_remote_object_is_found_although_dvc_does_not_see_it(project: Path) -> None:
+    dvc(project, "remote", "add", "-d", "-q", "storage", "storage")
+    dvc(project, "push", "-q")
+    assert errors(project) == []
+    md5 = digest_path(project / "metrics/train/full.json").md5
+    file = project / "storage/files/md5" / md5[:2] / md5[2:]
+    file.chmod(0o644)
+    file.write_text('{"loss": 0.1}\n')
+    file.chmod(0o444)
+    assert "in sync" in dvc(project, "status", "-c")
+    assert any("storage/files" in text for text in errors(project))
+
+
+def test_a_remote_on_another_machine_is_said_not_to_be_read(project: Path) -> None:
+    config = project / ".dvc/config"
+    config.write_text(config.read_text() + "['remote \"far\"']\n    url = s3://bucket/prefix\n")
+    assert "; not read: remote far (s3://bucket/prefix); " in check(None, project).summary()
+
+
+def test_a_stage_without_a_record_is_a_note_and_with_strict_an_error(project: Path) -> None:
+    for file in (project / ".pathfinder/lineage").rglob("*.json*"):
+        file.unlink()
+    report = check("models/full", project)
+    assert (report.attested, report.stages, report.errors) == (0, 2, [])
+    (found,) = check("models/full", project, strict=True).errors
+    assert str(found) == "error: .pathfinder/lineage: no record of the run in dvc.lock (download, train@full)"
+
+
+@pytest.mark.parametrize(("cpu", "level"), [("another", "note"), (None, "error")])
+def test_runs_of_the_same_inputs_with_other_outputs_are_not_reproducible(
+    project: Path, cpu: str | None, level: str
+) -> None:
+    """Both environments are named where they differ; if they do not, nothing explains the difference."""
+    (record,) = read_records(project, "train@full")
+    outputs, environment = json.loads(json.dumps([record.content["outputs"], record.content["environment"]]))
+    outputs["models/full"]["md5"] = "1" * 32 + ".dir"
+    before = environment["cpu"]
+    environment["cpu"] = cpu or before
+    rewritten(project, "train@full", outputs=outputs, environment=environment)
+    (found,) = check(None, project).findings
+    assert (found.where, found.level) == ("train@full", level)
+    assert "have the same inputs, but made different models/full" in found.message
+    assert found.message.endswith(f"cpu {before!r} and 'another'" if cpu else "; nothing else differs")
+
+
+def test_a_lock_without_an_own_record_is_compared_with_the_nearest_one(project: Path) -> None:
+    """Two parameters and their lock are changed together; the record of the run still holds both old values."""
+    for name in ("params.yaml", "dvc.lock"):
+        text = (project / name).read_text(encoding="utf-8")
+        (project / name).write_text(text.replace("0.5", "0.7").replace("Ünïcode", "Ascii"), encoding="utf-8")
+    rate, note = errors(project)
+    assert "train.rate is 0.7 here and in dvc.lock, the record of the run has 0.5: changed after the run" in rate
+    assert "train.note is Ascii <+> here and in dvc.lock, the record of the run has Ünïcode <+>" in note
+    assert rate.endswith("(train@full, train@plain)")
+
+
+def test_a_rerun_after_a_changed_parameter_is_clean(project: Path) -> None:
+    (project / "params.yaml").write_text("train: {rate: 0.25, note: x}\n")
+    dvc(project, "repro", "-q")
+    assert check(None, project).findings == []
+    assert len(list(read_records(project, "train@full"))) == 2
+
+
+def test_records_from_before_the_ledger_are_accepted(project: Path) -> None:
+    (project / LEDGER).unlink()
+    for path in list((project / ".pathfinder/lineage").rglob("*.json")):
+        content = json.loads(path.read_text())
+        del content["schema"]
+        text = json.dumps(content)
+        path.unlink()
+        path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
+    report = check(None, project)
+    assert (report.attested, [finding.message for finding in report.findings]) == (
+        3,
+        ["the record is not signed by a trusted key"],
+    )
+    assert report.summary().startswith("3 of 3 stages attested (none signed by a trusted key); ")
+    (record,) = read_records(project, "train@full")
+    rewritten(project, "train@full", cmd=record.content["cmd"], git=record.content["git"] | {"commit": "0" * 40})
+    assert check(None, project).errors == []
+    (unsigned,) = check(None, project, strict=True).errors
+    assert unsigned.message == "the record is not signed by a trusted key"
+
+
+def test_records_of_another_key_are_attested_when_it_is_named(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    public = tmp_path / "runner.pem"
+    public.write_bytes(public_pem(own_key().public_key()))
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "reader.pem"))
+    assert "3 of 3 stages attested (none signed by a trusted key); " in check(None, project).summary()
+    assert not (tmp_path / "reader.pem").exists()
+    report = check(None, project, strict=True, keys=[public])
+    assert report.findings == []
+    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    (project / TRUSTED).mkdir(parents=True)
+    (project / TRUSTED / "runner.pem").write_bytes(public.read_bytes())
+    assert "3 of 3 stages attested by 1 key" in check(None, project).summary()
+    with pytest.raises(DataError, match=r"none\.pem: cannot be read"):
+        check(None, project, keys=[tmp_path / "none.pem"])

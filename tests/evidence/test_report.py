@@ -1,0 +1,67 @@
+"""The report of `check`: its lines, its summary and its JSON. ``test_checking`` and ``test_evidence`` test the rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from evidence.audit.check import Report
+from evidence.audit.findings import Finding
+
+
+def report(*findings: Finding, signers: tuple[list[str], ...] = (), not_read: tuple[str, ...] = ()) -> Report:
+    return Report(list(findings), 4, 3, list(signers), ["workspace", "cache"], list(not_read), "commit 0")
+
+
+@pytest.mark.parametrize(
+    ("signers", "signed"),
+    [
+        ((), " (none signed by a trusted key)"),
+        ((["a"],), " (1 signed by 1 key)"),
+        ((["a"], ["b"]), " (2 signed by 2 keys)"),
+        ((["a"], ["a"], ["a"]), " by 1 key"),
+        ((["a"], ["a", "b"], ["a"]), " by 2 keys"),
+    ],
+)
+def test_the_summary_says_how_many_records_are_signed(signers: tuple[list[str], ...], signed: str) -> None:
+    assert report(signers=signers).summary() == f"3 of 4 stages attested{signed}; workspace, cache read; commit 0"
+
+
+def test_the_summary_says_nothing_about_signatures_where_nothing_is_attested() -> None:
+    empty = Report([], 4, 0, [], ["workspace"], [], "clean")
+    assert empty.summary() == "0 of 4 stages attested; workspace read; clean"
+
+
+def test_a_report_counts_differences_and_is_a_json_value() -> None:
+    wrong, other = Finding("x", "is bad", stages=("b", "a")), Finding("y", "is bad")
+    one = report(wrong, Finding("z", "is odd", "note"), signers=(["b"], ["a", "b"]), not_read=("far", "farther"))
+    assert one.errors == [wrong]
+    summary = "3 of 4 stages attested (2 signed by 2 keys); workspace, cache read; not read: far, farther; commit 0"
+    assert one.summary() == f"1 difference; {summary}"
+    assert report(wrong, other).summary().startswith("2 differences; 3 of 4 ")
+    assert one.as_json() == {
+        "findings": [
+            {"level": "error", "where": "x", "message": "is bad", "stages": ["b", "a"]},
+            {"level": "note", "where": "z", "message": "is odd", "stages": []},
+        ],
+        "stages": 4,
+        "attested": 3,
+        "keys": ["a", "b"],
+        "read": ["workspace", "cache"],
+        "not read": ["far", "farther"],
+        "state": "commit 0",
+        "summary": f"1 difference; {summary}",
+    }
+
+
+@pytest.mark.parametrize("count", [1, 5, 6])
+def test_many_missing_outs_are_one_line(count: int) -> None:
+    missing = [Finding(f"out{number}", "is missing", cause="missing") for number in range(count)]
+    other = Finding("x", "is bad")
+    first, *middle, last = report(*missing[:1], other, *missing[1:]).lines()
+    assert last.startswith(f"{count + 1} differences; 3 of 4 ")
+    if count == 6:
+        remedy = "restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
+        assert first == f"error: out0, out1 and 4 more are missing; {remedy}"
+        assert middle == ["error: x: is bad"]
+    else:
+        assert [first, *middle] == [str(missing[0]), str(other), *map(str, missing[1:])]

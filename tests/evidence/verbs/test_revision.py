@@ -1,0 +1,99 @@
+"""The project at a revision: what the folder has, which texts name a revision, and errors that name the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evidence.dvc import history
+from evidence.dvc.pipeline import read_pipelines
+from evidence.verbs.revision import at, commit_of, read_at
+from evidence.verbs.targets import Files, Target, target_of
+from ground.io import DataError
+from tests.evidence.verbs.conftest import git
+
+
+def test_a_revision_has_its_own_lock_and_parameters_and_this_machines_records(twice: Path) -> None:
+    before = git(twice, "status", "--porcelain")
+    with at(twice, "HEAD~2") as folder:
+        stages = history.read_lock(folder)
+        assert stages["train@full"].params["train"]["rate"] == 0.5
+        assert set(read_pipelines(folder)) == {"download", "train@full", "train@plain"}
+        assert len(history.read_records(folder, "train@full")) == 2
+        assert not (folder / "stages").exists()
+        kept = folder
+    assert not kept.exists()
+    assert (twice / ".pathfinder/lineage").is_dir(), "the folder's links are removed, not what they lead to"
+    with at(twice, "HEAD") as folder:
+        assert history.read_lock(folder)["train@full"].params["train"]["rate"] == 0.25
+    with at(twice, None) as folder:
+        assert folder == twice
+    assert git(twice, "status", "--porcelain") == before
+
+
+def test_files_are_read_in_one_go_and_missing_ones_left_out(twice: Path) -> None:
+    found = read_at(twice, "HEAD~1", ["params.yaml", "absent.txt", "pathfinder", "dvc.yaml"])
+    assert found.keys() == {"params.yaml", "dvc.yaml"}
+    assert found["params.yaml"].decode() == "train: {rate: 0.25, note: 'Ünïcode <+>'}\n"
+    assert read_at(twice, "HEAD", []) == {}
+
+
+@pytest.mark.parametrize("revision", ["absent", "", "--all", "HEAD~99"])
+def test_an_unknown_revision_is_one_line(twice: Path, revision: str) -> None:
+    with pytest.raises(DataError, match="no such revision"):
+        commit_of(twice, revision)
+
+
+def test_errors_name_the_file_of_the_revision(twice: Path) -> None:
+    first = git(twice, "rev-list", "--max-parents=0", "HEAD").strip()
+    with pytest.raises(DataError, match=f"^{first}:dvc.lock: no such file"), at(twice, first) as folder:
+        history.read_lock(folder)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("train@full", Target("train@full")),
+        ("train@full@HEAD~1", Target("train@full", "HEAD~1")),
+        ("models/full@HEAD", Target("models/full", "HEAD")),
+        ("models/full@HEAD@{0}", Target("models/full", "HEAD@{0}")),
+        ("./models/full/weights.txt", Target("models/full/weights.txt")),
+        ("metrics/train/full.json@HEAD#/loss", Target("metrics/train/full.json", "HEAD", "/loss")),
+        ("metrics/train/full.json#", Target("metrics/train/full.json", None, "")),
+        ("absent@nowhere", Target("absent@nowhere")),
+    ],
+)
+def test_a_target_names_a_stage_or_file_then_a_revision_then_a_place(twice: Path, text: str, expected: Target) -> None:
+    assert target_of(text, twice) == expected
+
+
+@pytest.mark.parametrize("text", ["models/full@nope", "train@full@nope", "params.yaml@nope", "models/full@nope#/loss"])
+def test_an_unknown_revision_of_a_known_target_is_named(twice: Path, text: str) -> None:
+    with pytest.raises(DataError, match=r"^nope: no such revision of this repository"):
+        target_of(text, twice)
+
+
+def test_the_bytes_of_an_older_out_come_from_the_cache(twice: Path) -> None:
+    assert Files(twice, "HEAD~2").read("models/full/weights.txt").startswith(b"full 0.5 ")
+    assert Files(twice, "HEAD").value("metrics/train/full.json") == {"loss": 0.25}
+    assert Files(twice, "HEAD~2").read("params.yaml").startswith(b"train: {rate: 0.5")
+    with pytest.raises(DataError, match="no such file"):
+        Files(twice, "HEAD").read("absent.json")
+
+
+def test_bytes_that_no_store_has_are_named_with_the_remedy(project: Path) -> None:
+    git(project, "add", "dvc.lock")
+    git(project, "commit", "-qm", "run")
+    files = Files(project, "HEAD")
+    for file in (project / ".dvc/cache/files/md5").rglob("*"):
+        if file.is_file() and not file.name.endswith(".dir"):
+            file.unlink()
+    own = project / "metrics/train/full.json"
+    assert files.read("metrics/train/full.json") == own.read_bytes(), "the project's file has the same bytes"
+    own.write_text("{}")
+    says = r"metrics/train/full.json: no store of this machine has its bytes \(md5 .*\); get them with `dvc fetch`"
+    with pytest.raises(DataError, match=says):
+        files.read("metrics/train/full.json")
+    with pytest.raises(DataError, match=r"models: no store of this machine lists its files \(md5 0.dir\)"):
+        files.files_of("models", "0.dir")

@@ -1,0 +1,235 @@
+"""``list``, ``view``, ``find``, ``up`` and ``check --all-commits`` on a project with two committed runs."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from evidence.__main__ import app
+from evidence.dvc import history
+from evidence.dvc.history import read_records
+from evidence.dvc.stores import EVIDENCE
+from evidence.verbs.every_commit import check_all_commits
+from evidence.verbs.finding import find
+from evidence.verbs.listing import rows_of
+from evidence.verbs.upwards import text_of, way_back
+from evidence.verbs.views import view
+from ground.io import DataError, sha256_file, write_json
+from tests.evidence.verbs.conftest import git
+
+cli = CliRunner()
+VERBS = ("list", "view", "up", "find", "diff", "check", "replay")
+
+
+def test_stages_and_outs_are_those_of_the_lock(twice: Path) -> None:
+    rows = {row["stage"]: row for row in rows_of("stages", twice)}
+    assert rows["train@full"]["records"] == 2
+    assert rows["train@full"]["record"] == read_records(twice, "train@full")[0].digest
+    assert rows["data.dvc"]["command"] is None
+    old = {row["stage"]: row for row in rows_of("stages", twice, "HEAD~2")}
+    assert old["train@full"]["record"] == read_records(twice, "train@full")[1].digest
+    outs = {row["out"]: row for row in rows_of("outs", twice)}
+    assert outs["models/full"]["md5"].endswith(".dir")
+    assert outs["models/full"]["md5"] != {r["out"]: r for r in rows_of("outs", twice, "HEAD~2")}["models/full"]["md5"]
+
+
+def test_records_say_whether_they_made_the_lock(twice: Path) -> None:
+    rows = [row for row in rows_of("records", twice) if row["stage"] == "train@plain"]
+    assert [row["made what dvc.lock has"] for row in rows] == [True, False]
+    old = [row for row in rows_of("records", twice, "HEAD~2") if row["stage"] == "train@plain"]
+    assert [row["made what dvc.lock has"] for row in old] == [False, True]
+
+
+def test_runs_are_those_of_the_parameters(project: Path) -> None:
+    with (project / "params.yaml").open("a") as file:
+        file.write("runs: [full, other]\n")
+    full, other = rows_of("runs", project)
+    assert (full["stage"], full["used by"], other["md5"]) == ("train@full", [], None)
+
+
+def test_a_stage_an_out_a_file_in_it_a_record_and_a_value_can_be_viewed(twice: Path) -> None:
+    stage = view("train@full@HEAD~2", twice)
+    assert stage["params"]["train"]["rate"] == 0.5
+    assert set(stage["code"]) == {"infra/locks", "pathfinder/core", "pathfinder/mixing", "stages/train.py"}
+    out = view("models/full", twice)
+    assert (out["made by"], out["in the project"], out["in a store"]) == ("train@full", True, True)
+    assert out["files"].keys() == {"weights.txt"}
+    inner = view("models/full/weights.txt@HEAD~2", twice)
+    assert inner["md5"] != view("models/full/weights.txt", twice)["md5"]
+    record = read_records(twice, "train@full")[0]
+    assert view(record.digest[:10], twice)["params"] == record.content["params"]
+    assert view("metrics/train/full.json@HEAD~2#/loss", twice) == 0.5
+    assert view("artifacts/raw/corpus", twice)["read by"] == ["train@full", "train@plain"]
+    assert view("params.yaml", twice)["tracked by"] == "git"
+
+
+@pytest.mark.parametrize(
+    "name", ["absent", "models/other", "models/full/absent.txt", "metrics/train/full.json#/absent"]
+)
+def test_the_view_of_nothing_is_one_line(twice: Path, name: str) -> None:
+    with pytest.raises(DataError) as error:
+        view(name, twice)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_digest_that_begins_several_records_is_refused(project: Path) -> None:
+    (record,) = read_records(project, "train@full")
+    shutil.copyfile(record.path, record.path.with_name(f"{record.digest[:20]}{'0' * 44}.json"))
+    with pytest.raises(DataError, match="2 records begin with it"):
+        view(record.digest[:12], project)
+
+
+def kinds(found: dict[str, Any]) -> set[tuple[str, str, str]]:
+    return {(place["kind"], place["role"], place["path"]) for place in found["places"]}
+
+
+def test_bytes_are_found_in_records_locks_of_every_commit_and_stores(twice: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "from a mail.txt"
+    copy.write_bytes((twice / "models/full/weights.txt").read_bytes())
+    found = find(str(copy), twice)
+    assert ("record", "output", "models/full/weights.txt") in kinds(found)
+    assert ("store", "file of a folder", "models/full/weights.txt") in kinds(found)
+    assert sha256_file(copy) in found["digests"]
+    old = {row["out"]: row for row in rows_of("outs", twice, "HEAD~2")}["models/full"]["md5"]
+    places = find(old[:12], twice)["places"]
+    first = git(twice, "rev-parse", "--short=12", "HEAD~2").strip()
+    assert {place["where"] for place in places if place["kind"] == "lock"} == {first}
+    assert {place["stage"] for place in places if place["kind"] == "record"} == {"train@full"}
+
+
+def test_a_sha256_and_an_md5_find_the_same_places(twice: Path) -> None:
+    entry = read_records(twice, "train@full")[0].content["outputs"]["metrics/train/full.json"]
+    assert kinds(find(entry["sha256"], twice)) == kinds(find(entry["md5"][:16], twice))
+    record = read_records(twice, "train@full")[0]
+    assert ("record", "the record itself", record.path.name) in kinds(find(record.digest, twice))
+
+
+def test_a_tracked_file_is_found_in_git_and_unknown_bytes_nowhere(
+    twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ("git", "tracked file", "dvc.yaml") in kinds(find(str(twice / "dvc.yaml"), twice))
+    unknown = tmp_path / "unknown"
+    unknown.write_text("unknown")
+    assert find(str(unknown), twice)["places"] == []
+    monkeypatch.chdir(twice)
+    unseen = cli.invoke(app, ["find", str(unknown)])
+    assert (unseen.exit_code, unseen.stderr) == (1, "no stage, record, commit or store has these bytes\n")
+    with pytest.raises(DataError, match="not the beginning of a digest"):
+        find("xyz", twice)
+
+
+def test_up_goes_from_a_place_in_a_file_to_the_sources(twice: Path) -> None:
+    found = way_back("metrics/train/full.json#/loss", twice)
+    assert found.figures[0]["value"] == 0.25
+    text = "\n".join(text_of(found))
+    assert "metrics/train/full.json#/loss  0.25" in text
+    assert "train@full  $ python -m stages.train full" in text
+    assert "data.dvc" in text
+    old = way_back("metrics/train/full.json@HEAD~2#/loss", twice)
+    assert old.figures[0]["value"] == 0.5
+    assert '"rate": 0.5' in "\n".join(text_of(old))
+    assert "licence Apache-2.0" in "\n".join(text_of(old)), "the manifest of sources comes from the cache"
+
+
+def test_up_follows_the_origins_of_a_figure_and_makes_it_again(project: Path) -> None:
+    origin = {"how": "mean", "of": [f"metrics/train/{run}.json#/loss" for run in ("full", "plain")]}
+    row = ["mean", "0.5"]
+    tables = {"tables": {"A/B": [{"rows": [row], "origins": {"rows": [[None, origin]]}}]}}
+    write_json(project / "tables.json", tables)
+    (figure,) = way_back("tables.json#/tables/A~1B/0/rows/0/1", project).figures
+    assert [place["stage"] for place in figure["of"]] == ["train@full", "train@plain"]
+    assert [place["value"] for place in figure["of"]] == [0.5, 0.5]
+    assert figure["computed again"] == "the same"
+    found = way_back("tables.json#/tables", project)
+    assert [node.facts["path"] for node in found.trees] == ["metrics/train/full.json", "metrics/train/plain.json"]
+    row[1] = "0.6"
+    write_json(project / "tables.json", tables)
+    (figure,) = way_back("tables.json#/tables/A~1B/0/rows/0/1", project).figures
+    assert figure["computed again"].startswith("DIFFERS")
+    with pytest.raises(DataError, match=r"tables.json#/tables: has no 'x'; it has A/B"):
+        way_back("tables.json#/tables/x", project)
+
+
+def test_the_locks_of_all_commits_are_compared_with_the_records(twice: Path, tmp_path: Path) -> None:
+    checked = check_all_commits(twice)
+    assert [(one.stages, one.attested) for one in checked] == [(3, 3), (3, 3)]
+    assert [finding for one in checked for finding in one.findings] == []
+    forged = Path(shutil.copytree(twice, tmp_path / "forged"))
+    lock = forged / "dvc.lock"
+    md5 = {row["out"]: row for row in rows_of("outs", forged)}["models/full"]["md5"]
+    lock.write_text(lock.read_text().replace(md5, f"{'0' * 32}.dir"))
+    git(forged, "commit", "-qam", "forged")
+    newest, *_ = check_all_commits(forged)
+    assert (newest.attested, len(newest.findings)) == (2, 1)
+    assert "has the same inputs, but made other models/full (train@full)" in str(newest.findings[0])
+    lock.write_text("stages: [")
+    git(forged, "commit", "-qam", "broken")
+    newest, *_ = check_all_commits(forged)
+    assert "dvc.lock: error" not in str(newest.findings[0])
+    assert "not valid YAML" in str(newest.findings[0])
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str) -> None:
+    result = cli.invoke(app, [verb, "--help"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "--json" in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["list"],
+        ["list", "records", "--at", "HEAD~2"],
+        ["view", "models/full"],
+        ["up", "models/full"],
+        ["up", "metrics/train/full.json@HEAD~2#/loss"],
+        ["find", "models/full"],
+        ["diff", "HEAD~2", "HEAD"],
+        ["check", "--all-commits"],
+        ["check"],
+    ],
+    ids=" ".join,
+)
+def test_every_verb_prints_json_and_text(twice: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(twice)
+    result = cli.invoke(app, [*words, "--json"])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)
+    text = cli.invoke(app, words)
+    assert text.exit_code == 0
+    assert text.stdout
+
+
+@pytest.mark.parametrize("words", [["list"], ["view", "models/full@HEAD~2"], ["up", "models/full"], ["diff", "HEAD~2"]])
+def test_a_verb_needs_less_than_half_a_second_of_cpu(twice: Path, words: list[str]) -> None:
+    code = "import sys; from evidence.__main__ import app; app(sys.argv[1:])"
+    used = []
+    for _ in range(3):  # the least counts: other processes cost time too
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-c", code, *words], cwd=twice, check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        if used[-1] < 0.5:
+            break
+    assert min(used) < 0.5
+
+
+def test_a_restored_clone_knows_the_records_that_its_remote_has(project: Path) -> None:
+    (record,) = read_records(project, "train@full")
+    fetched = project / EVIDENCE / "storage" / history.PUBLISHED / "train@full" / record.path.name
+    fetched.parent.mkdir(parents=True)
+    record.path.rename(fetched)
+    assert [known.digest for known in history.known_records(project, "train@full")] == [record.digest]
+    assert record.digest[:16] in "\n".join(text_of(way_back("models/full", project)))
+    assert view(record.digest[:12], project)["stage"] == "train@full"
+    fetched.write_text(fetched.read_text().replace("train@full", "train@fake"))
+    assert history.known_records(project, "train@full") == [], "an edited record says nothing"

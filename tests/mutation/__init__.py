@@ -1,1 +1,0 @@
-"""How many small changes of the code the tests notice (`python -m tests.mutation`)."""

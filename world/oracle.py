@@ -1,0 +1,237 @@
+"""The grammar of solution steps, and the oracle that labels any step of it exactly.
+
+The labels are the judge prompt's criteria A, B and C (paper section 3.2): mathematics (is the step valid in itself),
+consistency (with the story and the steps before it) and optimality (does it help). A step that continues from an
+earlier incorrect value is correct.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from string import Formatter
+from typing import Any
+
+from world.story import NAMES, NOUNS, SIGN, TRICKY, Problem, compute
+
+LINKS = (", so ", ", which makes ", ", hence ", ", so clearly ")
+"""Wordings between a claim and its equation: the first is the usual one, the last the confident one."""
+MATH_FAULTS = ("arithmetic", "operation", "misreading", "operand")
+CONSISTENCY_FAULTS = (
+    "amount", "verb", "carried", "unit", "person", "name", "skipped", "event", "contradiction", "early", "answer",
+)  # fmt: skip
+ERRORS = MATH_FAULTS + CONSISTENCY_FAULTS
+SUBOPTIMAL = ("repetition", "restatement", "circular", "planning")
+
+_FORMS = {
+    "claim": "{event}) {verb} {object}{link}{value} {sign} {right} = {result} {noun}.",
+    "aside": "{event}) is about {name}, so still {value} {noun}.",
+    "answer": "The answer is \\boxed{{{value}}}.",
+    "restatement": "So far that is {value} {noun}.",
+    "circular": "If that is {value} {noun}, then {value} {noun} it is.",
+    "planning": "Next we read {event}).",
+}
+_NUMBER = r"0|[1-9]\d{0,2}"
+_NUMBERS = {"event": "[1-9]", "value": _NUMBER, "right": _NUMBER, "result": _NUMBER}
+_WORDS = {"verb": "|".join(SIGN), "object": f"them|{_NUMBER}", "link": "|".join(LINKS), "sign": "[-+*]"}
+_WORDS |= {"noun": "|".join(NOUNS), "name": "|".join(NAMES)}
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    """The pattern of a form, with a group per field; a field that occurs twice must have the same text twice."""
+    pattern = ""
+    for literal, name, *_ in Formatter().parse(form):
+        group = f"(?P<{name}>"
+        pattern += re.escape(literal)
+        if name:
+            pattern += f"(?P={name})" if group in pattern else f"{group}{(_NUMBERS | _WORDS)[name]})"
+    return re.compile(pattern)
+
+
+_PATTERNS = {kind: _pattern(form) for kind, form in _FORMS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The content of a step about an event of the hero, without its link."""
+
+    event: int
+    verb: str
+    object: str
+    value: int
+    sign: str
+    right: int
+    result: int
+    noun: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """The content of a step about another person's event."""
+
+    event: int
+    name: str
+    value: int
+    noun: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """The content of an answer or of a step that does not help; ``None`` for the fields that its kind does not have."""
+
+    kind: str
+    event: int | None = None
+    value: int | None = None
+    noun: str | None = None
+
+
+Step = Claim | Aside | Remark
+"""``value`` is the one that the step carries over from the steps before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The progress of a solution by its own words: events handled, value last stated, claims made."""
+
+    done: int
+    value: int
+    claims: tuple[Claim | Aside, ...] = ()
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A step and the truth about it: 0 or 1 for the three criteria, its faults, and the states around it."""
+
+    text: str
+    step: Step
+    before: State
+    after: State
+    math: int
+    consistency: int
+    optimality: int
+    faults: tuple[str, ...]
+
+    @property
+    def labels(self) -> tuple[int, int, int]:
+        """The three criteria in the order of the prompts."""
+        return self.math, self.consistency, self.optimality
+
+    @property
+    def is_correct(self) -> bool:
+        """Whether the step has neither a mathematical nor a consistency error."""
+        return bool(self.math and self.consistency)
+
+    @property
+    def rating(self) -> int:
+        """The rating of a careful human on PRM800K's scale: 1 good, 0 not helpful, -1 incorrect."""
+        return self.optimality if self.is_correct else -1
+
+
+def parse(text: str) -> Step | None:
+    """Read a step of the grammar; ``None`` for any other text."""
+    for kind, pattern in _PATTERNS.items():
+        if match := pattern.fullmatch(text):
+            found: dict[str, Any] = match.groupdict()
+            found |= {name: int(found[name]) for name in _NUMBERS.keys() & found}
+            found.pop("link", None)
+            return Claim(**found) if kind == "claim" else Aside(**found) if kind == "aside" else Remark(kind, **found)
+    return None
+
+
+def text_of(step: Step, link: str = LINKS[0]) -> str:
+    """The wording of a step, a claim with ``link``."""
+    kind = step.kind if isinstance(step, Remark) else type(step).__name__.lower()
+    return _FORMS[kind].format(link=link, **asdict(step))
+
+
+def answer_text(value: int) -> str:
+    """The wording of the last step."""
+    return text_of(Remark("answer", value=value))
+
+
+def begin(problem: Problem) -> State:
+    """The state before the first step."""
+    return State(0, problem.start)
+
+
+def assess(problem: Problem, state: State, text: str) -> Verdict | None:
+    """The exact labels of a step after ``state``, or ``None`` for text outside the grammar."""
+    step = parse(text)
+    return None if step is None else assess_step(problem, state, step, text)
+
+
+def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdict:
+    """``assess`` for a step that is parsed already."""
+    after = state
+    if not isinstance(step, Remark):
+        faults = _event_step_faults(problem, state, step)
+        if step not in state.claims:
+            value = step.result if isinstance(step, Claim) else step.value
+            after = State(max(state.done, step.event), value, (*state.claims, step), state.ended)
+    elif step.kind == "answer":
+        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (step.value != state.value)
+        after = replace(state, value=step.value or 0, ended=True)
+    else:
+        faults = [step.kind]
+        if step.event is not None:
+            faults += ["event"] * (step.event != state.done + 1 or step.event > len(problem.events))
+        faults += ["carried"] * (step.value not in (None, state.value))
+        faults += ["unit"] * (step.noun not in (None, problem.noun))
+    math, consistency, optimality = (
+        int({*faults}.isdisjoint(kind)) for kind in (MATH_FAULTS, CONSISTENCY_FAULTS, SUBOPTIMAL)
+    )
+    return Verdict(text, step, state, after, math, consistency, optimality, tuple(faults))
+
+
+def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
+    """Verdicts of a whole solution; from the first step outside the grammar on they are ``None``."""
+    verdicts: list[Verdict | None] = []
+    state: State | None = begin(problem)
+    for step in steps:
+        verdict = assess(problem, state, step) if state is not None else None
+        verdicts.append(verdict)
+        state = verdict.after if verdict else None
+    return verdicts
+
+
+def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
+    """Verdicts of a solution, up to and including the first step that is incorrect or outside the grammar."""
+    verdicts = assess_all(problem, steps)
+    errors = (place for place, verdict in enumerate(verdicts, start=1) if verdict is None or not verdict.is_correct)
+    return verdicts[: next(errors, None)]
+
+
+def is_on_track(problem: Problem, verdict: Verdict) -> bool:
+    """Whether a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
+    early = verdict.after.ended and verdict.before.done < len(problem.events)
+    return verdict.after.value == problem.values[verdict.after.done] and not early
+
+
+def _event_step_faults(problem: Problem, state: State, step: Claim | Aside) -> list[str]:
+    faults = _claim_faults(step) if isinstance(step, Claim) else []
+    faults += ["unit"] * (step.noun != problem.noun)
+    if step in state.claims:
+        return [*faults, "repetition"]
+    faults += ["contradiction"] * (step.event <= state.done)
+    if step.event > len(problem.events):
+        return [*faults, "event"]
+    faults += ["skipped"] * (step.event > state.done + 1)
+    event = problem.events[step.event - 1]
+    faults += ["person"] * ((event.actor == problem.hero) == isinstance(step, Aside))
+    if isinstance(step, Claim):
+        faults += ["verb"] * (event.verb != step.verb)
+        faults += ["amount"] * (event.verb == step.verb and event.object != step.object)
+    elif event.actor != problem.hero:
+        faults += ["name"] * (event.actor != step.name)
+    return faults + ["carried"] * (step.value != state.value)
+
+
+def _claim_faults(claim: Claim) -> list[str]:
+    """Faults of a claim that show without the story."""
+    faults = []
+    if claim.sign != SIGN[claim.verb]:
+        faults.append("misreading" if claim.verb in TRICKY else "operation")
+    faults += ["operand"] * (claim.right != (2 if claim.object == "them" else int(claim.object)))
+    return faults + ["arithmetic"] * (compute(claim.value, claim.sign, claim.right) != claim.result)

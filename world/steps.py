@@ -1,0 +1,227 @@
+"""Solutions of the world's stories: best steps, typed faults, and solvers with human habits.
+
+Every draw comes from the ``random.Random`` argument, so equal generators give equal texts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from world import oracle
+from world.oracle import LINKS, Aside, Claim, Remark, State, Step, Verdict, answer_text, assess, text_of
+from world.story import NAMES, NOUNS, SIGN, TRICKY, VERBS, Problem, compute
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a solver writes, as probabilities per step.
+
+    ``misread`` applies to the hero's tricky events. ``slip`` applies to any step and draws a typed fault from
+    ``slips``. ``idle`` inserts a step that does not help. ``flourish`` replaces the usual link.
+    """
+
+    misread: float = 0.0
+    slip: float = 0.0
+    idle: float = 0.0
+    flourish: float = 0.15
+    slips: tuple[str, ...] = ("arithmetic", "amount", "carried", "skipped", "person", "operation", "early")
+
+
+POLICY_HABITS = Habits(misread=0.55, slip=0.06, idle=0.04)
+"""The human-like solver that the policy imitates: it misreads half of the tricky events."""
+PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
+"""The solver whose steps are verified."""
+
+
+def _best(problem: Problem, state: State) -> Step:
+    """The best next step."""
+    if state.done == len(problem.events):
+        return Remark("answer", value=state.value)
+    actor = problem.events[state.done].actor
+    is_about_hero = actor == problem.hero
+    return _claim(problem, state) if is_about_hero else Aside(state.done + 1, actor, state.value, problem.noun)
+
+
+def _claim(problem: Problem, state: State) -> Claim:
+    event = problem.events[state.done]
+    sign = SIGN[event.verb]
+    result = compute(state.value, sign, event.amount)
+    return Claim(state.done + 1, event.verb, event.object, state.value, sign, event.amount, result, problem.noun)
+
+
+def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> Verdict | None:
+    """A step after ``state`` with exactly this fault, or ``None`` if it cannot be written there."""
+    step = _faulty(problem, state, fault, rng)
+    if step is None:
+        return None
+    text = text_of(step, LINKS[0] if fault in ("contradiction", "repetition", "person") else link)
+    verdict = assess(problem, state, text)
+    return verdict if verdict and verdict.faults == (fault,) and verdict.after.value <= problem.scale.written else None
+
+
+def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> Step | None:
+    """A step that may have the fault, and may have others too."""
+    value, best = state.value, _best(problem, state)
+    amounts = range(1, problem.scale.amounts + 1)
+    others = [name for name in NAMES if name != problem.hero]
+    claims = [claim for claim in state.claims if isinstance(claim, Claim)]
+    match best, fault:
+        case _, "restatement" | "circular":
+            return Remark(fault, value=value, noun=problem.noun)
+        case _, "repetition" if state.claims:
+            return rng.choice(state.claims)
+        case _, "contradiction" if claims:
+            return _changed(rng.choice(claims), value=value)
+        case Remark(), "answer":
+            return Remark(fault, value=_nearby(rng, value))
+        case Remark(), _:
+            return None
+        case _, "planning":
+            return Remark(fault, best.event)
+        case _, "early":
+            return Remark("answer", value=value)
+        case _, "skipped" if best.event < len(problem.events):
+            return _best(problem, replace(state, done=best.event))
+        case _, "unit":
+            return replace(best, noun=_other(rng, NOUNS, best.noun))
+        case Aside(), "carried":
+            return replace(best, value=_nearby(rng, value))
+        case Aside(), "name":
+            return replace(best, name=_other(rng, others, best.name))
+        case Aside(), "person":
+            return _claim(problem, state)
+        case Claim(), "person":
+            return Aside(best.event, rng.choice(others), value, problem.noun)
+        case Claim(), "carried":
+            values = [value + d for d in (-3, -2, -1, 1, 2, 3)]
+            return _changed(best, value=rng.choice([*values, problem.start, *(claim.value for claim in claims)]))
+        case Claim(), "arithmetic":
+            return replace(best, result=_nearby(rng, best.result))
+        case Claim(), "misreading" | "operation":
+            return _changed(best, sign=_other(rng, "+-", best.sign))
+        case Claim(), "operand":
+            return _changed(best, right=_other(rng, amounts, best.right))
+        case Claim(), "amount":
+            amount = _other(rng, amounts, best.right)
+            return _changed(best, object=str(amount), right=amount)
+        case Claim(), "verb":
+            verb = _other(rng, VERBS, best.verb)
+            return _changed(best, verb=verb, sign=SIGN[verb])
+    return None
+
+
+def _changed(claim: Claim, **changes: Any) -> Claim:
+    """The claim with other content, and the result recomputed."""
+    new = replace(claim, **changes)
+    return replace(new, result=compute(new.value, new.sign, new.right))
+
+
+def _nearby(rng: random.Random, value: int) -> int:
+    value = max(value, 0)  # a carried error can make the value negative
+    return rng.choice([value + d for d in (-3, -2, -1, -1, 1, 1, 2, 3) if value + d >= 0])
+
+
+def _other(rng: random.Random, choices: Sequence[T], avoid: T) -> T:
+    return rng.choice([choice for choice in choices if choice != avoid])
+
+
+def draw_link(rng: random.Random, flourish: float) -> str:
+    """The usual link, or another one with probability ``flourish``."""
+    return rng.choice(LINKS[1:]) if rng.random() < flourish else LINKS[0]
+
+
+def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits) -> Verdict:
+    """The next step as a solver with ``habits`` writes it."""
+    link = draw_link(rng, habits.flourish)
+    if rng.random() < habits.idle and (idle := fault_step(problem, state, rng.choice(oracle.SUBOPTIMAL), rng)):
+        return idle
+    best = _best(problem, state)
+    is_tricky = isinstance(best, Claim) and best.verb in TRICKY
+    fault = None
+    if is_tricky and rng.random() < habits.misread:
+        fault = fault_step(problem, state, "misreading", rng, link)
+    if fault is None and rng.random() < habits.slip:
+        fault = fault_step(problem, state, rng.choice(habits.slips), rng, link)
+    return fault or safe_step(problem, state, link)
+
+
+def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> Verdict:
+    """The best next step, or an early answer if a carried error has left the world's range of numbers."""
+    verdict = assess(problem, state, text_of(_best(problem, state), link))
+    if verdict and 0 <= verdict.after.value <= problem.scale.written:
+        return verdict
+    answer = Remark("answer", value=state.value)
+    return oracle.assess_step(problem, state, answer, text_of(answer))
+
+
+def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list[Verdict]:
+    """A whole solution up to its boxed answer; later steps continue from earlier incorrect values."""
+    state, steps = oracle.begin(problem), list[Verdict]()
+    while not state.ended:
+        steps.append(draw_step(problem, state, rng, habits))
+        state = steps[-1].after
+    return steps
+
+
+def draw_candidate(rng: random.Random, problem: Problem, written: Verdict) -> Verdict:
+    """A step to verify in the place of ``written``: 45 % correct, the others with a fault drawn evenly."""
+    link = draw_link(rng, 0.2)
+    draw = rng.random()
+    if draw < 0.45:
+        return safe_step(problem, written.before, link)
+    kinds = oracle.SUBOPTIMAL if draw > 0.93 else oracle.ERRORS
+    for _ in range(6):
+        if faulty := fault_step(problem, written.before, rng.choice(kinds), rng, link):
+            return faulty
+    return written
+
+
+def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool = False) -> str | None:
+    """The next step with each word right or wrong at random, which gives ``word_questions`` many "no" answers.
+
+    ``by_words`` favours errors in verbs, signs and names over errors in numbers. Returns ``None`` if the result is not
+    a number of the world.
+    """
+    in_number, in_result, in_sign, in_verb, in_name = (
+        (0.08, 0.08, 0.4, 0.3, 0.5) if by_words else (0.3, 0.35, 0.2, 0.15, 0.3)
+    )
+
+    def wrong(share: float) -> bool:
+        return rng.random() < share
+
+    def other(number: int) -> int:
+        return max(0, number + rng.choice((-4, -3, -2, -1, 1, 2, 3, 4)))
+
+    if state.done >= len(problem.events):
+        return answer_text(other(state.value) if wrong(0.5) else state.value)
+    number = rng.randint(1, len(problem.events)) if wrong(0.1) else state.done + 1
+    event = problem.events[number - 1]
+    noun = rng.choice(NOUNS) if wrong(0.2) else problem.noun
+    left = other(state.value) if wrong(in_number) else state.value
+    if event.actor != problem.hero and not wrong(0.3):
+        return text_of(Aside(number, rng.choice(NAMES) if wrong(in_name) else event.actor, left, noun))
+    verb = rng.choice(VERBS) if wrong(in_verb) else event.verb
+    # "amount" is a fault of its own only with the right verb, so the object changes only then.
+    amounts = problem.scale.amounts
+    object_ = str(rng.randint(1, amounts)) if verb == event.verb and wrong(0.25) else event.object
+    sign = rng.choice("+-") if wrong(in_sign) else SIGN[verb]
+    right = rng.randint(1, amounts) if wrong(in_number) else 2 if object_ == "them" else int(object_)
+    result = compute(left, sign, right)
+    result = other(result) if wrong(in_result) else result
+    if not 0 <= result <= problem.scale.written:
+        return None
+    return text_of(Claim(number, verb, object_, left, sign, right, result, noun), draw_link(rng, 0.2))
+
+
+def draw_step_to_verify(
+    rng: random.Random, problem: Problem, written: Verdict, scramble: float, by_words: bool = False
+) -> Verdict:
+    """With probability ``scramble`` a scrambled step, otherwise a ``draw_candidate``."""
+    mixed = scrambled(rng, problem, written.before, by_words) if scramble and rng.random() < scramble else None
+    verdict = assess(problem, written.before, mixed) if mixed else None
+    return verdict or draw_candidate(rng, problem, written)
