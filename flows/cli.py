@@ -11,7 +11,7 @@ import typer
 
 from evidence.verbs import completion
 from ground.io import DataError
-from ground.show import AsJson, show
+from ground.show import AsJson, offered, show
 from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs, main
 
 if TYPE_CHECKING:
@@ -26,13 +26,13 @@ Targets = Annotated[
 def _profiles(incomplete: str) -> list[str]:
     from flows import profiles
 
-    return completion.offered(incomplete, profiles.names(Path.cwd()))
+    return offered(incomplete, profiles.names(Path.cwd()))
 
 
 def _cards(incomplete: str) -> list[str]:
     from flows.machines import cards
 
-    return completion.offered(incomplete, [card.name for card in cards.known()])
+    return offered(incomplete, [card.name for card in cards.known()])
 
 
 @app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)

@@ -75,6 +75,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def offered(incomplete: str, known: Iterable[str]) -> list[str]:
+    """The values that begin with ``incomplete``, each once."""
+    return [value for value in dict.fromkeys(known) if value.startswith(incomplete)]
+
+
 def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(str, value))

@@ -7,23 +7,21 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
+from typer.main import get_group
 
-from evidence import __main__ as audit
-from extras.publish.cli import publish
-from extras.why.cli import why
 from ground.io import DataError
 from ground.show import AsJson, AsJsonLines, show, show_row
 from ground.text import errors_without_traceback, has_colour
 from pathfinder.bench.cli import Precision, Revision, System, bench
 
-PIPELINE, BENCHMARKS, AUDIT = "Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"
+PIPELINE, BENCHMARKS = "Pipeline (inside a clone)", "PRMs and benchmarks"
 PIPELINE_VERBS = {
     "run": "Run the pipeline of the active profile and print the results.",
     "plan": "Show which stages would run and why, or how much memory their models need.",
@@ -34,7 +32,24 @@ PIPELINE_VERBS = {
 
 
 class Verbs(TyperGroup):
-    """Verbs whose errors are printed without a traceback."""
+    """Verbs whose errors are printed without a traceback; those of other wings are loaded when they are needed."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A verb of the method or, if it has none of this name, of another wing."""
+        if cmd_name not in self.commands and self.name == app.info.name:
+            self._join()
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of all verbs."""
+        if self.name == app.info.name:
+            self._join()
+        return super().list_commands(ctx)
+
+    def _join(self) -> None:
+        for verbs in (*other_wings(), pipeline_verbs(Path.cwd())):
+            for name, verb in get_group(verbs).commands.items():
+                self.commands.setdefault(name, verb)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb."""
@@ -279,14 +294,13 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-app.command(rich_help_panel=AUDIT)(audit.record)
-app.command(rich_help_panel=AUDIT)(why)
-app.command(rich_help_panel=AUDIT)(publish)
-app.add_typer(audit.app, name="lineage", rich_help_panel=AUDIT)
-
-
 def _folder(data: Path | None, benchmark: str) -> Path:
     return data or Path("artifacts/raw") / benchmark
+
+
+def other_wings() -> Iterator[typer.Typer]:
+    """The verbs that installed packages add by an entry point of the group ``pathfinder.commands``."""
+    return (point.load() for point in entry_points(group="pathfinder.commands"))
 
 
 def pipeline_verbs(root: Path) -> typer.Typer:
@@ -313,7 +327,6 @@ def main() -> None:
     """The console command. A character that standard output cannot encode is shown as an escape."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    app.add_typer(pipeline_verbs(Path.cwd()))
     with errors_without_traceback(), _flushed():  # for --help and --version, which are printed before a verb begins
         app()
 

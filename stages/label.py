@@ -16,9 +16,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-from evidence.record.record import note
 from evidence.record.stage import stage
 from ground.io import read_parquet, write_json, write_parquet
+from ground.recording import note
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import STEPS, TRAJECTORIES

@@ -20,10 +20,9 @@ from typing import Annotated, Any
 import torch
 import transformers
 
-from evidence.record.identity import code_digest
-from evidence.record.record import note
 from evidence.record.stage import stage
 from ground import io
+from ground.recording import code_digest, note
 from pathfinder.core import mixes, records
 from pathfinder.core.hub import HubModel, read_hub_model
 from pathfinder.core.params import Train, load_params

@@ -18,9 +18,9 @@ from typing import Annotated, Literal
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
-from evidence.record.identity import code_digest
 from evidence.record.stage import stage
 from ground.io import DataError, digest_of, sha256_file
+from ground.recording import code_digest
 from world import tiny
 from world.judge_lessons import judge_lesson
 from world.lessons import Encoder, Lesson, base_lesson

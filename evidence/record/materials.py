@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from evidence.record.ledger import RECORDS
 from ground.io import sha256_file
+from ground.recording import joined, listen
 
 STATE = Path(".pathfinder")
 _CHUNK = 1 << 20
@@ -58,17 +59,6 @@ def entries_of(path: Path, ranges: Sequence[Sequence[int]]) -> dict[str, Any] | 
     return {"entries": count, "sha256": digest.hexdigest(), "ranges": [list(pair) for pair in ranges]}
 
 
-def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Ranges (start, end) in order, with those that touch or overlap as one."""
-    found: list[list[int]] = []
-    for start, end in sorted((start, end) for start, end in ranges):
-        if found and start <= found[-1][1]:
-            found[-1][1] = max(end, found[-1][1])
-        else:
-            found.append([start, end])
-    return found
-
-
 class Journals:
     """The journals that this process opens in a ``with`` block: their states before, and the entries that it uses."""
 
@@ -85,6 +75,7 @@ class Journals:
         if not Journals._has_hook:
             sys.addaudithook(_on_event)  # cannot be removed, so it does nothing outside of such a block
         Journals._has_hook, Journals._watching = True, self
+        listen(journals=_used)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -129,8 +120,7 @@ class Journals:
         return path.relative_to(self.root).as_posix() if inside else None
 
 
-def journal_used(path: Path, ranges: Sequence[Sequence[int]]) -> None:
-    """Add the entries of a journal that this process used to the record of its stage; ignored if there is none."""
+def _used(path: Path, ranges: Sequence[Sequence[int]]) -> None:
     if Journals._watching is not None:
         Journals._watching.used(str(path), ranges)
 

@@ -20,6 +20,7 @@ from typing import IO, Any
 from evidence.record.environment import installed_packages
 from evidence.record.materials import Journals, foreign_modules, is_foreign, unlocked_packages
 from ground.io import sha256_file
+from ground.recording import REPORTER
 
 REPORTS = "_PATHFINDER_REPORTS"
 """The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
@@ -30,11 +31,11 @@ _reporter: _Reporter | None = None
 def reports() -> Iterator[Reports]:
     """Let the processes that start in this block report."""
     with tempfile.TemporaryDirectory(prefix="pathfinder-") as folder:
-        os.environ[REPORTS] = folder
+        os.environ |= {REPORTS: folder, REPORTER: f"{report_as.__module__}:{report_as.__name__}"}
         try:
             yield Reports(Path(folder))
         finally:
-            del os.environ[REPORTS]
+            del os.environ[REPORTS], os.environ[REPORTER]
 
 
 class Reports:

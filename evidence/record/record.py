@@ -39,15 +39,13 @@ from evidence.record.signing import sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
 from ground.hashing import digest_path
 from ground.io import DataError
+from ground.recording import NOTES
 from ground.settings import read_yaml
 
 SIGNED = ".dsse"
 """Ending of the signed statement about a record; the rest of its name is that of the record."""
 _RECORDING = "PATHFINDER_RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
-
-_NOTES = "PATHFINDER_NOTES"
-"""A file of JSON objects, one per line, for this record."""
 
 
 @contextmanager
@@ -79,11 +77,11 @@ def _recorded(stage: Stage) -> Iterator[None]:
     start, clock = datetime.now(UTC), time.monotonic()
     os.environ[_RECORDING] = stage.cmd
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
-        os.environ[_NOTES] = notes.name
+        os.environ[NOTES] = notes.name
         try:
             yield
         finally:
-            del os.environ[_RECORDING], os.environ[_NOTES]
+            del os.environ[_RECORDING], os.environ[NOTES]
         record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
         record["environment"] = describe_environment()
         record["unlisted_modules"] = unlisted_modules(record["code"])
@@ -128,13 +126,6 @@ def _sha256(text: str) -> str:
 
 def _line(envelope: dict[str, Any]) -> str:
     return json.dumps(envelope, sort_keys=True) + "\n"
-
-
-def note(name: str, value: Any) -> None:
-    """Add a JSON value to the record of the stage that runs in this process or started it; ignored if none does."""
-    if _NOTES in os.environ:
-        with Path(os.environ[_NOTES]).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({name: value}, allow_nan=False) + "\n")
 
 
 def _before(stage: Stage) -> dict[str, Any]:

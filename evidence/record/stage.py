@@ -10,8 +10,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
+from evidence.record.identity import code_digest
 from evidence.record.record import recorded
+from ground.recording import listen
 from ground.text import errors_without_traceback
+
+listen(code=code_digest)
 
 
 def stage(work: Callable[..., None]) -> Callable[..., None]:

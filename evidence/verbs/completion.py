@@ -8,6 +8,7 @@ from pathlib import Path
 
 from evidence.dvc.pipeline import Stage, read_pipelines
 from ground.io import PathfinderError
+from ground.show import offered
 
 
 def stages(incomplete: str) -> list[str]:
@@ -31,11 +32,6 @@ def runs(incomplete: str) -> list[str]:
     """The runs of the training, such as full."""
     parts = (name.partition("@") for name in _pipeline())
     return offered(incomplete, (variant for stage, _, variant in parts if stage == "train"))
-
-
-def offered(incomplete: str, known: Iterable[str]) -> list[str]:
-    """The values that begin with ``incomplete``, each once."""
-    return [value for value in dict.fromkeys(known) if value.startswith(incomplete)]
 
 
 def _outs(found: dict[str, Stage]) -> Iterable[str]:

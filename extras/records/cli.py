@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from evidence.verbs.cli import At
-from evidence.verbs.completion import offered, runs
-from ground.show import AsJson, show
+from evidence.verbs.completion import runs
+from ground.show import AsJson, offered, show
 
 app = typer.Typer()
 _BENCHMARKS = ("processbench", "prmbench", "search", "best_of_n_min", "sample")

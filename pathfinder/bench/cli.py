@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from evidence.verbs.completion import offered
 from ground.io import DataError
-from ground.show import AsJson, show
+from ground.show import AsJson, offered, show
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
 Precision = Annotated[

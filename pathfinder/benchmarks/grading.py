@@ -24,7 +24,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from evidence.record.processes import report_as
+from ground.recording import report_as
 
 GradingPreset = Literal["official", "repaired"]
 Vote = TypeVar("Vote", int, str)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.record.identity import code_digest
-from evidence.record.record import note
 from ground.io import DataError, atomic_folder, digest_of, read_json, sha256_file, write_json
+from ground.recording import code_digest, note
 
 PARTS = Path(".pathfinder/parts")
 SEAL = "part.json"

@@ -19,9 +19,9 @@ from typing import Any
 import polars as pl
 import pyarrow
 
-from evidence.record.processes import report_as
 from ground.io import DataError, sha256_file
 from ground.progress import Progress
+from ground.recording import report_as
 from pathfinder.core.labels import FOLDERS
 from pathfinder.core.params import Prepare, Preset
 from pathfinder.core.records import (

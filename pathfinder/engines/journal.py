@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
-from evidence.record.materials import joined, journal_used
 from ground.io import DataError, make_folder, sync
+from ground.recording import joined, journal_used
 
 _KEY = re.compile(r"[A-Za-z0-9:._/-]+")
 _LINE = re.compile(rb'\{"sum": "([0-9a-f]{16})", ("key": "([A-Za-z0-9:._/-]+)", "value": .*\})\n')

@@ -20,14 +20,14 @@ from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from typing import Any, Protocol, Self
 
-from evidence.record.identity import LOCKS, PROJECT
-from evidence.record.processes import report_as
 from ground.hashing import digest_path
 from ground.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
 from ground.progress import Progress
+from ground.recording import report_as
 from pathfinder.models import cards
 
 STATE = Path(".pathfinder")
+_PROJECT = Path(__file__).resolve().parents[2]
 _GRACE_S = 20.0
 OnDone = Callable[[int], None]
 """Receives how many more items of a chunk are finished."""
@@ -64,7 +64,7 @@ def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) ->
 
     The code is all of ``pathfinder``: a published PRM is evaluated without a stage of dvc.yaml, too.
     """
-    code = (PROJECT / "pathfinder", PROJECT / LOCKS)
+    code = [_PROJECT / name for name in ("ground", "pathfinder", "infra/locks")]
     content = {
         "identity": identity,
         "models": [
@@ -171,7 +171,7 @@ class _Worker:
 
     def __init__(self, job: Job, mine: Sequence[cards.Card]) -> None:
         self.connection, theirs = Pipe()
-        paths = os.pathsep.join([str(PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        paths = os.pathsep.join([str(_PROJECT), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],
             stdin=subprocess.PIPE,

@@ -19,8 +19,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from evidence.record.record import note
 from ground.io import DataError, TransientError, digest_of
+from ground.recording import note
 from ground.text import meant
 from pathfinder.benchmarks import paper, prmbench
 from pathfinder.benchmarks.evaluation import (

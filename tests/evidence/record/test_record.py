@@ -15,8 +15,9 @@ import yaml
 
 from evidence.dvc.history import read_lock, read_records
 from evidence.record.identity import PROJECT
-from evidence.record.record import note, recorded
+from evidence.record.record import recorded
 from ground.io import DataError
+from ground.recording import note
 
 
 def only_record(project: Path, stage: str) -> dict[str, object]:
@@ -94,7 +95,7 @@ def test_stage_is_found_by_its_command_when_its_name_differs(project: Path, monk
 
 def test_a_process_of_the_stage_adds_notes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
-    work = "from evidence.record.record import note; note('throughput', {'tokens': 3})"
+    work = "from ground.recording import note; note('throughput', {'tokens': 3})"
     before = {record.content["times"]["start"] for record in read_records(project, "train@full")}
     with recorded("python -m stages.train full"):
         subprocess.run([sys.executable, "-c", work], check=True, env={**os.environ, "PYTHONPATH": str(PROJECT)})
