@@ -52,7 +52,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results test rehearse faults mutate team check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results shape test rehearse faults mutate team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -125,6 +125,9 @@ world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small
 	@trap 'rm -f infra/pretraining/.dvcignore' EXIT; echo '!dvc.yaml' > infra/pretraining/.dvcignore; \
 	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
 	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)
+
+shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles, pages
+	@python -m docs.tools.shape
 
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from pathfinder.reporting.results import results_table; print(results_table(), end="")'
