@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import ast
 import io
+import json
 import re
 import subprocess
 import sys
@@ -26,15 +27,42 @@ _NO_PRODUCT = re.compile(r"(tests|examples|docs)/")
 _LOCK = re.compile(r"dvc\.lock")
 _KINDS = "COMMENT NL NEWLINE INDENT DEDENT ENCODING ENDMARKER"
 _NO_CODE = {getattr(tokenize, kind) for kind in _KINDS.split()}
-_LOADED = """
-import runpy, sys
-sys.argv = ["pathfinder", "score", "-", "--model", "pathfinder/demo_model"]
+_MODEL = "pathfinder/demo_model"
+_SCORE = """
+import json, os, runpy, sys, threading
+from pathlib import Path
+root, model, tops, way = os.getcwd(), Path({model!r}).resolve(), {tops!r}, []
+
+def is_model(value):
+    folder = value if isinstance(value, (str, Path)) else getattr(value, "folder", None)
+    if not isinstance(folder, (str, Path)) or "demo_model" not in str(folder)[-200:]:
+        return False
+    path = Path(os.path.abspath(folder))
+    return path == model or model in path.parents
+
+def file_of(code):
+    path = os.path.relpath(code.co_filename, root)
+    return path if path.partition("/")[0] in tops else None
+
+def called(frame, event, _):
+    if event == "call" and (file := file_of(frame.f_code)) and any(map(is_model, [*frame.f_locals.values()])):
+        caller = frame.f_back
+        while caller is not None and file_of(caller.f_code) is None:
+            caller = caller.f_back
+        way.append([file_of(caller.f_code) if caller else None, file])
+
+sys.argv = ["pathfinder", "score", "-", "--model", {model!r}]
+threading.setprofile(called)
+sys.setprofile(called)
 try:
     runpy.run_module("pathfinder", run_name="__main__")
 except SystemExit:
     pass
-print(*sorted(name for name in sys.modules if name.partition(".")[0] in {tops!r}), file=sys.stderr)
+sys.setprofile(None)
+names = sorted(name for name in sys.modules if name.partition(".")[0] in tops)
+print(json.dumps([names, way]), file=sys.stderr)
 """
+"""Runs ``pathfinder score`` and prints which of our modules it loaded, and each call that got the model: two files."""
 _SOLUTION = '{"problem": "Eve has 7 apples.", "steps": ["1) finds 6, so 7 + 6 = 13 apples."]}\n'
 
 
@@ -54,9 +82,12 @@ def shape(root: Path) -> Iterator[tuple[str, str]]:
     product = {path: text for path, text in python.items() if not _NO_PRODUCT.match(path)}
     yield from _sizes(product)
     yield from _graph(product)
-    loaded = _loaded_by_score(root, {path.partition("/")[0] for path in product})
+    loaded, way = _score(root, {path.partition("/")[0] for path in product})
     lines = sum(_lines(product[path]) for path in loaded if path in product)
     yield "own modules that `pathfinder score` loads; their lines", f"{len(loaded)}; {lines:,}"
+    passed = {(caller, callee) for caller, callee in way if caller != callee}
+    back = sum((callee, caller) in passed for caller, callee in passed) // 2
+    yield "files that get its model; arrows among them; both ways", f"{len({f for _, f in way})}; {len(passed)}; {back}"
     tests = [text for path, text in python.items() if path.startswith("tests/")]
     yield "tests: lines; functions", f"{sum(map(_lines, tests)):,}; {len(re.findall(r'def test_', ''.join(tests))):,}"
     pages = [path for path in tracked if re.fullmatch(r"docs/.*\.md", path)]
@@ -158,13 +189,19 @@ def _imports(path: str, text: str, product: Mapping[str, str]) -> Iterator[str]:
             yield from (file for file in (f"{stem}.py", f"{stem}/__init__.py") if file in product)
 
 
-def _loaded_by_score(root: Path, tops: set[str]) -> list[str]:
-    """The files of our own modules that a whole run of ``pathfinder score`` has loaded at its end."""
-    code = _LOADED.format(tops=tops)
+def _score(root: Path, tops: set[str]) -> tuple[list[str], list[tuple[str | None, str]]]:
+    """The files of our modules that ``pathfinder score`` loads, and the calls that get the model: (caller, callee).
+
+    A call gets the model if an argument is its folder or a file in it, or has an attribute ``folder`` that is.
+    """
+    code = _SCORE.format(tops=tops, model=_MODEL)
     done = subprocess.run([sys.executable, "-c", code], cwd=root, input=_SOLUTION, capture_output=True, text=True)
-    names = done.stderr.splitlines()[-1].split() if done.stdout else []
+    if not done.stdout:  # a checkout without the demonstration's model
+        return [], []
+    names, way = json.loads(done.stderr.splitlines()[-1])
     stems = [name.replace(".", "/") for name in names]
-    return [next((f for f in (f"{s}.py", f"{s}/__init__.py") if (root / f).exists()), s) for s in stems]
+    files = [next((f for f in (f"{s}.py", f"{s}/__init__.py") if (root / f).exists()), s) for s in stems]
+    return files, [(caller, callee) for caller, callee in way]
 
 
 def _lines(text: str) -> int:
