@@ -2,6 +2,10 @@
 
 ``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS. Credentials come from the usual ``AWS_*``
 variables and are never written. DVC transfers the artefacts; this module transfers source files and small manifests.
+
+The client is boto3. obstore was tried: its TLS library refuses a self-signed server certificate even where
+``AWS_CA_BUNDLE`` trusts it, its listings fail at a key with an empty segment (``a//b``), and they show a console's
+empty folder object ``log/`` as an object ``log``.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _CHUNK = 1 << 20
 _PROBE_S = 3600.0
-"""Age in seconds of what a killed writer left of its race: no race takes so long."""
+"""The age in seconds at which the objects of a race are leftovers of a killed writer: no race takes so long."""
 READERS = 16
 """Objects that are read at the same time."""
 T = TypeVar("T")
@@ -42,9 +46,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a store's listing says about one object: its key and bytes.
+    """One object in a store's listing: its key and its size in bytes.
 
-    ``md5`` is the server's entity tag if it is one, otherwise empty: objects uploaded in parts have another tag.
+    ``md5`` is the server's entity tag if the tag is an md5, which it is not for objects uploaded in parts; else empty.
     ``stamp`` changes when the object is written again; ``modified`` is the time of that in seconds since 1970.
     """
 
@@ -320,7 +324,7 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
     """Store ``manifest`` under its sha256 and append it to the store's log, unless it is the newest entry already.
 
     ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry. A store that
-    ``creates_exclusively`` serialises the writers; in another one the entry is read back, to notice a simultaneous
+    ``creates_exclusively`` serialises the writers; in any other store the entry is read back, to notice a simultaneous
     writer. ``sign`` gives the key and the content of the signature of an entry's bytes, which is in the store before
     the entry: a writer that is killed leaves none without it. Raises ``TransientError`` if other writers keep coming
     first.

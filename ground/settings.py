@@ -27,6 +27,7 @@ class Section(BaseModel):
 
 
 Settings = TypeVar("Settings", bound=Section)
+Caught = TypeVar("Caught", bound=BaseException)
 
 
 _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
@@ -137,9 +138,13 @@ def require_certificate(error: BaseException, where: str, variable: str = "SSL_C
 
 def certificate_fault(error: BaseException) -> str:
     """What is wrong with the server's certificate if that caused ``error``, which clients wrap; otherwise empty."""
+    cause = caused_by(error, ssl.SSLCertVerificationError)
+    return f"the server's certificate is not trusted ({cause.verify_message})" if cause else ""
+
+
+def caused_by(error: BaseException, kind: type[Caught]) -> Caught | None:
+    """The first exception of a kind among ``error`` and its causes, or ``None``."""
     cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+    while cause is not None and not isinstance(cause, kind):
         cause = cause.__cause__ or cause.__context__
-    if cause is None:
-        return ""
-    return f"the server's certificate is not trusted ({cause.verify_message})"
+    return cause

@@ -18,7 +18,7 @@ from ground.remote import open_store
 from pathfinder.core.hub import HUB_FILE, write_hub_model
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import fetch_file
-from pathfinder.sources.hub import Listing, fetch_dataset, fetch_model, look_up, require_cache_space
+from pathfinder.sources.hub import Listing, fetch_dataset, fetch_model, look_up, require_cache_space, wrong
 
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
 
@@ -52,9 +52,9 @@ def look_up_all(settings: Download) -> dict[str, Listing]:
 
 
 def fetch_source(source: Source, folder: Path, settings: Download, listing: Listing | None = None) -> Fetched:
-    """Fetch ``source`` into ``folder`` and check its digests; ``settings`` are those of the network.
+    """Fetch ``source`` into ``folder`` and check its digests; ``settings`` are the network's.
 
-    ``listing`` is what the Hub has (``look_up_all``); a source of the Hub without one is looked up. Raises
+    ``listing`` comes from ``look_up_all``; a source of the Hub without one is looked up. Raises
     ``DataError`` for a wrong digest or setting, ``TransientError`` if the network fails.
     """
     _check_names(source, [*source.files, *map(source.path_of, source.files)])
@@ -77,7 +77,7 @@ def fetch_source(source: Source, folder: Path, settings: Download, listing: List
         case "s3":
             names = _s3(source, folder)
     if not names:
-        raise DataError(f"source {source.name}: {source.location} holds no file; correct download.sources")
+        raise wrong(source, f"{source.location} holds no file")
     found: dict[str, dict[str, Any]] = {}
     for name in sorted(names):
         path, expected = folder / name, source.sha256_of(name)
@@ -96,14 +96,9 @@ def _check_model_names(source: Source) -> None:
     """The Hub's cache keeps upstream names, so a model's files cannot be renamed, nor can a data set be a model."""
     is_model = source.name.startswith("models/")
     if is_model == source.location.startswith("datasets/"):
-        raise DataError(
-            f"source {source.name}: {source.location} is {'a data set' if is_model else 'a model'} of the Hub; "
-            "correct download.sources"
-        )
+        raise wrong(source, f"{source.location} is {'a data set' if is_model else 'a model'} of the Hub")
     if renamed := [name for name in source.files if is_model and source.path_of(name) != name]:
-        raise DataError(
-            f"source {source.name}: a model's {renamed[0]} cannot have another name; correct download.sources"
-        )
+        raise wrong(source, f"a model's {renamed[0]} cannot have a different name")
 
 
 def _check_names(source: Source, names: Iterable[str]) -> None:
@@ -111,9 +106,7 @@ def _check_names(source: Source, names: Iterable[str]) -> None:
         path = PurePosixPath(name)
         is_plain = name.isprintable() and "\\" not in name
         if path.is_absolute() or ".." in path.parts or not path.parts or _is_hidden(name) or not is_plain:
-            raise DataError(
-                f"source {source.name}: {name!r} is not a file name below the source; correct download.sources"
-            )
+            raise wrong(source, f"{name!r} is not a file name below the source")
 
 
 def _is_hidden(name: str) -> bool:
@@ -127,7 +120,7 @@ def _visible(source: Source, names: Iterable[str]) -> list[str]:
 
 
 def _is_missing(target: Path, expected: str | None) -> bool:
-    """Whether to fetch a file: it does not exist, or has another digest than the expected one."""
+    """Return whether to fetch a file, because it does not exist or has a different digest than the expected one."""
     return not target.exists() or (expected is not None and sha256_file(target) != expected)
 
 
@@ -138,22 +131,20 @@ def _copy(source: Source, folder: Path) -> list[str]:
     if source.kind == "mirror":
         remedy = f"correct {MIRROR_VARIABLE} or download.sources"
         if not mirror:
-            raise DataError(
-                f"source {source.name}: {MIRROR_VARIABLE} is not set; set it to the folder that holds {origin}/"
-            )
+            raise wrong(source, f"{MIRROR_VARIABLE} is not set", f"set it to the folder that holds {origin}/")
         origin = mirror / origin
         _check_links(source, Path(mirror), [origin])
     elif origin.is_absolute() or ".." in origin.parts:
         raise DataError(f"source {source.name}: {origin} is not a folder of the project")
     if not origin.is_dir():
-        raise DataError(f"source {source.name}: no folder {source.location}; {remedy}")
+        raise wrong(source, f"no folder {source.location}", remedy)
     names = list(source.files) or _files_below(source, origin)
     if source.kind == "mirror":
         _check_links(source, Path(mirror), [origin / source.path_of(name) for name in names])
     shutil.rmtree(folder)
     for name in names:
         if not (origin / source.path_of(name)).is_file():
-            raise DataError(f"source {source.name}: {source.location} has no file {source.path_of(name)}; {remedy}")
+            raise wrong(source, f"{source.location} has no file {source.path_of(name)}", remedy)
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(origin / source.path_of(name), folder / name)
     return names
@@ -165,9 +156,7 @@ def _files_below(source: Source, folder: Path) -> list[str]:
     names = _visible(source, paths)
     for name in names:
         if paths[name].is_symlink() and not paths[name].is_file():
-            raise DataError(
-                f"source {source.name}: {paths[name]} is a link to a folder or to nothing; replace it by a copy"
-            )
+            raise wrong(source, f"{paths[name]} is a link to a folder or to nothing", "replace it by a copy")
     return [name for name in names if paths[name].is_file()]
 
 
@@ -176,14 +165,12 @@ def _check_links(source: Source, mirror: Path, paths: Iterable[Path]) -> None:
     for path in paths:
         target = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for a link to itself
         if not target.is_relative_to(mirror.resolve()):
-            raise DataError(
-                f"source {source.name}: {path} leads out of the mirror, to {target}; replace the link by a copy"
-            )
+            raise wrong(source, f"{path} leads out of the mirror, to {target}", "replace the link by a copy")
 
 
 def _https(source: Source, folder: Path, settings: Download) -> list[str]:
     if not source.files:
-        raise DataError(f"source {source.name}: an https source cannot be listed; name its files in download.sources")
+        raise wrong(source, "an https source cannot be listed", "name its files in download.sources")
     base = "/".join(part.strip("/") for part in (source.location, source.revision) if part)
     for name in source.files:
         if _is_missing(folder / name, source.sha256_of(name)):

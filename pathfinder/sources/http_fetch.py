@@ -7,7 +7,9 @@ import random
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
@@ -21,6 +23,7 @@ RETRIED = (408, 416, 425, 429)
 """Refusals that may end, besides every 5xx."""
 _LONGEST_WAIT_S = 30.0
 _SPARE_BYTES = 1 << 30  # left free for everything else
+T = TypeVar("T")
 
 
 def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> None:
@@ -31,40 +34,56 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
     require_address(url, "correct download.sources")
     partial.mkdir(parents=True, exist_ok=True)
     part = partial / f"{hashlib.sha256(url.encode()).hexdigest()[:24]}.part"
-    for attempt in range(settings.retries + 1):
-        retry_after = ""
-        try:
-            _resume(url, part, settings.timeout_s)
-        except httpx.HTTPStatusError as error:
-            response = error.response
-            failure = f"{response.status_code} {response.reason_phrase}"
-            if response.status_code < 500 and response.status_code not in RETRIED:
-                raise DataError(f"{url}: {failure}; correct download.sources") from error
-            if response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-                part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
-            retry_after = response.headers.get("Retry-After", "")
-        except (httpx.RequestError, OSError) as error:
+
+    def explain(error: Exception) -> tuple[str, str]:
+        if not isinstance(error, httpx.HTTPStatusError):
             require_certificate(error, url)
-            failure = str(error) or type(error).__name__
-        else:
-            make_folder(target.parent)
-            sync(part)
-            part.replace(target)
-            sync(target.parent)
-            part.with_suffix(".json").unlink()
-            return
-        if attempt < settings.retries:
-            pause(f"{url}: {failure}", attempt, settings.retries, retry_after)
-    raise TransientError(
-        f"{url}: {failure} ({settings.retries + 1} attempts); the received part is kept, run the same command to resume"
-    )
+            return f"{url}: {error or type(error).__name__}", ""
+        status, failure = (
+            error.response.status_code,
+            f"{url}: {error.response.status_code} {error.response.reason_phrase}",
+        )
+        if status < 500 and status not in RETRIED:
+            raise DataError(f"{failure}; correct download.sources") from error
+        if status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+            part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
+        return failure, error.response.headers.get("Retry-After", "")
+
+    kept = "the received part is kept, run the same command to resume"
+    retried(lambda: _resume(url, part, settings.timeout_s), (httpx.HTTPError, OSError), explain, settings.retries, kept)
+    make_folder(target.parent)
+    sync(part)
+    part.replace(target)
+    sync(target.parent)
+    part.with_suffix(".json").unlink()
+
+
+def retried(
+    work: Callable[[], T],
+    expected: tuple[type[Exception], ...],
+    explain: Callable[[Exception], tuple[str, str]],
+    retries: int,
+    kept: str,
+) -> T:
+    """Do ``work`` until it succeeds; an ``expected`` error is retried up to ``retries`` times.
+
+    ``explain`` returns the failure in words and the server's Retry-After header, or raises the error that ends the
+    attempts. After the last attempt, raises ``TransientError``, which ends in ``kept``.
+    """
+    for attempt in range(retries + 1):
+        try:
+            return work()
+        except expected as error:
+            failure, retry_after = explain(error)
+        if attempt < retries:
+            pause(failure, attempt, retries, retry_after)
+    raise TransientError(f"{failure} ({retries + 1} attempts); {kept}")
 
 
 def pause(failure: str, attempt: int, retries: int, retry_after: str = "") -> None:
     """Wait before the next attempt: as long as the server's Retry-After header asks for, or longer each time.
 
-    A line on standard error says what failed, how long the wait is, and how many attempts are left. ``attempt`` counts
-    from 0.
+    A line on standard error names the failure, the wait, and the attempts that are left. ``attempt`` counts from 0.
     """
     wait = float(retry_after) if retry_after.isdecimal() else 0.5 * 2.0**attempt * random.uniform(0.5, 1.5)
     wait = min(wait, _LONGEST_WAIT_S)

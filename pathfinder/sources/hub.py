@@ -17,14 +17,14 @@ from typing import Any, Self, TypeVar
 
 from ground.io import DataError, TransientError, sha256_file
 from ground.progress import Progress
-from ground.settings import require_certificate
+from ground.settings import caused_by, require_certificate
 from pathfinder.core.hub import HubModel, cached_file, is_commit
 from pathfinder.core.params import Download, Source
-from pathfinder.sources.http_fetch import RETRIED, pause, require_space
+from pathfinder.sources.http_fetch import RETRIED, require_space, retried
 
 WEIGHTS = ".safetensors"
 _SUFFIXES = (WEIGHTS, ".json", ".jinja", ".model", ".txt")
-"""Of a model: weights, configuration and tokenizer. ``consolidated*`` repeats the weights in another layout."""
+"""A model's weights, configuration and tokenizer. ``consolidated*`` repeats the weights in a different layout."""
 _THREADS = 4  # files fetched at a time
 _CONNECT_S = 10.0  # a Hub that does not take a connection for so long does not respond
 T = TypeVar("T")
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The files to fetch of a repository at one commit: path in the repository -> size in bytes, and known sha256."""
+    """The files to fetch from a repository at one commit: path in the repository -> size in bytes, and known sha256."""
 
     repo: str
     kind: str
@@ -45,8 +45,13 @@ class Listing:
         return HubModel(self.repo, self.revision)
 
 
+def wrong(source: Source, fault: str, remedy: str = "correct download.sources") -> DataError:
+    """The error that a source cannot be fetched as it is described."""
+    return DataError(f"source {source.name}: {fault}; {remedy}")
+
+
 def look_up(source: Source, settings: Download) -> Listing:
-    """Ask the Hub for the commit of a source and the files to fetch: those listed, else every file that is used.
+    """Ask the Hub for the commit of a source and the files to fetch: the listed ones, or else every file that is used.
 
     Raises ``DataError`` if repository, revision or a listed file does not exist or may not be read, ``TransientError``
     if the Hub cannot be reached.
@@ -71,14 +76,10 @@ def look_up(source: Source, settings: Download) -> Listing:
         files = {entry.path: entry for entry in tree if isinstance(entry, huggingface_hub.RepoFile)}
         for path in wanted:
             if path not in files:
-                raise DataError(
-                    f"source {source.name}: {repo} has no file {path} at {revision}; correct download.sources"
-                )
+                raise wrong(source, f"{repo} has no file {path} at {revision}")
         paths = wanted or [path for path in files if _is_used(path, kind, source.name)]
         if not paths:
-            raise DataError(
-                f"source {source.name}: {repo} at {revision} holds no file to fetch; correct download.sources"
-            )
+            raise wrong(source, f"{repo} at {revision} holds no file to fetch")
         if kind == "model" and not wanted and not source.name.endswith("/tokenizer"):
             _require_weights(source, paths)
         known = {path: entry.lfs.sha256 for path, entry in files.items() if path in paths and entry.lfs is not None}
@@ -89,9 +90,10 @@ def look_up(source: Source, settings: Download) -> Listing:
 
 def _require_weights(source: Source, paths: list[str]) -> None:
     if not any(path.endswith(WEIGHTS) for path in paths):
-        raise DataError(
-            f"source {source.name}: {source.location} at {source.revision} has no safetensors weights, and other "
-            "formats can run code; name a revision that has them (conversions are often at refs/pr/N), or list `files`"
+        raise wrong(
+            source,
+            f"{source.location} at {source.revision} has no safetensors weights, and other formats can run code",
+            "name a revision that has them (conversions are often at refs/pr/N), or list `files`",
         )
 
 
@@ -143,24 +145,27 @@ def fetch_model(source: Source, listing: Listing, settings: Download) -> HubMode
     files = {}
     with Progress(f"sha256 of {source.name}", sum(listing.sizes.values()), "B") as progress:
         for path in sorted(listing.sizes):
-            file = cached_file(listing.as_model(), path)
-            if file is None:
-                raise DataError(
-                    f"source {source.name}: {path} vanished from the Hub cache during the fetch; run it again"
-                )
-            digest = sha256_file(file)
-            for expected in (listing.sha256.get(path), source.sha256_of(path)):
-                if expected not in (None, digest):
-                    file.resolve().unlink()  # the blob that the name of the snapshot links to
-                    file.unlink(missing_ok=True)
-                    raise DataError(
-                        f"source {source.name}: {path} of {listing.repo} at {listing.revision} has sha256 {digest}, "
-                        f"expected {expected}. The file was removed from the Hub cache; run the same command again, "
-                        "or correct download.sources"
-                    )
-            files[path] = {"sha256": digest, "bytes": file.stat().st_size}
+            files[path] = _checked(source, listing, path)
             progress.advance(listing.sizes[path])
     return HubModel(listing.repo, listing.revision, files)
+
+
+def _checked(source: Source, listing: Listing, path: str) -> dict[str, Any]:
+    """The sha256 and the size of a file in the Hub's cache; a wrong one is removed and raises ``DataError``."""
+    file = cached_file(listing.as_model(), path)
+    if file is None:
+        raise wrong(source, f"{path} vanished from the Hub cache during the fetch", "run it again")
+    digest = sha256_file(file)
+    for expected in (listing.sha256.get(path), source.sha256_of(path)):
+        if expected not in (None, digest):
+            file.resolve().unlink()  # the blob that the name of the snapshot links to
+            file.unlink(missing_ok=True)
+            raise DataError(
+                f"source {source.name}: {path} of {listing.repo} at {listing.revision} has sha256 {digest}, expected "
+                f"{expected}. The file was removed from the Hub cache; run the same command again, or correct "
+                "download.sources"
+            )
+    return {"sha256": digest, "bytes": file.stat().st_size}
 
 
 def fetch_dataset(source: Source, listing: Listing, folder: Path, settings: Download) -> None:
@@ -210,7 +215,7 @@ def _fetch(source: Source, listing: Listing, settings: Download, folder: Path | 
 
 
 class _StoppedError(Exception):
-    """Another file failed, or the user interrupted: ends a transfer that is under way."""
+    """Ends a transfer that is under way, because another file failed or the user interrupted."""
 
 
 def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
@@ -254,41 +259,24 @@ def _retried(source: Source, settings: Download, work: Callable[[], T], is_looku
     A look-up also ends if the Hub's name does not resolve: waiting helps during a download that has begun, but not on
     a machine without a network or with a wrong ``HF_ENDPOINT``.
     """
+    import httpx2
     from huggingface_hub.constants import ENDPOINT
 
-    for attempt in range(settings.retries + 1):
-        try:
-            return work()
-        except _network_errors() as error:
-            where = f"source {source.name}: {source.location} at {source.revision}"
-            _refuse(error, where)
-            response = getattr(_origin(error), "response", None)
-            failure = _one_line(error) if response is not None else f"{ENDPOINT}: {_one_line(error)}"
-            if is_lookup and _is_unknown_host(error):
-                raise TransientError(
-                    f"{where}: {failure}; connect this machine to the network, or correct HF_ENDPOINT or the proxy, "
-                    "and run the same command again"
-                ) from error
-        if attempt < settings.retries:
-            asked = "" if response is None else response.headers.get("Retry-After", "")
-            pause(f"{where}: {failure}", attempt, settings.retries, asked)
-    raise TransientError(
-        f"{where}: {failure} ({settings.retries + 1} attempts); complete files are kept, run the same command again"
-    )
+    where = f"source {source.name}: {source.location} at {source.revision}"
 
+    def explain(error: Exception) -> tuple[str, str]:
+        _refuse(error, where)
+        response = getattr(_origin(error), "response", None)
+        failure = f"{where}: {_one_line(error)}" if response is not None else f"{where}: {ENDPOINT}: {_one_line(error)}"
+        if is_lookup and caused_by(error, socket.gaierror):
+            raise TransientError(
+                f"{failure}; connect this machine to the network, or correct HF_ENDPOINT or the proxy, and run the "
+                "same command again"
+            ) from error
+        return failure, "" if response is None else response.headers.get("Retry-After", "")
 
-def _is_unknown_host(error: BaseException) -> bool:
-    """Whether ``error`` comes from a name that does not resolve."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, socket.gaierror):
-        cause = cause.__cause__ or cause.__context__
-    return cause is not None
-
-
-def _network_errors() -> tuple[type[Exception], ...]:
-    import httpx2
-
-    return (httpx2.HTTPError, OSError, RuntimeError)  # RuntimeError: the transfer library hf_xet
+    expected = (httpx2.HTTPError, OSError, RuntimeError)  # RuntimeError: the transfer library hf_xet
+    return retried(work, expected, explain, settings.retries, "complete files are kept, run the same command again")
 
 
 def _origin(error: BaseException) -> BaseException:

@@ -19,7 +19,7 @@ from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
 class Repository:
     """A repository of the Hub at a revision, the files to fetch (none: all that are used) and parts from elsewhere.
 
-    ``title`` names the repository that people look for, if the weights are in another one.
+    ``title`` names the repository that people look for, if the weights are in a different one.
     """
 
     name: str

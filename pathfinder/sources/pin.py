@@ -15,7 +15,7 @@ _WIDTH = 4096  # no line is wrapped
 
 
 def pin(path: Path, fetched: Mapping[str, Fetched]) -> list[str]:
-    """Write revision and digests of the ``fetched`` sources into the file ``path``; returns the names of those changed.
+    """Write revision and digests of the ``fetched`` sources into the file ``path``; returns the names that changed.
 
     Comments and the order of keys stay. Shipped sources are left out, because DVC pins them. Raises ``DataError`` if
     the file is not valid.

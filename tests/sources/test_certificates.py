@@ -74,8 +74,7 @@ def test_a_private_authority_is_named_at_once(
     def unexpected(*_: object) -> None:
         pytest.fail("waited for another attempt")
 
-    for module in ("http_fetch", "hub"):
-        monkeypatch.setattr(f"pathfinder.sources.{module}.pause", unexpected)
+    monkeypatch.setattr("pathfinder.sources.http_fetch.pause", unexpected)
     for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "HF_TOKEN": "t"}.items():
         monkeypatch.setenv(name, value)
     tls, authority = private_tls(tmp_path)
