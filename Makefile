@@ -107,7 +107,7 @@ gpu-day:  ## measure on an NVIDIA card, within 30 minutes, and write docs/gpu.md
 	@$(MAKE) --no-print-directory BUILD=cuda $(DEV_STAMP) data
 	@python -m infra.doctor
 	-@$(MAKE) --no-print-directory BUILD=cuda vllm
-	@python -m infra.gpu_day
+	@python -m tests.campaigns.gpu_day
 
 $(DEV_STAMP): infra/requirements-dev.lock $(STAMP)
 	@$(call install,$(VENV),$<)
