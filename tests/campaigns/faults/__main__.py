@@ -17,8 +17,10 @@ from pathlib import Path
 
 from tests.campaigns.faults import results
 from tests.campaigns.faults.catalogue import GROUPS
-from tests.campaigns.faults.planting import Fault, Planted, check, plant_all
+from tests.campaigns.faults.planting import Fault, Planted, check, misfit, plant_all
 from tests.campaigns.rehearsal.clone import clone
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def main() -> None:
@@ -26,6 +28,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.faults", description=__doc__)
     parser.add_argument("names", nargs="*", help=f"keys, patterns or groups ({', '.join(GROUPS)})")
     parser.add_argument("--list", action="store_true", help="show the faults and their tests, and stop")
+    parser.add_argument("--check", action="store_true", help="name the rows that do not fit the tree, and stop")
     parser.add_argument("--lanes", type=int, default=2, help="clones side by side (default: 2)")
     parser.add_argument("--committed", action="store_true", help="leave uncommitted changes out")
     results.add_option(parser)
@@ -37,6 +40,10 @@ def main() -> None:
         for fault in chosen:
             print(f"{fault.key:<20} {fault.words}\n{'':<20} {fault.test}")
         return
+    if given.check:
+        wrong = [f"{fault.key}: {reason}" for fault in chosen if (reason := misfit(fault, ROOT))]
+        print(*wrong, f"{len(chosen)} rows, {len(wrong)} of which do not fit the tree", sep="\n")
+        sys.exit(bool(wrong))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the clones are removed
     sys.exit(run(chosen, given.lanes, given.committed, given.result))
 

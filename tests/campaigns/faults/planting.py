@@ -6,6 +6,7 @@ fault, or if it passes with it.
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import subprocess
@@ -41,6 +42,23 @@ class Fault:
         if self.fixed not in text:
             raise ValueError(f"{self.file} has no {self.fixed!r}: the row {self.key} of the catalogue is out of date")
         return text.replace(self.fixed, self.faulty)
+
+
+def misfit(fault: Fault, root: Path) -> str:
+    """The reason why a row of the catalogue does not fit the tree at ``root``; empty if it fits."""
+    file, (test, _, name) = root / fault.file, fault.test.partition("[")[0].partition("::")
+    if not file.is_file():
+        return f"there is no {fault.file}"
+    try:
+        edited = fault.edited(file.read_text(encoding="utf-8"))
+        if file.suffix == ".py":
+            ast.parse(edited)
+    except (ValueError, SyntaxError) as error:
+        return f"{error}"
+    defined = (root / test).read_text(encoding="utf-8") if (root / test).is_file() else ""
+    if not defined or (name and f"\ndef {name}(" not in defined):
+        return f"there is no test {fault.test}"
+    return "" if fault.fixed != fault.faulty else "the fault changes nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def test_a_signal_ends_the_parts(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_result_is_refused(tmp_path: Path) -> None:
     (tmp_path / "calls.json").write_text(json.dumps({"part": "calls"}))
-    with pytest.raises(DataError, match=r"calls\.json: no result of a part .*tests\.faults\.all"):
+    with pytest.raises(DataError, match=r"calls\.json: no result of a part .*tests\.campaigns\.faults\.all"):
         results.read(tmp_path / "calls.json")
 
 

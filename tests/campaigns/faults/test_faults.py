@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import re
 import shutil
@@ -20,7 +19,7 @@ from tests.campaigns.faults import ledger, results
 from tests.campaigns.faults.__main__ import select
 from tests.campaigns.faults.catalogue import GROUPS
 from tests.campaigns.faults.ledger import table
-from tests.campaigns.faults.planting import plant
+from tests.campaigns.faults.planting import misfit, plant
 from tests.campaigns.faults.trial import Trial, differing, expected, first_traceback, running
 from tests.conftest import is_left_out
 
@@ -30,30 +29,31 @@ FAULTS = [fault for faults in GROUPS.values() for fault in faults]
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_row_names_lines_and_a_test_that_exist(group: str) -> None:
-    for fault in GROUPS[group]:
-        text = (ROOT / fault.file).read_text(encoding="utf-8")
-        edited = fault.edited(text)
-        assert edited != text, fault
-        if fault.file.endswith(".py"):
-            ast.parse(edited)
-        assert _test_exists(fault.test), f"{fault.key}: there is no {fault.test}"
+    reasons = {fault.key: misfit(fault, ROOT) for fault in GROUPS[group]}
+    assert {key: reason for key, reason in reasons.items() if reason} == {}
 
 
-def _test_exists(test: str) -> bool:
-    file, _, name = test.partition("[")[0].partition("::")
-    if not (ROOT / file).is_file():
-        return False
-    functions = {
-        node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
+def test_a_row_that_does_not_fit_is_named_with_the_reason(tmp_path: Path) -> None:
+    (fault,) = select(["separator"])
+    wrong = {
+        "there is no no_such.py": replace(fault, file="no_such.py"),
+        f"{fault.file} has no 'no such line'": replace(fault, fixed="no such line"),
+        "unmatched ')'": replace(fault, faulty=f"{fault.fixed} )("),
+        "there is no test tests/no_such.py": replace(fault, test="tests/no_such.py"),
+        f"there is no test {fault.test}_at_all": replace(fault, test=f"{fault.test}_at_all"),
+        "the fault changes nothing": replace(fault, faulty=fault.fixed),
     }
-    return not name or name in functions
+    for reason, row in wrong.items():
+        assert misfit(row, ROOT).startswith(reason)
+    assert misfit(fault, ROOT) == ""
 
 
 def test_every_test_of_the_page_exists() -> None:
     page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py::\w+)`", page)
     assert len(named) > 20
-    assert [name for name in named if not _test_exists(name)] == []
+    (fault,) = select(["separator"])
+    assert [name for name in named if misfit(replace(fault, test=name), ROOT)] == []
 
 
 def test_a_name_selects_a_row_a_pattern_or_a_group() -> None:
