@@ -155,6 +155,7 @@ check: $(DEV_STAMP)  ## run style and type checks only
 
 lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRADE=--upgrade: newer versions)
 	@echo uv | uv pip compile --quiet --generate-hashes --no-header --no-annotate $(UPGRADE) - -o infra/uv.lock
+	@echo cyclonedx-bom | $(COMPILE) $(UPGRADE) - -o infra/cyclonedx.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/locks/cuda.lock
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) --no-emit-package torch \
 	  infra/requirements.in -o infra/locks/cpu.lock

@@ -23,7 +23,6 @@ FOLDERS = (
 )
 STARTED_BY_CODE = {
     "flows.guard.guardian",
-    "infra.images.sbom",
     "pathfinder.engines.workers",
     "tests.campaigns.faults.shim.server",
     "tests.campaigns.rehearsal.vllm_parent",

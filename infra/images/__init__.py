@@ -1,1 +1,0 @@
-"""Container images: Dockerfile, and the bill of materials that each image holds."""
