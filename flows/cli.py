@@ -24,13 +24,13 @@ Targets = Annotated[
 
 
 def _profiles(incomplete: str) -> list[str]:
-    from flows import profiles
+    from pathfinder.planning import profiles
 
     return offered(incomplete, profiles.names(Path.cwd()))
 
 
 def _cards(incomplete: str) -> list[str]:
-    from flows.machines import cards
+    from pathfinder.planning import cards
 
     return offered(incomplete, [card.name for card in cards.known()])
 
@@ -147,8 +147,7 @@ def plan(
 
 
 def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_json: bool) -> None:
-    from flows import gpu_plan, profiles
-    from flows.machines import plan_text
+    from pathfinder.planning import gpu_plan, plan_text, profiles
 
     root = Path.cwd()
     if every:
@@ -215,8 +214,8 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """List or write profiles."""
-    from flows import profiles
     from pathfinder.core.params import load_params
+    from pathfinder.planning import profiles
 
     root = Path.cwd()
     if name is None:

@@ -21,9 +21,9 @@ from typing import Any
 
 import yaml
 
-from flows import profiles
 from ground.io import DataError, write_text
 from ground.text import errors_without_traceback
+from pathfinder.planning import profiles
 
 PAGE = Path("docs/fidelity.md")
 PAPER, CODE, NOTHING = "paper", "published code", "–"

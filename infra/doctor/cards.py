@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows import gpu_plan
-from flows.machines.cards import card_of
 from ground.io import DataError
 from infra.doctor.finding import Finding
 from pathfinder.models import toolchain
 from pathfinder.models.devices import GIB, Device, gpus
+from pathfinder.planning import gpu_plan
+from pathfinder.planning.cards import card_of
 
 DRIVER = 580
 """The oldest driver branch that runs CUDA 13, the version of the wheels in the locks (NVIDIA's compatibility table)."""

@@ -7,14 +7,15 @@ import time
 from pathlib import Path
 
 from evidence.dvc.history import MAIN_LOCK, read_lock
-from flows import gpu_plan, processes
+from flows import processes
 from flows.dvc import require_project
 from flows.guard import lock
-from flows.machines.disks import Room
 from flows.server import require_space
 from ground.io import DataError
 from infra.doctor.finding import Finding
 from pathfinder.core.params import PARAMS_FILE
+from pathfinder.planning import gpu_plan
+from pathfinder.planning.disks import Room
 
 _GB = 1e9
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows import gpu_plan
-from flows.gpu_plan import Plan
 from flows.graph import load_graph
 from flows.team.pools import table
 from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device
+from pathfinder.planning import gpu_plan
+from pathfinder.planning.gpu_plan import Plan
 
 RUN = "run"
 _CORES, _CORES_PER_GPU = 8, 4

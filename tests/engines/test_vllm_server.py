@@ -20,13 +20,13 @@ import httpx
 import pytest
 import yaml
 
-from flows.profiles import render
 from ground.io import DataError, TransientError, read_json, read_parquet, write_json
 from pathfinder.core.hub import HubModel, write_hub_model
 from pathfinder.core.params import Vllm
 from pathfinder.core.records import ANSWERS
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.models import cards
+from pathfinder.planning.profiles import render
 from tests.support.searches import SERVER
 
 FAKE_SERVER = """

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows import profiles
 from flows.cli import app
 from flows.team import deploy
+from pathfinder.planning import profiles
 from tests.flows.conftest import Project
 
 cli = CliRunner()

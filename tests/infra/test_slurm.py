@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from flows import gpu_plan, profiles
-from flows.gpu_plan import Plan
 from flows.graph import load_graph
 from ground.io import DataError
 from infra.slurm.__main__ import commands
 from infra.slurm.sizes import RUN, sizes
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import verdict
-from tests.flows.test_profiles import GPU_PROFILES, PROFILES
+from pathfinder.planning import gpu_plan, profiles
+from pathfinder.planning.gpu_plan import Plan
+from tests.planning.test_profiles import GPU_PROFILES, PROFILES
 
 Activate = Callable[[str], Path]
 

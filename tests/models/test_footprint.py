@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from flows import profiles
 from ground.io import DataError
 from pathfinder.core.params import Params
 from pathfinder.models import cards, devices, footprint, needs
 from pathfinder.models.devices import GIB, Device, gpus
 from pathfinder.models.footprint import verdict
 from pathfinder.models.shapes import planned_shape
+from pathfinder.planning import profiles
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import settings
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import pytest
 from huggingface_hub.utils._xet_progress_reporting import XetDownloadProgressReporter
 
-from flows import profiles
 from ground.io import DataError, TransientError, read_json
 from ground.progress import Progress
 from pathfinder.core.params import load_params
@@ -27,6 +26,7 @@ from pathfinder.data.export import special_texts
 from pathfinder.models.folders import resolve, resolve_part
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
+from pathfinder.planning import profiles
 from pathfinder.sources.catalogue import Fetched
 from pathfinder.sources.hub import Listing, byte_bar, require_cache_space
 from pathfinder.sources.named_models import model_folder

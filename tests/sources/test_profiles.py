@@ -9,9 +9,9 @@ from typing import get_args
 import pytest
 import yaml
 
-from flows import profiles
 from pathfinder.benchmarks.readers import ANSWER_KEYS, read_search
 from pathfinder.core.params import Download, Params, SearchSet, Source, Upstream
+from pathfinder.planning import profiles
 from pathfinder.sources.catalogue import fetch_source
 from tests.support.hub_server import HubServer, hub_server
 

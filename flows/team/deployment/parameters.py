@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import Field
 
 from evidence.dvc.pipeline import read_pipeline
-from flows.profiles import names
 from ground.io import DataError
+from pathfinder.planning.profiles import names
 
 _ROOT = Path(__file__).resolve().parents[3]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from flows.profiles import render
+from pathfinder.planning.profiles import render
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = "full"

@@ -128,7 +128,7 @@ FAULTS = (
         "infra/profiles/paper.yaml",
         "prm800k_records: 345000 ",
         "prm800k_records: 0 ",
-        "tests/flows/test_gpu_plan.py::test_a_mix_holds_what_its_name_says",
+        "tests/planning/test_gpu_plan.py::test_a_mix_holds_what_its_name_says",
     ),
     Fault(
         "13",

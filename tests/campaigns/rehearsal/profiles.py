@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from flows import profiles
 from ground.io import DataError
 from ground.settings import read_settings
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.params import Params, Source
+from pathfinder.planning import profiles
 from tests.campaigns.rehearsal.models import model_folder
 from tests.support.hub_server import HubServer
 

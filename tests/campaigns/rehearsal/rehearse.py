@@ -14,10 +14,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.profiles import render
 from ground.io import DataError, read_json
 from pathfinder.core.params import Params, load_params
 from pathfinder.judge.critics import critic_named
+from pathfinder.planning.profiles import render
 from tests.campaigns.rehearsal import clone, faults, material, profiles, times
 from tests.campaigns.rehearsal.models import model_folder
 from tests.campaigns.rehearsal.records import write_records

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flows import profiles
 from infra.doctor import cards
+from pathfinder.planning import profiles
 
 
 def test_an_old_driver_and_an_old_card_are_named() -> None:

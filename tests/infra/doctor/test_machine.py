@@ -12,9 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import gpu_plan, processes, profiles
+from flows import processes
 from flows.guard import lock
 from infra.doctor import machine
+from pathfinder.planning import gpu_plan, profiles
 
 
 def test_too_little_space_is_named(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ from typing import Any
 
 import yaml
 
-from flows import profiles
-from flows.profiles import FOLDER
 from flows.team.pools.table import FILE, needs, slots
 from ground.io import read_json
 from pathfinder.core.hub import HUB_FILE, read_hub_model
@@ -22,6 +20,8 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.data.exclusions import read_exclusions
 from pathfinder.models.description import MODEL_FILE, variant_of
 from pathfinder.models.shapes import shape_of
+from pathfinder.planning import profiles
+from pathfinder.planning.profiles import FOLDER
 from tests.campaigns.faults.inputs.documents import (
     MISSING,
     Document,

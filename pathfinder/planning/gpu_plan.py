@@ -9,11 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from flows import estimates, profiles
-from flows.estimates import Estimate, is_estimated
-from flows.machines import cards, disks, servers
-from flows.machines.cards import card_of
-from flows.machines.disks import Room
 from ground.io import DataError
 from ground.settings import check_settings, parse_yaml
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
@@ -22,6 +17,10 @@ from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_devic
 from pathfinder.models.footprint import Verdict, shown, verdict, with_changes
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import Shape, planned_shape
+from pathfinder.planning import cards, disks, estimates, profiles, servers
+from pathfinder.planning.cards import card_of
+from pathfinder.planning.disks import Room
+from pathfinder.planning.estimates import Estimate, is_estimated
 
 _MACHINE = re.compile(r"(\d+) x (.+) \d+ GB(?: \(\w+ machines of (\d+)\))?")
 _DATA_GIB = 1.35

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flows import estimates, gpu_plan, profiles
-from flows.machines import plan_text
 from pathfinder.core.runs import parse_runs
 from pathfinder.models.needs import LONGEST_RECORD
-from tests.flows.test_profiles import GPU_PROFILES
+from pathfinder.planning import estimates, gpu_plan, plan_text, profiles
+from tests.planning.test_profiles import GPU_PROFILES
 
 _BLOCK = re.compile(r"^```console (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from flows.machines.cards import card_of
-from flows.machines.trees import Trees, busy_share, trees_of_mix
 from pathfinder.bench.rows import SIZES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
@@ -20,6 +18,8 @@ from pathfinder.models import launch
 from pathfinder.models.devices import Device
 from pathfinder.models.needs import Shapes, weight_bytes
 from pathfinder.models.shapes import Shape
+from pathfinder.planning.cards import card_of
+from pathfinder.planning.trees import Trees, busy_share, trees_of_mix
 
 LEARN_SHARE, READ_SHARE, WRITE_SHARE = 0.35, 0.40, 0.50
 """Assumed shares of the peak: of the arithmetic in training and scoring, of the bandwidth in generation."""

@@ -10,11 +10,11 @@ import pytest
 import yaml
 from ruamel.yaml import YAML
 
-from flows import profiles
 from ground.io import DataError
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
+from pathfinder.planning import profiles
 
 GPU_PROFILES = [
     "evaluate-published",

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flows import estimates
 from pathfinder.models.footprint import describe
+from pathfinder.planning import estimates
 
 MEMORY = ("stage", "fits", "GPUs", "GiB on each", "of which")
 HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")

@@ -10,17 +10,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import gpu_plan, profiles
-from flows.estimates import records_of, trees_of, written_per_second
-from flows.gpu_plan import Plan
-from flows.machines import cards, plan_text
-from flows.machines.trees import busy_share
 from ground.io import DataError
 from ground.settings import parse_yaml
 from pathfinder.core.runs import parse_run
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import with_changes
-from tests.flows.test_profiles import GPU_PROFILES
+from pathfinder.planning import cards, gpu_plan, plan_text, profiles
+from pathfinder.planning.estimates import records_of, trees_of, written_per_second
+from pathfinder.planning.gpu_plan import Plan
+from pathfinder.planning.trees import busy_share
+from tests.planning.test_profiles import GPU_PROFILES
 
 
 def plan_of(root: Path, name: str) -> Plan:
@@ -123,7 +122,7 @@ def test_too_little_main_memory_or_disk_is_said(root: Path, tmp_path: Path, monk
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def plan(memory: float, disk: float) -> Plan:
-        monkeypatch.setattr("flows.gpu_plan.main_memory", lambda: (memory, memory))
+        monkeypatch.setattr("pathfinder.planning.gpu_plan.main_memory", lambda: (memory, memory))
         monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=disk))
         return Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
 
@@ -140,7 +139,7 @@ def test_each_of_two_disks_needs_room_for_its_own_part(
 ) -> None:
     other = Path("/dev")  # a file system of its own
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(other / "hub"))
-    monkeypatch.setattr("flows.gpu_plan.main_memory", lambda: (256.0 * GIB, 256.0 * GIB))
+    monkeypatch.setattr("pathfinder.planning.gpu_plan.main_memory", lambda: (256.0 * GIB, 256.0 * GIB))
     free = {tmp_path: 550e9, other: 150e9}  # neither has room for all of the 609 GB
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
     plan = Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
