@@ -8,14 +8,12 @@ those of README.md, which are the committed run's.
 from __future__ import annotations
 
 import re
-import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages
+from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
-from evidence.dvc.stores import cache_of, object_file
 from evidence.record.environment import git
 from ground.io import read_json, write_text
 from ground.show import counted
@@ -24,58 +22,8 @@ from pathfinder.reporting.results import printed_rows
 
 KEPT = Path(".pathfinder/dvc.lock")
 """This run's dvc.lock, where ``--keep-lock`` puts the committed one back."""
-_STAGE = re.compile(r"^(?=  \S)", re.MULTILINE)
 _FIGURE = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
 _NAMED = 4
-
-
-def sort_lock(root: Path) -> None:
-    """Put the stages of dvc.lock into the order of dvc.yaml, then those that it lacks by name. No value changes.
-
-    DVC appends stages as they finish, which would make the file differ from run to run.
-    """
-    head, blocks = _blocks(root)
-    ranks = {name: rank for rank, name in enumerate(read_pipeline(root))}
-    ordered = sorted(blocks, key=lambda name: (ranks.get(name, len(ranks)), name))
-    if list(blocks) != ordered:
-        write_text(root / MAIN_LOCK, head + "".join(blocks[name] for name in ordered))
-
-
-def drop_absent(root: Path, names: set[str]) -> list[str]:
-    """Remove from dvc.lock the stages of ``names`` with an out that the cache does not have; returns their names.
-
-    DVC restores only the outs that dvc.lock names. Without an entry it takes what the run cache has for the inputs, so
-    that a clone restores a published run whose bytes differ from the committed lock.
-    """
-    if not (root / MAIN_LOCK).exists():
-        return []
-    locked = read_stages(root / MAIN_LOCK, MAIN_LOCK)
-    cache = cache_of(root)
-    absent = [
-        name
-        for name, stage in locked.items()
-        if name in names and not all(object_file(cache, md5).exists() for md5 in stage.outs.values())
-    ]
-    drop(root, absent)
-    return absent
-
-
-def drop(root: Path, names: Collection[str]) -> None:
-    """Remove stages from dvc.lock."""
-    if names and (root / MAIN_LOCK).exists():
-        head, blocks = _blocks(root)
-        kept = [block for name, block in blocks.items() if name not in names]
-        if kept:
-            write_text(root / MAIN_LOCK, head + "".join(kept))
-        else:
-            (root / MAIN_LOCK).unlink()  # DVC refuses a lock without stages
-
-
-def _blocks(root: Path) -> tuple[str, dict[str, str]]:
-    """The head of dvc.lock and the text of each stage, in the order of the file."""
-    head, mark, body = (root / MAIN_LOCK).read_text(encoding="utf-8").partition("stages:\n")
-    blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
-    return head + mark, blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +48,7 @@ def committed_lock(root: Path) -> str | None:
 
 def difference(root: Path, committed: str) -> Difference:
     """Compare dvc.lock with the text of the committed one. Raises ``DataError`` if one is not valid."""
-    with tempfile.NamedTemporaryFile("w", suffix=".lock", encoding="utf-8") as file:
-        file.write(committed)
-        file.flush()
-        before = read_stages(Path(file.name), f"HEAD:{MAIN_LOCK}")
+    before = stages_in(committed, f"HEAD:{MAIN_LOCK}")
     now = read_stages(root / MAIN_LOCK, MAIN_LOCK)
     both = [name for name in now if name in before]
     made = {path: name for name in now for path in now[name].outs}

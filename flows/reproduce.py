@@ -29,11 +29,11 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from evidence.audit.stage_times import write_stage_times
 from evidence.dvc.history import MAIN_LOCK, read_lock
+from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard, fetch_pointer
 from flows import server, storage
 from flows.assets.events import Assets
-from flows.committed import drop_absent, sort_lock
 from flows.dvc import Cancelled, Dvc, OnLine, require_project
 from flows.dvc import State as DvcState
 from flows.graph import Graph, load_graph

@@ -14,6 +14,7 @@ from typing import Any
 
 from evidence.audit.publication import publication
 from evidence.audit.published import SENT, remember_entry, signature
+from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.stores import FOLDER
 from ground.io import DataError, read_json, sha256_file, write_json, write_text
 from ground.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
@@ -97,7 +98,7 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None) -> 
 
 def is_pending(root: Path, address: str) -> bool:
     """Whether dvc.lock has changed since all its outs were last pushed to ``address``."""
-    lock = root / "dvc.lock"
+    lock = root / MAIN_LOCK
     return lock.exists() and _sent(root).get(address) != sha256_file(lock)
 
 

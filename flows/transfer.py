@@ -8,25 +8,20 @@ from ``dvc.lock``. ``dvc push --run-cache`` would also send every entry of the r
 from __future__ import annotations
 
 import configparser
-import contextlib
-import fcntl
 import io
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.dvc.history import Locked, read_lock
+from evidence.dvc.lock import dvc_lock
 from evidence.dvc.stores import object_key
 from ground.hashing import digest_path
-from ground.io import DataError, TransientError, write_bytes, write_text
+from ground.io import DataError, write_bytes, write_text
 from ground.remote import ENDPOINT, open_store
 
 FOLDER = Path(".dvc/tmp/push")
-LOCK = Path(".dvc/tmp/lock")
-"""DVC's lock of a project, which every command and every stage of that project waits for."""
-_LOCK_WAIT_S = 120.0
 _NAME_LENGTH = 64  # other files are unfinished
 _TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
 
@@ -130,24 +125,3 @@ def _cache_small_files(root: Path, cache: Path, outs: Mapping[str, str]) -> None
 
 def _remote(name: str) -> str:
     return f"'remote \"{name}\"'"
-
-
-@contextlib.contextmanager
-def dvc_lock(root: Path) -> Iterator[None]:
-    """Hold DVC's lock, so that the block never reads a file that DVC writes in several steps.
-
-    Raises ``TransientError`` if another command holds it for minutes.
-    """
-    path = root / LOCK
-    path.parent.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + _LOCK_WAIT_S
-    with path.open("a") as handle:
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    raise TransientError(f"{path}: another DVC command has held it for {_LOCK_WAIT_S:.0f} s") from error
-                time.sleep(0.02)
-        yield

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from pydantic import Field
 
 from evidence.dvc.pipeline import PIPELINES
@@ -21,8 +22,8 @@ from evidence.record.ledger import RECORDS
 from evidence.record.schema import Count, Form, Md5, StageRecord, validated
 from ground.hashing import digest_listing
 from ground.io import DataError, parse_json
-from ground.settings import read_yaml
-from ground.text import meant
+from ground.settings import parse_yaml, read_yaml
+from ground.text import meant, printable
 
 MAIN_LOCK = "dvc.lock"
 LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
@@ -158,8 +159,21 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
 def read_stages(path: Path, name: str) -> dict[str, Locked]:
     """The stages of one dvc.lock, which messages call ``name``; raises ``DataError`` if its form is wrong."""
-    content = validated(LockFile, read_yaml(path), name)
-    return {stage: locked_stage(stage, entry, name) for stage, entry in (content.stages or {}).items()}
+    return _stages(read_yaml(path), name)
+
+
+def stages_in(text: str, name: str) -> dict[str, Locked]:
+    """The stages in the text of a dvc.lock, which messages call ``name``; raises ``DataError`` if it is not valid."""
+    try:
+        content = parse_yaml(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise DataError(f"{name}: not valid YAML ({printable(' '.join(str(error).split()))}); restore it") from error
+    return _stages(content, name)
+
+
+def _stages(content: Any, name: str) -> dict[str, Locked]:
+    stages = validated(LockFile, content, name).stages or {}
+    return {stage: locked_stage(stage, entry, name) for stage, entry in stages.items()}
 
 
 def read_pointer(root: Path, path: Path) -> Locked:

@@ -22,11 +22,11 @@ from prefect.states import Completed
 
 from evidence.audit.records import record_of
 from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages
+from evidence.dvc.lock import dvc_lock
 from evidence.dvc.stores import object_key
 from evidence.record.identity import is_code
 from flows.graph import Graph
 from flows.storage import absolute
-from flows.transfer import dvc_lock
 from ground.io import PathfinderError
 from ground.settings import read_yaml
 from pathfinder.core.params import PARAMS_FILE

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from evidence.dvc import lock
 from evidence.dvc.pipeline import read_pipeline
 from flows import committed
 from tests.support.miniature import GIT
@@ -98,11 +99,11 @@ def test_whoever_finishes_first_the_lock_is_the_same(project: Path) -> None:
         names = list(stages)
         order.shuffle(names)
         (project / "dvc.lock").write_text(text_of({"schema": "2.0", "stages": {n: stages[n] for n in names}}))
-        committed.sort_lock(project)
+        lock.sort_lock(project)
         assert (project / "dvc.lock").read_text(encoding="utf-8") == expected
     older = {"schema": "2.0", "stages": {"older": stages["report"], "an@older": stages["report"], **stages}}
     (project / "dvc.lock").write_text(text_of(older))
-    committed.sort_lock(project)
+    lock.sort_lock(project)
     assert list(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == [*stages, "an@older", "older"]
 
 
@@ -110,7 +111,7 @@ def test_sorting_changes_nothing_but_the_order_of_the_real_lock(tmp_path: Path) 
     for name in ("dvc.yaml", "params.yaml", "dvc.lock"):
         (tmp_path / name).write_bytes((ROOT / name).read_bytes())
     before = (tmp_path / "dvc.lock").read_text(encoding="utf-8")
-    committed.sort_lock(tmp_path)
+    lock.sort_lock(tmp_path)
     after = (tmp_path / "dvc.lock").read_text(encoding="utf-8")
     assert sorted(after.splitlines()) == sorted(before.splitlines())
     found = yaml.safe_load(after)["stages"]
@@ -124,17 +125,17 @@ def test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock(project: Path) -> No
     kept.parent.mkdir(parents=True)
     kept.touch()
     names = {"prepare", "train@full"}
-    assert committed.drop_absent(project, names) == ["train@full"]
+    assert lock.drop_absent(project, names) == ["train@full"]
     assert list(yaml.safe_load((project / "dvc.lock").read_text())["stages"]) == ["prepare", "train@full-s2", "report"]
-    assert committed.drop_absent(project, names) == []
+    assert lock.drop_absent(project, names) == []
     kept.unlink()
-    assert committed.drop_absent(project, {"prepare", "train@full-s2", "report"}) == [
+    assert lock.drop_absent(project, {"prepare", "train@full-s2", "report"}) == [
         "prepare",
         "train@full-s2",
         "report",
     ]
     assert not (project / "dvc.lock").exists(), "DVC refuses a lock without stages"
-    assert committed.drop_absent(project, names) == []
+    assert lock.drop_absent(project, names) == []
 
 
 def test_the_same_lock_and_a_folder_without_git_need_no_explanation(project: Path, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from prefect.client.schemas.objects import State as RunState
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
+from evidence.dvc.lock import drop
 from evidence.dvc.stores import object_file
 from flows import storage
-from flows.committed import drop
 from flows.dvc import Dvc
 from flows.graph import load_graph
 from flows.team.pools.away import Away

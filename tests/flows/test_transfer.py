@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from evidence.dvc.lock import LOCK
 from flows.dvc import Cancelled, Dvc, DvcError
 from flows.guard.remote import describe, preflight
 from flows.storage import REMOTE, configure
-from flows.transfer import FOLDER, LOCK, Transfer
+from flows.transfer import FOLDER, Transfer
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT
 from tests.flows.conftest import Project

@@ -7,7 +7,6 @@ another promotion pushes in between, the repository refuses the push, and the fl
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Completed
 from pydantic import Field
 
-from evidence.dvc.history import MAIN_LOCK, Locked, read_stages
+from evidence.dvc.history import MAIN_LOCK, Locked, stages_in
 from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
 from flows import storage
@@ -31,7 +30,7 @@ from flows.team.deployment.results import summary_files
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.hashing import digest_chunks
-from ground.io import DataError, PathfinderError, write_text
+from ground.io import DataError, PathfinderError
 from ground.remote import Store
 from pathfinder.core.params import PARAMS_FILE
 
@@ -127,7 +126,7 @@ def refusals(promotion: Promotion, store: Store, largest_drop: float, summaries:
     digest = digest_chunks([lock]).sha256
     if f"{FOLDER}/locks/{digest}.lock" not in store.keys(f"{FOLDER}/locks/{digest}"):
         yield f"{store.url} has no published run with its {MAIN_LOCK}"
-    yield from _gates(_stages(lock), store)
+    yield from _gates(stages_in(lock.decode(), MAIN_LOCK), store)
     for path in summaries:
         old, new = (_figures(promotion.git.read(commit, path)) for commit in (promotion.before, promotion.after))
         for name, value in old.items():
@@ -146,13 +145,6 @@ def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
                 failed = json.loads(content).get("gates_failed")
                 if failed != 0:
                     yield f"{path}: {failed} expectations were not met"
-
-
-def _stages(lock: bytes) -> dict[str, Locked]:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, MAIN_LOCK)
-        write_text(path, lock.decode())
-        return read_stages(path, MAIN_LOCK)
 
 
 def _figures(summary: bytes | None) -> dict[str, float]:

@@ -32,8 +32,8 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Pending
 
+from evidence.dvc.lock import drop, drop_absent, dvc_lock
 from flows import storage
-from flows.committed import drop, drop_absent
 from flows.dvc import Cancelled, Dvc, OnLine, State
 from flows.graph import Graph
 from flows.team.pools.code import changed_params, committed
@@ -41,7 +41,6 @@ from flows.team.pools.inputs import needed
 from flows.team.pools.made import KEY, Made, compare, receive
 from flows.team.pools.retries import WorkerLost
 from flows.team.pools.table import FILE, Needs
-from flows.transfer import dvc_lock
 from ground.io import DataError, TransientError
 from ground.text import printable
 

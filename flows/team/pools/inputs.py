@@ -7,17 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from evidence.dvc.history import MAIN_LOCK, overlap, read_pointer
+from evidence.dvc.history import overlap, read_pointer
+from evidence.dvc.lock import entries, replace_entries
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from evidence.remote.guard import fetch_outs, fetch_pointer
-from flows.committed import drop
 from flows.dvc import Dvc
 from flows.graph import Graph
-from ground.io import DataError, atomic_file, write_text
-from ground.settings import read_yaml
+from ground.io import DataError, atomic_file
 
 Outs = list[dict[str, Any]]
 """Outs as dvc.lock has them: path, md5, size."""
@@ -25,7 +22,7 @@ Outs = list[dict[str, Any]]
 
 def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
     """The outs that a stage reads, by the stage that made them, as dvc.lock has them now."""
-    deps, locked = graph.stages[name].deps, _locked(root)
+    deps, locked = graph.stages[name].deps, entries(root)
     found = {other: _read(locked[other]["outs"], deps) for other in sorted(graph.upstream[name]) if other in locked}
     return {other: outs for other, outs in found.items() if outs}
 
@@ -48,10 +45,8 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file() and _is_read(root, path, deps)]
     for pointer in pointers:
         fetch_pointer(root, pointer.name)
-    entries = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items()}
-    drop(root, {name, *entries})
-    merged = {"schema": "2.0", "stages": {**_locked(root), **entries}}
-    write_text(root / MAIN_LOCK, yaml.safe_dump(merged, sort_keys=False, allow_unicode=True))
+    made = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items()}
+    replace_entries(root, made, dropped=[name])
     outs = {str(out["path"]): str(out["md5"]) for found in inputs.values() for out in found}
     count = fetch_outs(root, outs, deps) if outs else 0
     folders = [out for out, md5 in outs.items() if md5.endswith(".dir")]
@@ -64,10 +59,6 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
         with atomic_file(root / path) as temporary:
             shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
     return count
-
-
-def _locked(root: Path) -> dict[str, Any]:
-    return (read_yaml(root / MAIN_LOCK).get("stages") or {}) if (root / MAIN_LOCK).exists() else {}
 
 
 def _read(outs: Iterable[Mapping[str, Any]], deps: Iterable[str]) -> Outs:

@@ -9,7 +9,7 @@ RUNS = (
     Fault(
         "D1",
         "run --pull trusts the outs of a committed dvc.lock that no remote has",
-        "flows/committed.py",
+        "evidence/dvc/lock.py",
         "        if name in names and not all(",
         "        if False and not all(",
         f"{FLOWS}/test_committed.py::test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock",
@@ -218,7 +218,7 @@ RUNS = (
     Fault(
         "D16",
         "dvc.lock is ordered by who finished first",
-        "flows/committed.py",
+        "evidence/dvc/lock.py",
         "    if list(blocks) != ordered:",
         "    if False:",
         f"{FLOWS}/test_committed.py::test_whoever_finishes_first_the_lock_is_the_same",
