@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from evidence.verbs import completion
+from ground.command import PIPELINE, PIPELINE_VERBS, Verbs
 from ground.io import DataError
 from ground.show import AsJson, offered, show
-from pathfinder.cli import PIPELINE, PIPELINE_VERBS, Verbs, main
 
 if TYPE_CHECKING:
     from flows.terminal import Outcome
+    from pathfinder.planning.plan_text import Table
 
-app = typer.Typer(cls=Verbs)
+app = typer.Typer(cls=Verbs, pretty_exceptions_enable=False)
 Targets = Annotated[
     list[str] | None, typer.Argument(help="Stages or outputs (default: all).", autocompletion=completion.targets)
 ]
@@ -143,7 +144,7 @@ def plan(
         typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
         return
     rows = [(s.name, "yes" if s.certain else "if its input changes", "\n".join(s.reasons)) for s in stages]
-    _print_table(("stage", "runs", "why"), rows)
+    _print([(("stage", "runs", "why"), rows)])
 
 
 def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_json: bool) -> None:
@@ -155,40 +156,34 @@ def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_js
         if as_json:
             show(list(plans.values()), as_json)
         else:
-            machines = {known: profiles.summary(root, known).machine for known in plans}
-            _print_table(plan_text.OVERVIEW, plan_text.overview(plans, machines))
+            _print([plan_text.overview(plans, {known: profiles.summary(root, known).machine for known in plans})])
         return
     found = gpu_plan.plan_of(root, name, gpus, memory, card).as_json()
     if as_json:
         show(found, as_json)
     else:
-        _print_lines([plan_text.title(found)])
-        _print_table(plan_text.MEMORY, plan_text.memory_rows(found))
-        _print_lines(plan_text.settings_lines(found))
-        if found["hours"]:
-            _print_table(plan_text.HOURS, plan_text.hour_rows(found))
-        _print_lines(plan_text.lines(found))
+        _print(plan_text.parts(found))
     if not (found["fits"] and found["has_room"]):
         raise typer.Exit(1)
 
 
-def _print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table()
-    for place, name in enumerate(header):  # names that a reader types stay whole, and nothing is cut off
-        table.add_column(name, no_wrap=place == 0, overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    Console(markup=False, emoji=False).print(table)
-
-
-def _print_lines(lines: Iterable[str]) -> None:
+def _print(parts: Iterable[str | Table]) -> None:
+    """Print lines and tables, whose first column has names that a reader types: they stay whole."""
+    from rich import table
     from rich.console import Console
 
-    for line in lines:
-        Console(markup=False, emoji=False, highlight=False).print(line, overflow="fold")
+    console = Console(markup=False, emoji=False, highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(part, overflow="fold")
+            continue
+        header, rows = part
+        shown = table.Table()
+        for place, name in enumerate(header):
+            shown.add_column(name, no_wrap=place == 0, overflow="fold")
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
 
 
 @app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE)
@@ -230,7 +225,7 @@ def profile(
             shown = [
                 (f"{'*' if row['active'] else ' '} {row['profile']}", row["machine"], row["purpose"]) for row in rows
             ]
-            _print_table(("  profile", "machine", "purpose"), shown)
+            _print([(("  profile", "machine", "purpose"), shown)])
         return
     is_new = profiles.write(root, name, force)
     unpinned = [source.name for source in load_params(root / "params.yaml").download.sources if not source.is_pinned]
@@ -251,4 +246,4 @@ def _active(root: Path) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    app()

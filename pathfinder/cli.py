@@ -6,44 +6,35 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.metadata import entry_points, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperGroup
 from typer.main import get_group
 
+from ground.command import PIPELINE, PIPELINE_VERBS, Verbs, flushed
 from ground.io import DataError
 from ground.show import AsJson, AsJsonLines, show, show_row
 from ground.text import errors_without_traceback, has_colour
 from pathfinder.bench.cli import Precision, Revision, System, bench
 
-PIPELINE, BENCHMARKS = "Pipeline (inside a clone)", "PRMs and benchmarks"
-PIPELINE_VERBS = {
-    "run": "Run the pipeline of the active profile and print the results.",
-    "plan": "Show which stages would run and why, or how much memory their models need.",
-    "profile": "List the profiles, or write the params.yaml of one.",
-    "pull": "Restore a published run from the remote, after its signed log was verified.",
-}
-"""Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
+BENCHMARKS = "PRMs and benchmarks"
 
 
-class Verbs(TyperGroup):
-    """Verbs whose errors are printed without a traceback; those of other wings are loaded when they are needed."""
+class AllVerbs(Verbs):
+    """The verbs of the method and of the other wings, which are loaded when they are needed."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb of the method or, if it has none of this name, of another wing."""
-        if cmd_name not in self.commands and self.name == app.info.name:
+        if cmd_name not in self.commands:
             self._join()
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all verbs."""
-        if self.name == app.info.name:
-            self._join()
+        self._join()
         return super().list_commands(ctx)
 
     def _join(self) -> None:
@@ -51,29 +42,10 @@ class Verbs(TyperGroup):
             for name, verb in get_group(verbs).commands.items():
                 self.commands.setdefault(name, verb)
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run the verb."""
-        with errors_without_traceback(), _flushed():
-            return super().invoke(ctx)
-
-
-@contextmanager
-def _flushed() -> Iterator[None]:
-    """Flush standard output at the end of the block, where a failure is still reported like any other error."""
-    try:
-        yield
-    finally:
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails again when it ends
-            error.filename = "standard output"
-            raise
-
 
 app = typer.Typer(
     name="pathfinder",
-    cls=Verbs,
+    cls=AllVerbs,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -327,7 +299,7 @@ def main() -> None:
     """The console command. A character that standard output cannot encode is shown as an escape."""
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    with errors_without_traceback(), _flushed():  # for --help and --version, which are printed before a verb begins
+    with errors_without_traceback(), flushed():  # for --help and --version, which are printed before a verb begins
         app()
 
 

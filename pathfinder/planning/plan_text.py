@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pathfinder.models.footprint import describe
@@ -13,6 +13,18 @@ MEMORY = ("stage", "fits", "GPUs", "GiB on each", "of which")
 HOURS = ("stage", "hours", "judge's tokens", "cost", "basis")
 OVERVIEW = ("profile", "machine", "fits", "hours", "judge's tokens", "main memory, GiB", "disk, GB")
 Document = Mapping[str, Any]
+Table = tuple[Sequence[str], Iterable[Sequence[str]]]
+"""A header and its rows."""
+
+
+def parts(plan: Document) -> Iterator[str | Table]:
+    """The lines and tables that show a plan."""
+    yield title(plan)
+    yield MEMORY, memory_rows(plan)
+    yield from settings_lines(plan)
+    if plan["hours"]:
+        yield HOURS, hour_rows(plan)
+    yield from lines(plan)
 
 
 def title(plan: Document) -> str:
@@ -79,9 +91,9 @@ def lines(plan: Document) -> Iterator[str]:
         )
 
 
-def overview(plans: Mapping[str, Document], machines: Mapping[str, str]) -> list[Sequence[str]]:
-    """One row of ``OVERVIEW`` per plan; ``machines`` are what the heads of the profiles say."""
-    return [
+def overview(plans: Mapping[str, Document], machines: Mapping[str, str]) -> Table:
+    """One row per plan; ``machines`` are the machines that the heads of the profiles name."""
+    return OVERVIEW, [
         (
             name,
             machines[name],
